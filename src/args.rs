@@ -1,7 +1,7 @@
-//! Flags and environment variables of `mortise serve`: upstream's contract, and our own beside it.
+//! Flags and environment variables of `mortise serve`: those of Karpenter, and additional ones of mortise.
 //!
-//! A flag wins over its variable, a variable over the default. Unlike upstream, a variable that cannot be read is an
-//! error: a typo that silently becomes a default is found weeks later (`docs/differences.md`).
+//! A flag takes precedence over its variable, a variable over the default. Unlike in Karpenter, an invalid variable is
+//! an error: a typo that silently becomes a default is found weeks later (`docs/differences.md`).
 
 mod inert;
 #[cfg(test)]
@@ -362,7 +362,7 @@ fn at_least_a_minute(text: &str) -> Result<Millis, String> {
 }
 
 impl AwsArgs {
-    /// Settings that are understood here, but whose work nobody does.
+    /// Rejects settings that are known but not supported.
     fn check(&self) -> anyhow::Result<()> {
         if self.accepted.enable_zonal_shift {
             bail!(
@@ -372,7 +372,7 @@ impl AwsArgs {
         Ok(())
     }
 
-    /// What of a machine is not for pods.
+    /// Resources of an instance that are not available to pods.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
@@ -397,10 +397,10 @@ impl ServeArgs {
         }
     }
 
-    /// The settings of deciders.
+    /// The settings of the deciders.
     ///
     /// # Errors
-    /// A feature gate that is not a bool, or a scheduler configuration that says nothing sensible.
+    /// A feature gate that is not a bool, or an invalid scheduler configuration.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let (core, own) = (&self.core, &self.own);
         Ok(Settings {
@@ -427,10 +427,10 @@ impl ServeArgs {
         })
     }
 
-    /// The configuration of the shell.
+    /// The configuration of the controller.
     ///
     /// # Errors
-    /// A combination of flags that makes no sense.
+    /// Flags that contradict each other.
     pub fn config(&self) -> anyhow::Result<Config> {
         let (listen, core) = (&self.listen, &self.core);
         if listen.insecure_debug && !listen.bind_address.is_loopback() {
@@ -488,7 +488,7 @@ impl ServeArgs {
     }
 }
 
-/// Reads `--scheduler-config`; an empty text gives no constraints.
+/// Parses `--scheduler-config`; an empty text yields no constraints.
 fn spread_defaults(text: &str) -> anyhow::Result<SpreadDefaults> {
     if text.trim().is_empty() {
         return Ok(SpreadDefaults::default());
@@ -499,7 +499,7 @@ fn spread_defaults(text: &str) -> anyhow::Result<SpreadDefaults> {
         .map_err(|error| anyhow::anyhow!("--scheduler-config: {error}"))
 }
 
-/// Reads `Name=bool` pairs over the defaults. An unknown gate is an error that names the nearest one.
+/// Parses `Name=bool` pairs, applied to the defaults. The error for an unknown gate names the nearest one.
 fn feature_gates(text: &str) -> anyhow::Result<FeatureGates> {
     let mut gates = FeatureGates::default();
     for pair in text

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Gives memory back when a thousand machines are gone, and takes less time for the many small objects of calls and watches.
+/// Returns memory to the system after a thousand nodes were deleted, and is faster for the many small objects of calls
+/// and watches.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

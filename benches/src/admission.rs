@@ -14,7 +14,9 @@ use mortise_state::index::Index;
 use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::Counters;
-use mortise_webhooks::admission::{AdmissionContext, AdmissionSettings, default, review, validate};
+use mortise_webhooks::admission::{
+    AdmissionContext, AdmissionSettings, respond_to_review, set_defaults, validate,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -166,8 +168,8 @@ fn answer(
     body: &[u8],
 ) -> Result<Value> {
     let counters = Counters::default();
-    let answered = review(body, &counters, |request| match handler {
-        Handler::Default => default(rules, &snapshot.well_known, request),
+    let answered = respond_to_review(body, &counters, |request| match handler {
+        Handler::Default => set_defaults(rules, &snapshot.well_known, request),
         Handler::Validate => validate(
             &AdmissionContext {
                 snapshot,

@@ -1,8 +1,8 @@
-//! What any plan costs at least: a linear program over instance types.
+//! Lower bound of the cost of any plan: a linear program over instance types.
 //!
-//! Minimise the sum of price times number over all types, where the chosen machines together have room for all CPU, memory
-//! and pods, and are as many as pods that must not share a host. Fractions of machines are allowed and constraints between
-//! pods left out, so no plan can be cheaper; how much cheaper a real plan could be than ours is at most the gap.
+//! Minimise the sum of price times number over all types, where the selected nodes together have capacity for all CPU, memory
+//! and pods, and are as many as pods that must not share a host. Fractions of nodes are allowed and constraints between pods
+//! are ignored, so no plan can be cheaper; the gap limits how much cheaper than mortise's plan a real plan can be.
 //!
 //! The dual has one variable per resource and one inequality per type: it is solved by a simplex in floating point; its optimum
 //! equals that of the program above.
@@ -18,7 +18,7 @@ const HOST: &str = "kubernetes.io/hostname";
 /// Rounds of adding contents.
 const ROUNDS: usize = 600;
 
-/// Pivots by the steepest gain; after so many by Bland's rule, which repeats no basis.
+/// Number of pivots by the steepest gain; those after that use Bland's rule, which repeats no basis.
 const STEEPEST: usize = 5_000;
 
 /// Maximise `gain . y` where `rows[i] . y <= limits[i]` and `y >= 0`; limits are not negative, so zero is a solution. The
@@ -96,7 +96,7 @@ pub(crate) struct Shape {
     pub(crate) count: usize,
 }
 
-/// A machine that can be bought any number of times.
+/// A bin type that can be used any number of times.
 pub(crate) struct Buyable {
     /// Dollars per hour.
     pub(crate) price: f64,
@@ -136,12 +136,12 @@ impl Buyable {
     }
 }
 
-/// What machines for all these pods cost at least, even if pods could be cut in pieces; each piece on a machine that takes the
+/// Lower bound of the cost of nodes for all these pods, even if pods could be divided; each part is on a node that accepts the
 /// pod.
 ///
-/// Worths of pods for which no machine holds more than its price bound the cost from below. They are found by a linear program
-/// over contents of machines, which are added as long as they hold more than their price; worths that are still too high are
-/// scaled down, so that the bound holds wherever this stops.
+/// Dual prices of pods for which no pattern is worth more than its price bound the cost from below. They are the solution of a
+/// linear program over patterns, which are added as long as they are worth more than their price; dual prices that are still
+/// too high are scaled down, so that the bound holds wherever this stops.
 pub(crate) fn of_shapes(shapes: &[Shape], buyable: &[Buyable]) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "for display")]
     let counts: Vec<f64> = shapes.iter().map(|shape| shape.count as f64).collect();
@@ -230,7 +230,7 @@ fn machines(pods: &[RawPod]) -> usize {
     groups.into_values().max().unwrap_or(0)
 }
 
-/// The least that machines for these pods cost, in dollars per hour.
+/// Lower bound of the cost of nodes for these pods, in dollars per hour.
 #[expect(clippy::cast_precision_loss, reason = "for display")]
 pub(crate) fn lower_bound(pods: &[RawPod], types: &[RawType]) -> f64 {
     const GIB: f64 = (1_u64 << 30) as f64;

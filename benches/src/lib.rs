@@ -60,15 +60,15 @@ enum Command {
     /// Compares what plans for recorded workload traces cost with what any plan costs at least.
     Traces(traces::TracesArgs),
     /// Plans random scenarios, makes the planned nodes on a real control plane and counts the pods that kube-scheduler binds;
-    /// or lets pods arrive over time and counts those that wait for ever.
+    /// or lets pods arrive over time and counts those that stay pending.
     Agreement(agreement::AgreementArgs),
     /// Creates a thousand nodes on a real control plane and removes them: time, processor, memory, writes.
     Lifecycle(lifecycle::LifecycleArgs),
     /// The same workloads on real kube-schedulers that ask the extender, ask a part of it, or do not.
     Compare(compare::CompareArgs),
-    /// Disrupts machines by the hundred while pods come and go, and looks who is bound to one that is being drained.
+    /// Disrupts nodes by the hundred while pods are created and deleted, and counts pods that are bound to a draining node.
     Drains(compare::drains::DrainsArgs),
-    /// Asks the extender while the cluster changes: time of answers, memory over a million of them, pods that are held back.
+    /// Calls the extender while the cluster changes: response time, memory over a million requests, denied pods.
     Extender(extender::ExtenderArgs),
     /// Runs mortise on a real control plane: pod to NodeClaim, extender calls, memory, start.
     EndToEnd(end_to_end::EndToEndArgs),

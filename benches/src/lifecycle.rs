@@ -1,8 +1,8 @@
-//! `lifecycle`: many nodes come and go, all at once, on a real control plane with kwok.
+//! `lifecycle`: many nodes are created and deleted, all at once, on a real control plane with kwok.
 //!
-//! Two rounds. In the first the pods ask for all machines, then go, and emptiness takes the machines away: this is what
-//! processor time, memory and writes are counted over. In the second the machines come again and all claims are deleted at
-//! once, with their pods on them: how long until the last node is tainted.
+//! Two rounds. In the first the pods need all nodes, then they are deleted, and the nodes are disrupted as empty: processor
+//! time, memory and writes are counted over this round. In the second the nodes are created again and all claims are deleted
+//! at once, with their pods on them: the time until the last node is tainted is measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -28,7 +28,7 @@ use crate::output::Output;
 use crate::report::{self, Benchmark, Results, progress};
 
 const NODES: u32 = 1_000;
-/// Pods of a machine with four CPUs, and what each asks for.
+/// Pods per node with four CPUs, and the requests of each.
 const PODS_PER_NODE: u32 = 10;
 const CPU: &str = "380m";
 const TYPE: &str = "c-4x-amd64-linux";
@@ -48,7 +48,7 @@ const WANTED_TAINTED_S: f64 = 3.0;
 /// Options of `lifecycle`.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct LifecycleArgs {
-    /// Machines; ten pods come for each.
+    /// Nodes; ten pods are created for each.
     #[arg(long, default_value_t = NODES, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     nodes: u32,
     #[command(flatten)]
@@ -235,7 +235,7 @@ impl Nodes {
     }
 }
 
-/// The control plane, mortise on it, and a client of nobody's.
+/// The control plane, mortise on it, and an independent client.
 struct World {
     mortise: Mortise,
     plane: ControlPlane,

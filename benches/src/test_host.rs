@@ -89,7 +89,7 @@ fn load() -> f64 {
 }
 
 /// Time that the calling thread has spent on a processor, in seconds; `None` where `/proc` does not tell. Unlike wall time it
-/// does not grow when others use the machine.
+/// does not grow when other processes use the test host.
 pub(crate) fn cpu_seconds() -> Option<f64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanos: f64 = text.split(' ').next()?.parse().ok()?;

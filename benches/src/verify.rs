@@ -1,7 +1,7 @@
 //! Checks a plan against the recorded pods and types, without any code of the solver.
 //!
-//! Rules: every pod is at most on one machine; the cheapest type named has room for all pods and an offering that may be
-//! bought; node selectors hold; pods that must not share a host do not; no host has more of a kind than spread
+//! Rules: every pod is on one node at most; the cheapest type named has capacity for all pods and an offering that may be
+//! launched; node selectors hold; pods that must not share a host do not; no host has more of a kind than spread
 //! constraints of its pods allow; and there is an order in which the scheduler can bind all pods where the plan has them,
 //! zone affinity and spread by zone counted as it counts them.
 
@@ -146,7 +146,7 @@ fn zones_of(claim: &PlannedClaim) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Anti-affinity and spread by host name, which only concern one machine.
+/// Anti-affinity and spread by host name, which concern one node only.
 fn hosts(at: usize, pods: &[&RawPod], found: &mut Vec<String>) {
     for (number, pod) in pods.iter().enumerate() {
         for term in required(pod, "podAntiAffinity")
@@ -197,7 +197,7 @@ fn order(pod: &RawPod) -> (i64, i64, &str) {
     (-pod.requests.cpu_m, -pod.requests.memory_bytes, &pod.uid)
 }
 
-/// Whether a pod needs to know the zone of its machine.
+/// Whether a pod needs to know the zone of its node.
 fn needs_zone(pod: &RawPod) -> bool {
     let zone = |terms: Vec<Term<'_>>| terms.iter().any(|term| term.key == ZONE);
     zone(spreads(pod))
@@ -331,7 +331,7 @@ fn zones<'a>(
     }
 }
 
-/// Pods with a machine, grouped by zone and by what the selectors say of them. A pod that needs a zone and has none is noted.
+/// Pods with a node, grouped by zone and by what the selectors say of them. A pod that needs a zone and has none is noted.
 fn group_by_zone<'a>(
     pods: &'a [RawPod],
     claim_of: &BTreeMap<&str, usize>,
@@ -353,7 +353,7 @@ fn group_by_zone<'a>(
                 pod.name
             ));
         }
-        // A machine that may be in several zones is bought where it is cheapest.
+        // A node that may be in several zones is launched in the cheapest one.
         let zone = match (zones.first(), &claim.cheapest) {
             (Some(only), _) if zones.len() == 1 => *only,
             (_, Some(cheapest)) => &*cheapest.zone,

@@ -1,30 +1,30 @@
-//! The cluster that reviews and extender calls are asked about.
+//! The cluster state on which the targets evaluate reviews and extender calls.
 
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use mortise_state::snapshot::Snapshot;
 
-#[path = "../../webhooks/tests/world/mod.rs"]
+#[path = "../../webhooks/tests/test_cluster/mod.rs"]
 #[expect(
     clippy::indexing_slicing,
-    reason = "support of the tests of the webhooks, which are the same cluster's"
+    reason = "test support of mortise-webhooks, shared by path"
 )]
-mod world;
+mod test_cluster;
 
 /// A pool with nodes and pods, the same for every input.
 static SNAPSHOT: LazyLock<Arc<Snapshot>> = LazyLock::new(|| {
-    let mut world = world::World::new();
+    let mut cluster = test_cluster::TestCluster::new();
     for name in ["web", "batch"] {
-        world.pool(&world::pool(name, &serde_json::json!({})));
+        cluster.pool(&test_cluster::pool(name, &serde_json::json!({})));
         for number in 0..3 {
-            world.node(name, "m5.xlarge", number, number);
+            cluster.node(name, "m5.xlarge", number, number);
         }
     }
-    Arc::new(world.snapshot())
+    Arc::new(cluster.snapshot())
 });
 
-/// The cluster as handlers see it.
+/// The fixed cluster state as the webhook handlers read it.
 #[derive(Debug)]
 pub(crate) struct Cluster;
 
@@ -38,6 +38,6 @@ impl mortise_webhooks::ClusterView for Cluster {
     }
 
     fn now(&self) -> Timestamp {
-        world::now()
+        test_cluster::now()
     }
 }

@@ -1,11 +1,12 @@
-//! Bodies that cost more to answer than to send, unless the work is bounded: too long for files, so they are made here.
+//! Bodies that would be more expensive to process than to send, if the work were not bounded. They are too long for
+//! files, so they are generated.
 
 use serde_json::{Map, Value, json};
 
 /// A body and the target that it is for.
 #[derive(Debug)]
 pub struct Heavy {
-    /// What is so heavy about it.
+    /// What is expensive about it.
     pub name: &'static str,
     /// Name of the target.
     pub target: &'static str,
@@ -56,7 +57,7 @@ fn conversion(objects: &[Value], desired: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Every kind of heavy body that is known, with so many of whatever there is many of.
+/// Every known kind of expensive body, with `count` repetitions.
 #[must_use]
 pub fn heavy(count: usize) -> Vec<Heavy> {
     let admission = reviews(count).into_iter().map(|(name, body)| Heavy {
@@ -72,16 +73,16 @@ pub fn heavy(count: usize) -> Vec<Heavy> {
     admission.chain(conversion).collect()
 }
 
-/// Admission reviews, each with what is heavy about it.
+/// Admission reviews, each with a description.
 fn reviews(count: usize) -> [(&'static str, Vec<u8>); 9] {
     let list = |value: i64| pool(&json!({ "requirements": many(count, |_| json!(value)) }));
     let zone = |n: usize| json!({ "key": "topology.kubernetes.io/zone", "operator": "Inn", "values": [format!("z{n}")] });
     let unknown = json!([{ "key": "node.kubernetes.io/instance-type", "operator": "In",
         "values": many(count, |n| json!(format!("m5.l{n}"))) }]);
     let taint = |n: usize| json!({ "key": format!("a/b/{n}"), "effect": "NoSchedule" });
-    let mut beside = pool(&json!({}));
+    let mut moved_fields = pool(&json!({}));
     for n in 0..count {
-        if let Some(spec) = beside.as_object_mut() {
+        if let Some(spec) = moved_fields.as_object_mut() {
             spec.insert(format!("templates{n}"), json!([n]));
         }
     }
@@ -118,12 +119,9 @@ fn reviews(count: usize) -> [(&'static str, Vec<u8>); 9] {
                 None,
             ),
         ),
+        ("unknown fields", review("NodePool", &moved_fields, None)),
         (
-            "fields that nobody knows",
-            review("NodePool", &beside, None),
-        ),
-        (
-            "kubelet settings that nobody knows",
+            "unknown kubelet settings",
             review(
                 "EC2NodeClass",
                 &json!({ "kubelet": names(count, &json!(1)) }),
@@ -131,7 +129,7 @@ fn reviews(count: usize) -> [(&'static str, Vec<u8>); 9] {
             ),
         ),
         (
-            "tags that are set for every machine",
+            "tags that are set for every instance",
             review(
                 "EC2NodeClass",
                 &json!({ "tags": names(count, &json!(7)) }),
@@ -145,7 +143,7 @@ fn reviews(count: usize) -> [(&'static str, Vec<u8>); 9] {
     ]
 }
 
-/// Conversion reviews, each with what is heavy about it.
+/// Conversion reviews, each with a description.
 fn conversions(count: usize) -> [(&'static str, Vec<u8>); 3] {
     let kept = many(
         7_000,

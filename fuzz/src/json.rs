@@ -1,4 +1,4 @@
-//! Mutation of JSON that leaves JSON: bytes changed at random rarely get past a parser.
+//! Mutations of JSON that stay valid JSON: random changes of bytes are rarely accepted by a parser.
 
 use mortise_apis::values::SplitMix64;
 use serde_json::{Map, Number, Value};
@@ -15,7 +15,7 @@ impl Dice {
     }
 }
 
-/// Texts that parsers of the field have trouble with.
+/// Texts that are difficult for parsers of the fields.
 const TEXTS: &[&str] = &[
     "",
     "0",
@@ -87,7 +87,7 @@ fn value(dice: &mut Dice) -> Value {
     }
 }
 
-/// How many values there are in a value, itself included.
+/// Number of values in a value, including itself.
 fn count(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(count).sum(),
@@ -144,7 +144,7 @@ fn change(root: &mut Value, dice: &mut Dice) {
             let again = dice.pick(items).cloned();
             items.extend(again);
         }
-        // A value of the same document in another place: the right type more often than not.
+        // A value from another position of the same document, which often has a matching type.
         (2, target) => *target = other.unwrap_or_default(),
         (3, target @ Value::String(_)) => {
             *target = Value::from(dice.pick(TEXTS).copied().unwrap_or_default());
@@ -153,7 +153,7 @@ fn change(root: &mut Value, dice: &mut Dice) {
     }
 }
 
-/// JSON near this JSON; `None` when it is none.
+/// A mutation of this JSON; `None` if it is not JSON.
 #[must_use]
 pub fn mutated(input: &[u8], seed: u32) -> Option<Vec<u8>> {
     let mut root: Value = serde_json::from_slice(input).ok()?;

@@ -1,7 +1,7 @@
-//! What must hold for any input, as functions of bytes: no panic, and a few laws that need no expected answer.
+//! Properties of all inputs, as functions of bytes: no panic, and invariants that need no expected output.
 //!
-//! `fuzz/run` feeds them from libFuzzer (`just fuzz`); `fuzz/corpus` holds the inputs that reached something new, and every
-//! run of the tests feeds those.
+//! `fuzz/run` runs them with libFuzzer (`just fuzz`); `fuzz/corpus` contains the inputs that reached new code, and
+//! every test run checks those.
 
 #![allow(
     clippy::panic,
@@ -18,10 +18,10 @@ pub use heavy::{Heavy, heavy};
 pub use json::mutated;
 pub use targets::{admission, conversion, cron, duration, extender, manifest, quantity};
 
-/// A target: looks at an input and panics when something does not hold.
+/// A target: checks an input, and panics if a property does not hold.
 pub type Target = fn(&[u8]);
 
-/// Every target by the name of its folder in the corpus.
+/// Every target by the name of its directory in the corpus.
 pub const TARGETS: [(&str, Target); 7] = [
     ("admission", admission),
     ("conversion", conversion),

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 
-/// What a warning may hold: kubectl shows them on one line, and API servers cut long ones.
+/// Maximum length of a warning: kubectl shows one line, and API servers truncate long ones.
 const WARNING: usize = 120;
 
 static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::default);
@@ -53,7 +53,7 @@ fn written(answer: &impl serde::Serialize) -> Value {
         .unwrap_or_else(|error| panic!("an answer that is no JSON: {error}"))
 }
 
-/// The same review about objects in which nothing is `null`; `None` when nothing was.
+/// The same review without `null` values; `None` if it had none.
 fn review_without_nulls(mut review: Value) -> Option<Vec<u8>> {
     let before = review.clone();
     for path in ["/request/object", "/request/oldObject"] {
@@ -64,29 +64,30 @@ fn review_without_nulls(mut review: Value) -> Option<Vec<u8>> {
     (review != before).then(|| review.to_string().into_bytes())
 }
 
-/// An AdmissionReview for both webhooks: an answer to everything, with the uid of the question; warnings that fit; defaults
-/// that are complete the first time and touch nothing that is written; and the same verdict whether what is not there is left
-/// out or written as `null`.
+/// An AdmissionReview for both webhooks. Every body gets a response with the uid of the request; warnings are short;
+/// defaulting is idempotent and changes no field that is set; and absent and `null` fields get the same decision.
 pub fn admission(body: &[u8]) {
     let snapshot = Cluster.snapshot();
-    let facts = AdmissionContext {
+    let context = AdmissionContext {
         snapshot: &snapshot,
         rules: &RULES,
         now: Cluster.now(),
         stop: &|| true,
     };
-    let validated = written(&admission::review(body, &COUNTERS, |request| {
-        admission::validate(&facts, request)
+    let validated = written(&admission::respond_to_review(body, &COUNTERS, |request| {
+        admission::validate(&context, request)
     }));
     if let Some(clean) = read(body).and_then(review_without_nulls) {
-        let clean = written(&admission::review(&clean, &COUNTERS, |request| {
-            admission::validate(&facts, request)
-        }));
+        let clean = written(&admission::respond_to_review(
+            &clean,
+            &COUNTERS,
+            |request| admission::validate(&context, request),
+        ));
         let verdict = |answer: &Value| answer.pointer("/response/allowed").cloned();
         assert_eq!(verdict(&validated), verdict(&clean), "{validated} {clean}");
     }
-    let defaulted = written(&admission::review(body, &COUNTERS, |request| {
-        let answer = admission::default(&RULES, &snapshot.well_known, request);
+    let defaulted = written(&admission::respond_to_review(body, &COUNTERS, |request| {
+        let answer = admission::set_defaults(&RULES, &snapshot.well_known, request);
         for operation in &answer.patch {
             let path = operation
                 .get("path")
@@ -101,7 +102,7 @@ pub fn admission(body: &[u8]) {
         answer
     }));
     for answer in [&validated, &defaulted] {
-        // What a body makes us write does not grow with it: a hundred faults at most, and each of them short.
+        // The size of the response does not grow with the body: at most a hundred issues, each of them short.
         let written = answer.to_string().len();
         assert!(written < 256 << 10, "{written} bytes are answered");
         let response = answer.get("response").unwrap_or(&Value::Null);
@@ -131,7 +132,8 @@ pub fn admission(body: &[u8]) {
     }
 }
 
-/// A ConversionReview: as many objects come back as went in, or a reason; what was converted can be converted back.
+/// A ConversionReview: the response has as many objects as the request, or a reason; converted objects can be
+/// converted back.
 pub fn conversion(body: &[u8]) {
     let Ok(converted) = mortise_webhooks::conversion::convert(body, &COUNTERS) else {
         return;
@@ -172,15 +174,15 @@ pub fn conversion(body: &[u8]) {
 }
 
 static APP: LazyLock<WebhookState> = LazyLock::new(|| WebhookState {
-    world: Arc::new(Cluster),
+    view: Arc::new(Cluster),
     counters: Arc::default(),
-    memory: Arc::default(),
+    extender: Arc::default(),
     rules: Arc::new(RULES.clone()),
     conversion: true,
 });
 
-/// Every path of the extender answers a body that can be read with 200, and one that cannot with 400.
-fn answers(body: &[u8]) {
+/// Every path of the extender responds to a valid body with 200, and to an invalid one with 400.
+fn check_status_codes(body: &[u8]) {
     let nodes = serde_json::from_slice::<wire::Args<'_>>(body).is_ok();
     let victims = serde_json::from_slice::<wire::PreemptionArgs>(body).is_ok();
     for (path, readable) in [
@@ -196,12 +198,13 @@ fn answers(body: &[u8]) {
     }
 }
 
-/// Bodies of filter, prioritize and preempt, each sent to every path: what can be read is answered with 200; every node that went in is kept or denied, and scored from 0 to 10.
+/// Bodies of filter, prioritize and preempt, each sent to every path: a valid body gets 200; every node of the request
+/// is allowed or denied, and scored from 0 to 10.
 pub fn extender(body: &[u8]) {
-    answers(body);
-    let memory = ExtenderState::default();
+    check_status_codes(body);
+    let state = ExtenderState::default();
     if let Ok(args) = serde_json::from_slice::<wire::Args<'_>>(body) {
-        let answer = written(&extender::filter(&Cluster, &memory, &COUNTERS, &args, true));
+        let answer = written(&extender::filter(&Cluster, &state, &COUNTERS, &args, true));
         let names = |at: &str| answer.pointer(at).and_then(Value::as_array).cloned();
         let kept: Vec<String> = names("/NodeNames").map_or_else(
             || {
@@ -226,14 +229,14 @@ pub fn extender(body: &[u8]) {
                 "{name:?} is lost: {answer}"
             );
         }
-        let scores = extender::prioritize(&Cluster, &memory, &COUNTERS, &args);
+        let scores = extender::prioritize(&Cluster, &state, &COUNTERS, &args);
         assert_eq!(scores.len(), args.names().len());
         for each in scores {
             assert!((0..=10).contains(&each.score), "{each:?}");
         }
     }
     if let Ok(args) = serde_json::from_slice::<wire::PreemptionArgs>(body) {
-        let answer = written(&extender::preempt(&Cluster, &memory, &COUNTERS, args));
+        let answer = written(&extender::preempt(&Cluster, &state, &COUNTERS, args));
         assert!(
             answer
                 .get("NodeNameToMetaVictims")
@@ -243,8 +246,8 @@ pub fn extender(body: &[u8]) {
     }
 }
 
-/// A user's YAML. For `lint`: what it finds stands in the file. For `migrate`: what it made is not changed by a second time,
-/// unless it said that something is left to do.
+/// YAML of a user. `lint`: every finding has its location in the file. `migrate`: a second run changes nothing, unless
+/// the first reported remaining work.
 pub fn manifest(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let source = SourceFile {
@@ -254,7 +257,7 @@ pub fn manifest(bytes: &[u8]) {
     let options = MigrateOptions::default();
     let report = lint(std::slice::from_ref(&source), &LINT);
     for finding in &report.findings {
-        // A carriage return alone ends a line of YAML too.
+        // A single carriage return also ends a line of YAML.
         let line = 0..=text.split(['\n', '\r']).count() + 1;
         assert!(line.contains(&finding.line), "no such line: {finding:?}");
         assert!(!finding.problem.is_empty(), "it says nothing: {finding:?}");
@@ -277,8 +280,8 @@ pub fn manifest(bytes: &[u8]) {
     );
 }
 
-/// A quantity: its canonical text is read as the same amount, and settles: binary amounts that are no multiple of 1024 are
-/// printed without a suffix, and are decimal from then on.
+/// A quantity: its canonical text is parsed as the same amount, and is stable after one round: binary amounts that are
+/// not a multiple of 1024 are printed without a suffix, and are decimal from then on.
 pub fn quantity(bytes: &[u8]) {
     let Some(Ok(quantity)) = text(bytes).map(Quantity::parse) else {
         return;
@@ -294,14 +297,14 @@ pub fn quantity(bytes: &[u8]) {
     );
     let third = Quantity::parse(&settled).map(|third| (third.nanos(), third.to_string()));
     assert_eq!(third, Ok((again.nanos(), settled)));
-    // Below zero the reference rounds fractions in ways of its own, which the recorded facts hold.
+    // The reference rounds negative fractions differently; the recorded facts cover them.
     if quantity.signum() >= 0 {
         assert_eq!(again.value(), quantity.value(), "{canonical}");
         assert_eq!(again.milli(), quantity.milli(), "{canonical}");
     }
 }
 
-/// A duration: Go's text of it is read as the same; with `Never` it is written as it came.
+/// A duration: its text in the notation of Go is parsed as the same value; with `Never` it is printed unchanged.
 pub fn duration(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     if let Ok(duration) = GoDuration::parse(text) {
@@ -312,7 +315,7 @@ pub fn duration(bytes: &[u8]) {
     }
 }
 
-/// A schedule: its next time is later, on the minute, and found again by looking back from it.
+/// A schedule: its next time is later, on the minute, and found again by searching backwards from it.
 pub fn cron(bytes: &[u8]) {
     let Some(Ok(schedule)) = text(bytes).map(CronSchedule::parse) else {
         return;

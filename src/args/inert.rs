@@ -1,20 +1,20 @@
-//! Settings that are understood and that nothing here reads: whoever gives one is told at the start.
+//! Settings that are accepted and have no effect here; the service warns about each at its start.
 
 use mortise_planning::settings::Settings;
 
 use super::ServeArgs;
 
-/// A setting that was given and changes nothing.
+/// A setting that was set and has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inert {
-    /// As it is given.
+    /// The flag.
     pub setting: &'static str,
-    /// What does not happen, and what to do instead.
+    /// What is not done, and what to use instead.
     pub consequence: &'static str,
 }
 
 impl ServeArgs {
-    /// The settings that were given, that somebody would expect something of, and that change nothing.
+    /// The settings that were set, from which an effect could be expected, and that have none.
     #[must_use]
     pub fn inert(&self, settings: &Settings) -> Vec<Inert> {
         let buffers = settings.gates.capacity_buffer.then_some(Inert {

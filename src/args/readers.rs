@@ -1,4 +1,4 @@
-//! Who reads each flag, and that somebody does: a setting that nothing reads is a lie to whoever sets it.
+//! Verifies that each flag is read: a setting without effect would mislead its user.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,19 @@ use clap::CommandFactory as _;
 
 use super::tests::{Probe, parse};
 
-/// Who reads a flag.
+/// The reader of a flag.
 enum Reader {
-    /// The configuration or the settings: with this value they are others than without.
+    /// The configuration or the settings, which differ if the flag has this value.
     Config(&'static str),
-    /// The same, and only together with another flag.
+    /// The same, together with another flag only.
     ConfigWith(&'static str, &'static str),
-    /// The command itself, by this text in its source.
+    /// The command, which contains this text in its source.
     Command(&'static str),
-    /// Nobody, on purpose: Karpenter's charts pass it. Its help says so.
-    Nobody,
+    /// Nothing, as intended: Karpenter's charts pass the flag. Its help says so.
+    Unread,
 }
 
-use Reader::{Command, Config as Configured, ConfigWith, Nobody};
+use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
 const READERS: [(&str, Reader); 64] = [
     ("admission_client_ca", Configured("/ca.crt")),
@@ -27,9 +27,9 @@ const READERS: [(&str, Reader); 64] = [
         "admission_client_names",
         ConfigWith("--admission-client-ca=/ca.crt", "apiserver"),
     ),
-    ("ami_refresh_interval", Nobody),
+    ("ami_refresh_interval", Unread),
     ("aws_endpoint_url", Command("args.aws_endpoint_url")),
-    ("aws_feature_gates", Nobody),
+    ("aws_feature_gates", Unread),
     ("aws_region", Command("args.aws_region")),
     ("batch_idle_duration", Configured("2s")),
     ("batch_max_duration", Configured("20s")),
@@ -40,17 +40,17 @@ const READERS: [(&str, Reader); 64] = [
     ("cluster_endpoint", Command("args.cluster_endpoint")),
     ("cluster_name", Command("args.cluster_name")),
     ("conversion_webhook", Configured("")),
-    ("cpu_requests", Nobody),
+    ("cpu_requests", Unread),
     ("deny_unsatisfiable", Configured("")),
-    ("disable_cluster_state_observability", Nobody),
-    ("disable_controller_warmup", Nobody),
-    ("disable_dry_run", Nobody),
+    ("disable_cluster_state_observability", Unread),
+    ("disable_controller_warmup", Unread),
+    ("disable_dry_run", Unread),
     ("disable_leader_election", Configured("true")),
     ("disruption_cooldown", Configured("1m")),
     ("disruption_validation_delay", Configured("1s")),
-    ("eks_control_plane", Nobody),
-    ("enable_profiling", Nobody),
-    ("enable_zonal_shift", Nobody),
+    ("eks_control_plane", Unread),
+    ("enable_profiling", Unread),
+    ("enable_zonal_shift", Unread),
     ("expiration_jitter_percent", Configured("5")),
     ("feature_gates", Configured("NodeRepair=true")),
     ("garbage_collection_interval", Configured("1m")),
@@ -64,7 +64,7 @@ const READERS: [(&str, Reader); 64] = [
         Command("args.instance_types_file_path"),
     ),
     ("interruption_queue", Command("args.interruption_queue")),
-    ("isolated_vpc", Nobody),
+    ("isolated_vpc", Unread),
     ("karpenter_service", Configured("other")),
     ("kube_client_burst", Configured("1")),
     ("kube_client_qps", Configured("1")),
@@ -74,11 +74,11 @@ const READERS: [(&str, Reader); 64] = [
     ("launch_timeout", Configured("1m")),
     ("leader_election_name", Configured("other")),
     ("leader_election_namespace", Configured("other")),
-    ("log_error_output_paths", Nobody),
+    ("log_error_output_paths", Unread),
     ("log_level", Command("args.log_level()")),
-    ("log_output_paths", Nobody),
+    ("log_output_paths", Unread),
     ("max_unproven_launches", Configured("1")),
-    ("memory_limit", Nobody),
+    ("memory_limit", Unread),
     ("metrics_port", Configured("1")),
     ("min_values_policy", Configured("BestEffort")),
     ("nodeclass_resync_interval", Configured("1m")),
@@ -94,17 +94,17 @@ const READERS: [(&str, Reader); 64] = [
     ),
     ("seed", Configured("7")),
     ("server_names", Configured("other")),
-    ("subnet_refresh_interval", Nobody),
+    ("subnet_refresh_interval", Unread),
     ("telemetry_detail", Configured("full")),
     ("vm_memory_overhead_percent", Command("args.shape()")),
 ];
 
-/// Settings and feature gates that nothing reads. What stands here must be told by [`ServeArgs::inert`].
+/// Settings and feature gates that nothing reads. [`ServeArgs::inert`] must report each of them.
 const UNREAD: [&str; 1] = ["capacity_buffer"];
 
-/// The configuration without the copy of all flags that is for people.
+/// The configuration without the copy of all flags that users see.
 fn effect(args: &[String]) -> String {
-    // Some flags are only for loopback.
+    // Some flags are valid on loopback only.
     let loopback = ["--bind-address=127.0.0.2"];
     let args: Vec<&str> = loopback
         .into_iter()
@@ -156,7 +156,7 @@ fn every_flag_has_a_reader() {
                 );
             }
             Command(text) => assert!(source.contains(text), "{long}: {text} is nowhere"),
-            Nobody => {
+            Unread => {
                 let arg = command.get_arguments().find(|arg| arg.get_id() == id);
                 let help = arg.and_then(|arg| arg.get_help()).unwrap().to_string();
                 assert!(help.starts_with("Accepted"), "{long}: {help}");
@@ -230,7 +230,7 @@ fn every_setting_and_gate_has_a_reader() {
 }
 
 #[test]
-fn what_changes_nothing_is_told() {
+fn settings_without_effect_are_reported() {
     let told = |args: &[&str]| {
         let args = parse(args).unwrap();
         let inert = args.inert(&args.settings().unwrap());

@@ -14,7 +14,7 @@ pub(super) fn parse(args: &[&str]) -> Result<ServeArgs, String> {
 }
 
 #[test]
-fn defaults_are_upstream_s() {
+fn defaults_are_those_of_karpenter() {
     let config = parse(&[]).unwrap().config().unwrap();
     assert_eq!(
         (
@@ -58,21 +58,21 @@ fn bad_values_are_named_with_what_is_allowed() {
     }
 }
 
-/// Flags, variables and defaults of upstream, as recorded.
-const UPSTREAM: &str = include_str!("../../tests/data/facts/cli-options.json");
-/// What upstream made of arguments, one case a line.
+/// Flags, variables and defaults of Karpenter, as recorded.
+const KARPENTER: &str = include_str!("../../tests/data/facts/cli-options.json");
+/// Results of Karpenter for arguments, one case per line.
 const PARSED: &str = include_str!("../../tests/data/facts/options_parse_core.jsonl");
 
 #[test]
-fn every_flag_and_variable_of_upstream_is_there_with_its_default() {
-    let upstream: serde_json::Value = serde_json::from_str(UPSTREAM).unwrap();
+fn every_flag_and_variable_of_karpenter_exists_with_its_default() {
+    let karpenter: serde_json::Value = serde_json::from_str(KARPENTER).unwrap();
     let command = <Probe as clap::CommandFactory>::command();
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let mut wrong = Vec::new();
     let mut seen = 0;
     for option in ["core", "aws"]
         .iter()
-        .flat_map(|owner| upstream[owner].as_array().unwrap())
+        .flat_map(|owner| karpenter[owner].as_array().unwrap())
     {
         seen += 1;
         let (flag, env) = (text(&option["flag"]), text(&option["env"]));
@@ -95,18 +95,18 @@ fn every_flag_and_variable_of_upstream_is_there_with_its_default() {
             (Some("duration"), _) => {
                 text(&option["default"]).parse::<Millis>() == default.parse::<Millis>()
             }
-            // The gates that are not named keep their defaults, so an empty text says the same.
+            // Gates that are not named keep their defaults, so an empty text is equivalent.
             (_, "feature-gates") => {
                 feature_gates(&text(&option["default"])).unwrap()
                     == feature_gates(&default).unwrap()
             }
-            // The name of our Service (docs/differences.md).
+            // The name of the Service of mortise (docs/differences.md).
             (_, "karpenter-service") => default == "mortise",
             _ => text(&option["default"]) == default,
         };
         if !same {
             wrong.push(format!(
-                "{flag} is {default:?}, upstream's is {}",
+                "{flag} is {default:?}, Karpenter's is {}",
                 option["default"]
             ));
         }
@@ -116,8 +116,8 @@ fn every_flag_and_variable_of_upstream_is_there_with_its_default() {
 }
 
 #[test]
-fn arguments_are_read_as_upstream_reads_them() {
-    // Differences on purpose: a gate that does not exist and a duration below zero are errors.
+fn arguments_are_parsed_like_by_karpenter() {
+    // Intended differences: an unknown gate and a negative duration are errors.
     let stricter = ["Unknown=true", "noderepair=true", "-1s"];
     let mut cases = 0;
     for line in PARSED.lines() {
@@ -151,7 +151,7 @@ fn arguments_are_read_as_upstream_reads_them() {
             Ok((read, settings)) => {
                 assert!(
                     !refused,
-                    "{args:?} is accepted; upstream says {}",
+                    "{args:?} is accepted; Karpenter says {}",
                     case["error"]
                 );
                 let core = &case["core"];

@@ -1,7 +1,7 @@
-//! Environment variables whose names are wrong: they would do nothing, and nobody would say so.
+//! Misspelled environment variables, which would silently have no effect.
 //!
-//! Names that begin as ours do are refused when they are unknown. Other names are anybody's: one that is spelt nearly like a
-//! known one is worth a warning and no more.
+//! Unknown names with a prefix of mortise are errors. Other names may belong to other programs: one that resembles a
+//! known name causes a warning only.
 
 use std::collections::BTreeSet;
 
@@ -11,27 +11,27 @@ use mortise_controller::FAILPOINT_VARIABLE;
 
 use super::ServeArgs;
 
-/// How our own variables begin.
+/// Prefix of the variables of mortise.
 const OURS: &str = "MORTISE_";
-/// A name with so many letters put wrong is still meant as another one.
+/// Maximum edit distance at which a name counts as misspelled.
 const NEAR: usize = 2;
-/// Shorter names are near too many others.
+/// Minimum length of a name that is compared; shorter ones resemble too many others.
 const LONG_ENOUGH: usize = 8;
 
-/// A variable that is not known, and the one that it is nearly spelt like.
+/// An unknown variable, and the known one that it resembles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MisspelledVariable {
     /// Its name.
     pub name: String,
-    /// What was probably meant.
+    /// The known name that was probably meant.
     pub meant: String,
 }
 
-/// Looks at the names (and, for what Kubernetes makes of Services, at the values) of all variables. Returns those that are
-/// probably spelt wrong, in order of name.
+/// Checks the names of all variables, and the values of those that Kubernetes sets for Services. Returns the ones that
+/// are probably misspelled, ordered by name.
 ///
 /// # Errors
-/// Variables that begin as ours and do not exist, with the nearest that do: the text is for people.
+/// Unknown variables with a prefix of mortise, each with the nearest known name; the text is for users.
 pub fn check(
     all: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Vec<MisspelledVariable>, String> {
@@ -76,8 +76,8 @@ fn known() -> BTreeSet<String> {
         .collect()
 }
 
-/// What a kubelet puts into pods for each Service of their namespace: a Service named `mortise` gives `MORTISE_SERVICE_HOST`,
-/// `MORTISE_PORT=tcp://10.0.0.1:443`, `MORTISE_PORT_443_TCP_ADDR` and others.
+/// Whether a kubelet set the variable for a Service of the namespace: a Service named `mortise` yields
+/// `MORTISE_SERVICE_HOST`, `MORTISE_PORT=tcp://10.0.0.1:443`, `MORTISE_PORT_443_TCP_ADDR` and others.
 fn is_service_link(name: &str, value: &str) -> bool {
     let of_port = name.rsplit_once("_PORT_").is_some_and(|(_, rest)| {
         let number = rest.split('_').next().unwrap_or_default();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_ours_that_do_not_exist_are_refused_with_the_nearest() {
+    fn unknown_variables_of_mortise_are_rejected_with_the_nearest() {
         let said = check_names(&[
             ("MORTISE_PROVDER", "aws"),
             ("MORTISE_SOMETHING_ELSE_ENTIRELY", ""),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_or_made_of_services_or_anybody_else_s_passes() {
+    fn known_service_and_foreign_variables_are_accepted() {
         let passes = [
             ("MORTISE_FAILPOINT", "before-launch"),
             ("MORTISE_HTTPS_PORT", "8443"),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_that_are_nearly_known_are_doubtful() {
+    fn foreign_names_that_resemble_known_ones_cause_a_warning() {
         let doubtful = check_names(&[
             ("BATCH_MAX_DURATOIN", "5s"),
             ("CLUSTER_NAMES", "blue"),

@@ -1,6 +1,6 @@
-//! The parts of the Helm chart that are written from the same code as `mortise manifests`.
+//! The templates of the Helm chart that are generated from the code of `mortise manifests`.
 //!
-//! `UPDATE_EXPECT=1 cargo test --workspace chart` writes them anew.
+//! `UPDATE_EXPECT=1 cargo test --workspace chart` regenerates them.
 
 use std::path::PathBuf;
 
@@ -10,12 +10,12 @@ use serde_json::Value;
 use super::manifests::{in_cluster, node_classes};
 use super::rbac::{self, ServiceAccount, When};
 
-/// Words that stand in the place of what a release decides.
+/// Placeholders for the values of a release.
 const NAMESPACE: &str = "release-namespace";
 const ACCOUNT: &str = "release-account";
 const NAME: &str = "release-name";
 
-/// YAML of one document with the release's values in it.
+/// One document as YAML with the placeholders replaced by template expressions.
 fn template(document: &Value) -> String {
     let yaml = serde_saphyr::to_string(document).unwrap();
     let mut text = String::from("---\n");
@@ -62,7 +62,7 @@ fn webhooks() -> String {
     )
 }
 
-/// What a rule depends on, in the words of the chart's values.
+/// The condition of a rule, as an expression over the chart values.
 const fn condition(when: When) -> Option<&'static str> {
     match when {
         When::Always => None,
@@ -74,7 +74,7 @@ const fn condition(when: When) -> Option<&'static str> {
 }
 
 /// The roles with every rule, each within its condition.
-fn rights() -> String {
+fn roles() -> String {
     let documents = rbac::manifests(&ServiceAccount {
         namespace: NAMESPACE,
         account: ACCOUNT,
@@ -123,7 +123,7 @@ fn rights() -> String {
 fn generated_templates_are_current() {
     let folder =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("manifests/chart/mortise/templates");
-    for (file, text) in [("webhooks.yaml", webhooks()), ("rbac.yaml", rights())] {
+    for (file, text) in [("webhooks.yaml", webhooks()), ("rbac.yaml", roles())] {
         let path = folder.join(file);
         let text = format!("# Generated: UPDATE_EXPECT=1 cargo test --workspace chart\n{text}");
         if std::env::var_os("UPDATE_EXPECT").is_some() {

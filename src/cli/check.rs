@@ -1,4 +1,4 @@
-//! `mortise check`: configurations of others, as far as they decide how well this service works.
+//! `mortise check`: checks configurations of other components that mortise depends on.
 
 mod live;
 

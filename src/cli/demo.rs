@@ -1,7 +1,8 @@
 //! `mortise demo`: the whole service on a simulated cluster and cloud.
 //!
-//! One thread plays the cluster in virtual time with the production deciders; the production HTTPS service answers from what
-//! that thread publishes. The history depends on `--seed` alone; what it is told by HTTP changes nothing in it.
+//! One thread runs the simulation in virtual time with the production deciders; the production HTTPS service responds
+//! from the snapshots that this thread publishes. The history depends on `--seed` only; HTTP requests do not change
+//! it.
 
 mod demo_cluster;
 mod directory;
@@ -66,13 +67,13 @@ fn seed(text: &str) -> Result<u64, String> {
 }
 
 impl DemoArgs {
-    /// A line for people: never among the JSON.
-    fn say(&self, text: &str) {
+    /// Prints a line for users, separate from the JSON output.
+    fn print(&self, text: &str) {
         if self.json { warning(text) } else { line(text) }
     }
 }
 
-/// Runs until it is told to stop, or its time is over.
+/// Runs until a signal arrives, or its time is over.
 pub(super) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     super::serve::init_logging("warn")?;
     super::serve::install_crypto()?;
@@ -109,7 +110,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     };
     let mut playing = tokio::task::spawn_blocking(move || player.run(ready));
 
-    // The thread that plays drops the sender when it fails; then its own end tells why.
+    // The simulation thread drops the sender if it fails; its result contains the error.
     let mut first_answer = None;
     if first.await.is_ok() {
         first_answer = Some(service.greet(args, begin).await?);
@@ -157,7 +158,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The production HTTPS service, answering from what the simulation publishes.
+/// The production HTTPS service, which responds from published snapshots.
 struct DemoService {
     shared: Arc<ServiceState>,
     clock: Arc<VirtualClock>,
@@ -188,9 +189,9 @@ impl DemoService {
         shared.health.set_certificate(true);
         shared.health.set_leading(true);
         let webhooks = WebhookState {
-            world: Arc::<ServiceState>::clone(&shared),
+            view: Arc::<ServiceState>::clone(&shared),
             counters: Arc::default(),
-            memory: Arc::default(),
+            extender: Arc::default(),
             rules: Arc::new(mortise_webhooks::admission::AdmissionSettings {
                 deny_unsatisfiable: false,
                 offline: false,
@@ -220,7 +221,8 @@ impl DemoService {
         })
     }
 
-    /// Calls the service as its clients do, says where it is, and returns how long after `begin` it answered.
+    /// Calls the service like its clients do, prints its addresses, and returns the time from `begin` to the first
+    /// responses.
     async fn greet(&self, args: &DemoArgs, begin: Instant) -> anyhow::Result<Duration> {
         let places = text::DemoEndpoints {
             addresses: self.addresses,
@@ -234,7 +236,7 @@ impl DemoService {
             .await
             .context("the service does not respond to the demo")?;
         let took = begin.elapsed();
-        args.say(&text::welcome(&places, &asked, &snapshot, took));
+        args.print(&text::welcome(&places, &asked, &snapshot, took));
         Ok(took)
     }
 
@@ -245,7 +247,7 @@ impl DemoService {
     }
 }
 
-/// The usual ports where they are free, any others where not.
+/// The default ports if they are free, otherwise any others.
 fn ports() -> Listen {
     let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let on = |port| {

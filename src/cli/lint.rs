@@ -1,4 +1,4 @@
-//! `mortise lint`: what admission would say about manifests in files, without a cluster.
+//! `mortise lint`: runs the admission checks on manifests in files, without a cluster.
 
 mod catalog;
 
@@ -90,7 +90,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
         })
 }
 
-/// Reads, judges and reports.
+/// Reads, checks and reports.
 pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let sources = read(&args.paths)?;
     let provider = args.provider.unwrap_or_else(|| provider_of(&sources));
@@ -145,7 +145,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Which provider the files are about, by the kind of node class that they name.
+/// The provider of the files, from the kind of node class in them.
 fn provider_of(sources: &[SourceFile]) -> Provider {
     let names = |word: &str| sources.iter().any(|source| source.text.contains(word));
     if names("KWOKNodeClass") && !names("EC2NodeClass") {
@@ -155,7 +155,7 @@ fn provider_of(sources: &[SourceFile]) -> Provider {
     }
 }
 
-/// The texts of files, directories and standard input under the names that were given; what is named twice is read once.
+/// The texts of files, directories and standard input under the given names; duplicates are read once.
 fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<SourceFile>> {
     let mut sources: Vec<SourceFile> = Vec::new();
     let mut push = |name: String, text: String| {

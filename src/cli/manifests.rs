@@ -1,4 +1,4 @@
-//! `mortise manifests`: what a cluster needs, as YAML.
+//! `mortise manifests`: manifests that a cluster needs, as YAML.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::line;
 use super::rbac::{self, ServiceAccount};
 
-/// Where the service is for a kube-scheduler on the same host.
+/// URL of the service for a kube-scheduler on the same host.
 const FIRST_URL: &str = "https://127.0.0.1:8443";
 
 /// Which manifests.
@@ -186,7 +186,7 @@ fn endpoint(url: Option<&str>, namespace: &str, service: &str) -> Endpoint {
     }
 }
 
-/// The Service in the cluster, at the port that it has there.
+/// The Service in the cluster, with its port.
 pub(super) fn in_cluster(namespace: &str, service: &str) -> Endpoint {
     Endpoint::Service {
         namespace: namespace.to_owned(),
@@ -205,7 +205,7 @@ pub(super) fn node_classes() -> Vec<(String, String, String)> {
     .to_vec()
 }
 
-/// A file with certificates: an API server stops serving a resource whose bundle it cannot read.
+/// Reads a file with certificates: an API server stops serving a resource whose CA bundle is invalid.
 fn ca_bundle(path: &Path) -> anyhow::Result<String> {
     let place = || format!("--ca-file {}", path.display());
     let text = std::fs::read_to_string(path).with_context(place)?;
@@ -220,7 +220,7 @@ fn ca_bundle(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A path that means the same wherever kube-scheduler is started.
+/// An absolute path, which does not depend on the working directory of kube-scheduler.
 fn absolute(path: &Path) -> anyhow::Result<String> {
     let absolute = std::path::absolute(path).with_context(|| path.display().to_string())?;
     Ok(absolute.display().to_string())
@@ -278,13 +278,13 @@ impl RbacArgs {
 impl SchedulerArgs {
     fn documents(&self) -> anyhow::Result<Vec<Value>> {
         if self.second_scheduler {
-            return Ok(self.of_second_scheduler());
+            return Ok(self.second_scheduler_documents());
         }
         let files = self.files()?;
         Ok(vec![scheduler_configuration(&self.url, &files)])
     }
 
-    fn of_second_scheduler(&self) -> Vec<Value> {
+    fn second_scheduler_documents(&self) -> Vec<Value> {
         let given = Some(&self.url).filter(|url| *url != FIRST_URL);
         let service = format!("https://mortise.{}.svc:8443", self.namespace);
         second_scheduler(&SecondScheduler {

@@ -1,4 +1,4 @@
-//! `mortise migrate`: manifests of every age as `v1`.
+//! `mortise migrate`: converts manifests of all API versions to `v1`.
 
 pub(super) mod input;
 
@@ -95,7 +95,7 @@ fn print(files: &[SourceFile]) {
     }
 }
 
-/// Files that are there are looked for before the first is written: all or nothing.
+/// Existing files are an error before the first file is written: all or nothing.
 fn write(dir: &Path, files: &[SourceFile], overwrite: bool) -> anyhow::Result<()> {
     let place = |file: &SourceFile| match file.name.as_str() {
         input::STDIN => dir.join("stdin.yaml"),

@@ -56,7 +56,7 @@ enum Command {
     Check(check::CheckArgs),
 }
 
-/// Go's flags may have one dash or two: `-metrics-port=1` becomes `--metrics-port=1`. Negative numbers stay.
+/// Go's flags may have one dash or two: converts `-metrics-port=1` to `--metrics-port=1`. Negative numbers are kept.
 pub(crate) fn two_dashes(arg: OsString) -> OsString {
     let is_long = |text: &str| {
         let name = text.strip_prefix('-').unwrap_or_default();
@@ -68,7 +68,7 @@ pub(crate) fn two_dashes(arg: OsString) -> OsString {
     }
 }
 
-/// Reads the command line and runs it.
+/// Parses the command line and runs the command.
 #[must_use]
 pub fn run() -> ExitCode {
     let mut args: Vec<OsString> = std::env::args_os().collect();

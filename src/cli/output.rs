@@ -1,15 +1,15 @@
-//! Writing to the terminal: the one place that does.
+//! Output to the terminal; nothing else writes to it.
 
 use std::io::Write as _;
 
-/// Writes a line to standard output. A closed pipe ends the program quietly, as for every Unix filter.
+/// Writes a line to standard output. A closed pipe ends the program silently, as for every Unix filter.
 pub fn line(text: &str) {
     if writeln!(std::io::stdout().lock(), "{text}").is_err() {
         std::process::exit(0);
     }
 }
 
-/// Writes a line to standard error; there is nowhere left to report a failure of that.
+/// Writes a line to standard error; a failure cannot be reported anywhere.
 pub fn warning(text: &str) {
     drop(writeln!(std::io::stderr().lock(), "{text}"));
 }

@@ -1,8 +1,8 @@
-//! What the service account may do: exactly what the workers use.
+//! Permissions of the service account: exactly those that the service uses.
 
 use serde_json::{Value, json};
 
-/// Names of the account, and what it needs rights for.
+/// The service account, and the features that determine its permissions.
 pub(super) struct ServiceAccount<'a> {
     pub(super) namespace: &'a str,
     /// The service account.
@@ -15,9 +15,9 @@ pub(super) struct ServiceAccount<'a> {
     pub(super) secret: &'a str,
     /// Providers that are served: `kwok`, `aws`.
     pub(super) providers: &'a [&'a str],
-    /// Definitions name the service for conversion, and it keeps their CA right.
+    /// Whether CRDs refer to the service for conversion, so that it updates their CA.
     pub(super) conversion: bool,
-    /// The service makes its certificates itself, in the Secret.
+    /// Whether the service issues its certificates itself, into the Secret.
     pub(super) own_certificates: bool,
 }
 
@@ -47,7 +47,7 @@ fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
     json!({ "apiGroups": groups, "resources": resources, "verbs": verbs })
 }
 
-/// A rule for objects of these names only: the certificate of the webhooks is kept right, nothing else.
+/// A rule for objects with these names only, such as the webhook configurations whose CA is updated.
 fn named_rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
     json!({ "apiGroups": groups, "resources": resources, "resourceNames": names, "verbs": verbs })
 }
@@ -74,7 +74,7 @@ pub(super) fn cluster_rules() -> Vec<(When, Value)> {
                 "namespaces",
                 "persistentvolumes",
                 "persistentvolumeclaims",
-                // Whom they select, for default spread constraints.
+                // Their selectors, for default spread constraints.
                 "services",
                 "replicationcontrollers",
             ],
@@ -144,7 +144,7 @@ pub(super) fn cluster_rules() -> Vec<(When, Value)> {
         ),
     ];
     let mut all: Vec<(When, Value)> = always.map(|rule| (When::Always, rule)).to_vec();
-    // Its nodes are objects that nobody else makes; machines of a cloud register themselves.
+    // Only kwok creates Node objects; instances of a cloud register themselves.
     all.push((When::Kwok, rule(&[""], &["nodes"], &["create"])));
     all.extend(node_class(
         When::Kwok,
@@ -168,8 +168,8 @@ pub(super) fn cluster_rules() -> Vec<(When, Value)> {
     all
 }
 
-/// Rules of the Role in the service's namespace, in order. By name also for `create`: a write to the path of an object that
-/// is not there yet is such a creation, and its name is known to whoever checks rights.
+/// Rules of the Role in the namespace of the service, in order. `create` is restricted by name too: a write
+/// to the path of a missing object creates it, and the authorizer knows its name.
 pub(super) fn local_rules(lease: &str, secret: &str) -> Vec<(When, Value)> {
     vec![
         (

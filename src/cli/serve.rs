@@ -13,7 +13,7 @@ use mortise_kwok::KwokProvider;
 
 use crate::args::{AwsArgs, Inert, ProviderName, ServeArgs, variables};
 
-/// Runs until it is told to stop.
+/// Runs until a signal arrives.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     init_logging(args.log_level())?;
     install_crypto()?;
@@ -40,7 +40,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         tracing::error!(setting, consequence, "setting has no effect");
     }
     runtime()?.block_on(async {
-        let clients = Clients::find(args.kubeconfig.as_deref(), None).await?;
+        let clients = Clients::from_kubeconfig(args.kubeconfig.as_deref(), None).await?;
         let mut providers: Vec<Arc<dyn CloudProvider>> = Vec::new();
         for name in &args.provider {
             providers.push(match name {
@@ -88,7 +88,8 @@ async fn aws(args: &AwsArgs, clients: &Clients) -> Result<Arc<dyn CloudProvider>
     Ok(Arc::new(provider))
 }
 
-/// Address of the cluster's DNS service, for nodes whose class names none. Without it a node takes its image's default.
+/// IP address of the cluster DNS service, for nodes whose class sets none; without it a node uses the default of its
+/// image.
 async fn cluster_dns(clients: &Clients) -> Option<String> {
     let services: Api<Service> = Api::namespaced(clients.main.clone(), "kube-system");
     let answer = tokio::time::timeout(Duration::from_secs(10), services.get_opt("kube-dns")).await;
@@ -128,7 +129,7 @@ pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
         .map_or(1, RunError::exit_code)
 }
 
-/// Two worker threads are plenty: the deciders have a thread of their own, and everything else waits for sockets.
+/// Two worker threads are enough: the engine has a thread of its own, and all other tasks wait for sockets.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

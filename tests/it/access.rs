@@ -18,18 +18,18 @@ async fn callers_must_say_who_they_are() -> Result<()> {
     };
     let scene = Scene::start(setting).await?;
     let body = json!({ "Pod": { "metadata": { "name": "x", "namespace": "default" }, "spec": { "containers": [] } }, "NodeNames": ["n1"] });
-    let nobody = scene.mortise.http()?;
-    extender(&scene, &nobody, &body).await?;
+    let anonymous = scene.mortise.http()?;
+    extender(&scene, &anonymous, &body).await?;
 
     let get = async |http: &Http, path: &str| -> Result<Reply> {
         http.get(&scene.mortise.url(path)).await
     };
-    let refused = get(&nobody, "debug/config").await?;
+    let refused = get(&anonymous, "debug/config").await?;
     ensure!(
         refused.status == 401 && refused.body.contains("bearer token"),
         "{refused:?}"
     );
-    let wrong = nobody
+    let wrong = anonymous
         .clone()
         .with_header("Authorization", "Bearer not.a.token");
     let refused = get(&wrong, "debug/config").await?;
@@ -60,7 +60,7 @@ async fn callers_must_say_who_they_are() -> Result<()> {
     // Nothing else is open by mistake, neither with nor without a known path; but the page's empty shell is, which asks for
     // a token itself.
     for path in ["api/v1/state", "api/v1/stream", "debug/explain?pod=a/b"] {
-        let reply = get(&nobody, path).await?;
+        let reply = get(&anonymous, path).await?;
         ensure!(reply.status == 401, "{path}: {}", reply.status);
     }
     // What is not there is not there for anybody, and the API server is not asked who wants to know.
@@ -69,7 +69,7 @@ async fn callers_must_say_who_they_are() -> Result<()> {
         .metric("mortise_token_reviews_total", &[])
         .await?;
     for path in ["debug/nothing", "metrics", "anything?at=all"] {
-        for who in [&nobody, &wrong, &stranger] {
+        for who in [&anonymous, &wrong, &stranger] {
             let reply = get(who, path).await?;
             ensure!(reply.status == 404, "{path}: {}", reply.status);
         }
@@ -94,13 +94,13 @@ async fn callers_must_say_who_they_are() -> Result<()> {
 }
 
 /// Criterion 15: the extender's paths open for its own clients only; others are refused before the body is read.
-async fn extender(scene: &Scene, nobody: &Http, body: &Value) -> Result<()> {
+async fn extender(scene: &Scene, anonymous: &Http, body: &Value) -> Result<()> {
     let ca = std::fs::read_to_string(scene.plane.dir().join("mortise-certs/ca.crt"))?;
     let foreign = Authority::new("someone-else")?.client("mortise-extender-client", &[])?;
     let foreign = Http::new(&ca, Some(&foreign))?;
     for path in ["filter", "prioritize", "preempt"] {
         let url = scene.mortise.url(&format!("extender/v1/{path}"));
-        let refused = nobody.post(&url, body).await?;
+        let refused = anonymous.post(&url, body).await?;
         ensure!(
             refused.status == 403 && refused.body.contains("client certificate"),
             "{path}: {refused:?}"

@@ -20,10 +20,10 @@ async fn scene_of(setting: Setting) -> Result<Scene> {
     let scene = Scene::start(setting).await?;
     scene.apply(&[kwok_class()]).await?;
     wait_until("the catalogue", SOON, || async {
-        let picture = scene.mortise.debug("snapshot").await?;
+        let snapshot = scene.mortise.debug("snapshot").await?;
         ensure!(
-            picture["counts"]["catalogs"].as_u64() == Some(1),
-            "{picture}"
+            snapshot["counts"]["catalogs"].as_u64() == Some(1),
+            "{snapshot}"
         );
         Ok(())
     })
@@ -268,7 +268,7 @@ async fn every_kind_is_asked_about() -> Result<()> {
         "a dry run launches nothing"
     );
 
-    // A claim that a person deletes; what the service does with claims is nobody's business.
+    // A claim that a user deletes; the service's own writes of claims are not validated.
     let name = scene.claims().await?.into_keys().next().context("name")?;
     let said = run(&["delete", "nodeclaim", &name, "--dry-run=server"]).await?;
     told(&said, &["deleting NodeClaim", "with 3 pods"])?;
@@ -462,7 +462,7 @@ async fn malformed_bodies_are_answered() -> Result<()> {
     Ok(())
 }
 
-/// Nobody is asked about pods, nodes or namespaces, and nothing that is deleted can ever be held up by a service that is down.
+/// No webhook is called for pods, nodes or namespaces, and a service that is down can never block a deletion.
 #[tokio::test]
 async fn nobody_is_asked_about_pods() -> Result<()> {
     for flags in [&[][..], &["--fail"]] {

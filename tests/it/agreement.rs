@@ -63,7 +63,7 @@ async fn everybody_runs(advice: Advice) -> Result<()> {
     Ok(())
 }
 
-/// Nobody waits for ever when kube-scheduler decides alone.
+/// No pod stays pending when kube-scheduler decides alone.
 #[tokio::test]
 async fn pods_that_arrive_over_time_all_run() -> Result<()> {
     everybody_runs(Advice::None).await

@@ -37,7 +37,7 @@ impl Availability {
             let mut running = BTreeSet::new();
             while let Some(event) = events.next().await {
                 match event {
-                    // A list that begins anew is no news about pods until it is complete.
+                    // A restarted list is no event about pods until it is complete.
                     Ok(Event::Init) => {
                         running.clear();
                         complete.store(false, Ordering::Release);
@@ -49,7 +49,7 @@ impl Availability {
                         running.remove(&pod.name_any());
                     }
                     Ok(Event::InitDone) => complete.store(true, Ordering::Release),
-                    // The watch begins anew by itself.
+                    // The watch restarts automatically.
                     Err(_) => {}
                 }
                 if complete.load(Ordering::Acquire) {

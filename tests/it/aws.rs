@@ -9,7 +9,7 @@ use mortise_tests::harness::{ControlPlane, Fixtures, Instance, Moto, NodeFactory
 use serde_json::{Value, json};
 
 use crate::objects::{deployment, pool};
-use crate::scene::{Machine, SOON, Scene, Setting};
+use crate::scene::{LaunchedNode, SOON, Scene, Setting};
 
 const CLUSTER: &str = "story";
 
@@ -28,7 +28,7 @@ fn class(fixtures: &Fixtures) -> Value {
     })
 }
 
-/// A pool of that class: spot machines of three types.
+/// A NodePool of that class: spot instances of three types.
 fn spot_pool() -> Value {
     let reference =
         json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" });
@@ -110,9 +110,14 @@ impl Account {
         NodeFactory::start(&self.moto, plane)
     }
 
-    /// The instance of a machine.
-    pub(crate) async fn instance_of(&self, machine: &Machine) -> Result<Instance> {
-        let id = machine.claim.status.provider_id.clone().context("an id")?;
+    /// The instance of a node.
+    pub(crate) async fn instance_of(&self, launched_node: &LaunchedNode) -> Result<Instance> {
+        let id = launched_node
+            .claim
+            .status
+            .provider_id
+            .clone()
+            .context("an id")?;
         let instances = self.moto.instances().await?;
         let found = instances
             .into_iter()
@@ -258,10 +263,14 @@ async fn joins_this_cluster(scene: &Scene, instance: &Instance) -> Result<()> {
 }
 
 /// The instance is what class, pool and claim say, and the node is the instance.
-fn is_as_told(fixtures: &Fixtures, machine: &Machine, instance: &Instance) -> Result<()> {
+fn is_as_told(
+    fixtures: &Fixtures,
+    launched_node: &LaunchedNode,
+    instance: &Instance,
+) -> Result<()> {
     let tag = |key: &str| instance.tags.get(key).map(String::as_str);
     ensure!(
-        tag("karpenter.sh/nodeclaim") == Some(&*machine.claim.name()),
+        tag("karpenter.sh/nodeclaim") == Some(&*launched_node.claim.name()),
         "{:?}",
         instance.tags
     );
@@ -277,15 +286,16 @@ fn is_as_told(fixtures: &Fixtures, machine: &Machine, instance: &Instance) -> Re
         instance.tags
     );
     ensure!(
-        instance.capacity_type == "spot" && machine.label("karpenter.sh/capacity-type") == "spot"
+        instance.capacity_type == "spot"
+            && launched_node.label("karpenter.sh/capacity-type") == "spot"
     );
     ensure!(
-        machine.instance_type() == instance.instance_type,
+        launched_node.instance_type() == instance.instance_type,
         "{} on {}",
-        machine.instance_type(),
+        launched_node.instance_type(),
         instance.instance_type
     );
-    ensure!(machine.label("topology.kubernetes.io/zone") == instance.zone);
+    ensure!(launched_node.label("topology.kubernetes.io/zone") == instance.zone);
     ensure!(
         instance.security_groups == [fixtures.security_group.clone()],
         "{:?}",

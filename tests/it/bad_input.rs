@@ -1,4 +1,4 @@
-//! What goes wrong at the start: one clear line that says what, where and how to mend it, and the documented exit code.
+//! Errors at the start: one clear line with problem, place and fix, and the documented exit code.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -314,7 +314,7 @@ async fn cloud_and_queue() -> Result<()> {
         ("NO_PROXY", "127.0.0.1"),
     ];
     let port = Port::claim()?;
-    let nobody = format!("--aws-endpoint-url=http://{}", port.address());
+    let unreachable_endpoint = format!("--aws-endpoint-url=http://{}", port.address());
     let common = [
         "--kubeconfig",
         &admin,
@@ -334,7 +334,7 @@ async fn cloud_and_queue() -> Result<()> {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         serve(plane.dir(), &args, &credentials).await
     };
-    start(with(&[], &nobody))
+    start(with(&[], &unreachable_endpoint))
         .await?
         .expect(6, &["provider aws", &port.address()])?;
 

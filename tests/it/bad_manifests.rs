@@ -108,10 +108,10 @@ async fn each_is_answered_through_the_api_server() -> Result<()> {
     let account = Account::open().await?;
     let (scene, _nodes) = account.scene(&[]).await?;
     wait_until("the catalogue", SOON, || async {
-        let picture = scene.mortise.debug("snapshot").await?;
+        let snapshot = scene.mortise.debug("snapshot").await?;
         ensure!(
-            picture["counts"]["catalogs"].as_u64() >= Some(1),
-            "{picture}"
+            snapshot["counts"]["catalogs"].as_u64() >= Some(1),
+            "{snapshot}"
         );
         Ok(())
     })

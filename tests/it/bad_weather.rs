@@ -1,5 +1,5 @@
-//! The API server refuses, delays, forgets, falls behind, forbids and freezes; each time a machine must go and another come
-//! meanwhile. Everything is tried again or told, nothing is lost and nothing is made twice.
+//! Fault injection: the API server rejects, delays, forgets, falls behind, forbids and freezes; each time one node must be
+//! deleted and another launched. Everything is retried or reported, nothing is lost and nothing is created twice.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ async fn one_machine(scene: &Scene) -> Result<()> {
     moved(scene, None).await.map(drop)
 }
 
-/// Somebody deletes the only claim. Returns its name.
+/// Deletes the only claim. Returns its name.
 async fn delete_claim(scene: &Scene) -> Result<String> {
     let claims: Api<NodeClaim> = Api::all(scene.plane.client());
     let there = scene.claims().await?;
@@ -95,7 +95,7 @@ async fn delete_claim(scene: &Scene) -> Result<String> {
     Ok(name)
 }
 
-/// Waits until the pod runs on one machine that is another than this claim's.
+/// Waits until the pod runs on one node, which is not that of this claim.
 async fn moved(scene: &Scene, from: Option<&str>) -> Result<String> {
     wait_until("the pod to run on the next machine", SOON, || async move {
         let claims = scene.claims().await?;
@@ -109,8 +109,8 @@ async fn moved(scene: &Scene, from: Option<&str>) -> Result<String> {
     })
     .await?;
     scene.running("web", 1).await?;
-    let machines = scene.settled(1).await?;
-    Ok(machines[0].claim.name().to_string())
+    let launched_nodes = scene.settled(1).await?;
+    Ok(launched_nodes[0].claim.name().to_string())
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn every_fault_is_weathered() -> Result<()> {
     let scene = Scene::start(settings()).await?;
     let census = Census::begin(&scene.plane.client());
     one_machine(&scene).await?;
-    let mut machines = 1;
+    let mut launched_nodes = 1;
     for (weather, rules) in WEATHERS {
         let proxy = scene.proxy()?;
         proxy.set(rules);
@@ -126,23 +126,23 @@ async fn every_fault_is_weathered() -> Result<()> {
         let next = moved(&scene, Some(&from)).await;
         let next = next.map_err(|error| error.context(weather));
         next?;
-        machines += 1;
+        launched_nodes += 1;
         let hits = proxy.hits();
         ensure!(hits.iter().all(|hits| *hits > 0), "{weather}: {hits:?}");
         ensure!(
-            census.claims()? == machines,
-            "{weather}: {} claims, not {machines}",
+            census.claims()? == launched_nodes,
+            "{weather}: {} claims, not {launched_nodes}",
             census.claims()?
         );
         proxy.set(&[]);
     }
-    forbidden(&scene, &census, machines).await?;
+    forbidden(&scene, &census, launched_nodes).await?;
     scene.end().await;
     Ok(())
 }
 
 /// A policy and a missing right: what cannot be done is told, and done when it can be.
-async fn forbidden(scene: &Scene, census: &Census, machines: usize) -> Result<()> {
+async fn forbidden(scene: &Scene, census: &Census, launched_nodes: usize) -> Result<()> {
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": { "name": "freeze" },
         "spec": {
@@ -187,7 +187,7 @@ async fn forbidden(scene: &Scene, census: &Census, machines: usize) -> Result<()
         .ok()?;
     let from = moved(scene, Some(&from)).await?;
     ensure!(
-        census.claims()? == machines + 1,
+        census.claims()? == launched_nodes + 1,
         "{} claims",
         census.claims()?
     );
@@ -213,7 +213,7 @@ async fn forbidden(scene: &Scene, census: &Census, machines: usize) -> Result<()
         .await?;
     moved(scene, Some(&from)).await?;
     ensure!(
-        census.claims()? == machines + 2,
+        census.claims()? == launched_nodes + 2,
         "{} claims",
         census.claims()?
     );
@@ -241,7 +241,7 @@ fn freeze() -> Result<Duration> {
 /// again; back-offs of the last term are forgotten with it.
 const RESUMES: Duration = Duration::from_secs(5);
 
-/// Effects that were carried out.
+/// Effects that were executed.
 async fn done(mortise: &Mortise) -> Result<f64> {
     let labels = ["result=\"done\""];
     mortise.metric("mortise_effects_total", &labels).await
@@ -293,7 +293,7 @@ async fn only_the_leader_acts_whatever_hangs() -> Result<()> {
     second.wait_ready().await?;
     ensure!(!leads(&second).await?, "two lead");
 
-    // The first is cut off. It stops before the second begins: nobody sees both lead.
+    // The first is cut off. It stops before the second begins: both never lead at once.
     scene.proxy()?.set(&[rule(Requests::All, 1, Bad::Silent)]);
     let from = delete_claim(&scene).await?;
     wait_until("the second to lead", SOON, || async {

@@ -1,4 +1,4 @@
-//! Every claim and every machine that was ever there in a story: nothing may be made twice, not even for a moment.
+//! Every claim and every instance that ever existed in an integration test: nothing may be created twice, not even briefly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,10 @@ struct Seen {
     /// UIDs of claims by name.
     claims: BTreeMap<String, BTreeSet<String>>,
     /// UIDs of Nodes by the claim that they were made for.
-    machines: BTreeMap<String, BTreeSet<String>>,
+    launched_nodes: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Two watches that remember everything they saw. kwok's machines are their Nodes, so counting these counts those.
+/// Two watches that record every event. kwok's instances are their Nodes, so Nodes are counted.
 pub(crate) struct Census {
     seen: Arc<Mutex<Seen>>,
     tasks: [JoinHandle<()>; 2],
@@ -52,7 +52,10 @@ impl Census {
             {
                 let claim = label(&node, "kubernetes.io/hostname").to_owned();
                 let mut seen = of_nodes.lock().unwrap_or_else(PoisonError::into_inner);
-                seen.machines.entry(claim).or_default().extend(node.uid());
+                seen.launched_nodes
+                    .entry(claim)
+                    .or_default()
+                    .extend(node.uid());
             }
             futures::future::ready(())
         });
@@ -62,13 +65,13 @@ impl Census {
         }
     }
 
-    /// How many claims there ever were. Fails when a claim or a machine was made twice, or a machine without a claim.
+    /// Number of claims that ever existed. Fails if a claim or an instance was created twice, or an instance without a claim.
     pub(crate) fn claims(&self) -> Result<usize> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        for (name, uids) in seen.claims.iter().chain(&seen.machines) {
+        for (name, uids) in seen.claims.iter().chain(&seen.launched_nodes) {
             ensure!(uids.len() == 1, "{name} was made {} times", uids.len());
         }
-        for claim in seen.machines.keys() {
+        for claim in seen.launched_nodes.keys() {
             ensure!(
                 seen.claims.contains_key(claim),
                 "a machine of {claim:?}, which nobody has seen as a claim"

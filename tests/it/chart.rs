@@ -181,7 +181,7 @@ async fn what_the_charts_install_is_enough_to_work() -> Result<()> {
     Ok(())
 }
 
-/// With a policy nobody connects but those who are named; rights are only those of the provider and of its own certificates.
+/// With a network policy only the named peers connect; permissions are only those of the provider and of its own certificates.
 #[tokio::test]
 async fn values_close_ports_and_take_rights_away() -> Result<()> {
     let mut state = StateDir::create("helm")?;

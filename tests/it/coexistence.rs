@@ -1,4 +1,4 @@
-//! Next to another autoscaler: its pools, claims and nodes are not touched, and nothing is bought for its pools.
+//! Next to another autoscaler: its pools, claims and nodes are not touched, and no node is launched for its pools.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Node;

@@ -1,4 +1,4 @@
-//! What keeps a node from counting: hooks that are pending, start-up taints that nobody takes off, and a label that an older
+//! What keeps a node from counting: hooks that are pending, start-up taints that no controller removes, and a label that an older
 //! version did not write.
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,7 +14,7 @@ use crate::scene::{SOON, Scene, label, provider_id};
 
 /// A taint of a pool.
 const DEDICATED: &str = "dedicated";
-/// The label that says which node class a machine is of.
+/// The label with the node class of a node.
 const CLASS: &str = "karpenter.kwok.sh/kwoknodeclass";
 
 async fn patch_node(scene: &Scene, name: &str, merge: Value) -> Result<()> {
@@ -49,7 +49,7 @@ async fn waits_for(scene: &Scene, of: &str, type_: &str, reason: &str) -> Result
             .find(|claim| claim.pool().is_some_and(|pool| &*pool == of))
             .context("no claim")?;
         let (status, why, message) = condition(claim, type_);
-        // Two Nodes of one machine are a fault; everything else is still to come.
+        // Two Nodes of one instance are an error; all other states are transient.
         let wanted = match reason {
             "MultipleNodesFound" => "False",
             _ => "Unknown",
@@ -143,7 +143,7 @@ async fn hooks_labels_and_an_initialization_that_never_ends() -> Result<()> {
     let taints = registered.spec.and_then(|spec| spec.taints);
     ensure!(taints.unwrap_or_default().is_empty(), "taints of the pool");
 
-    // A start-up taint that stays: the machine is given up after the time for it, and another one is tried.
+    // A start-up taint that stays: the claim is deleted after its timeout, and another one is launched.
     let (first, message) = waits_for(&scene, "stuck", "Initialized", "StartupTaintsExist").await?;
     ensure!(message.contains("starting"), "{message}");
     wait_until("the next machine to be tried", SOON, || async {
@@ -158,7 +158,7 @@ async fn hooks_labels_and_an_initialization_that_never_ends() -> Result<()> {
     .await?;
     scene.scale("stuck", 0).await?;
 
-    // A machine of an older version: its labels are written when they are seen to be missing.
+    // A node of an older version: missing labels are written.
     let (claim, _) = scene
         .claims()
         .await?
@@ -186,7 +186,7 @@ async fn hooks_labels_and_an_initialization_that_never_ends() -> Result<()> {
     Ok(())
 }
 
-/// A node that has markedly less than its claim was promised is told of, and comes up all the same.
+/// A node with markedly less capacity than expected for its claim is reported, and becomes ready nevertheless.
 #[tokio::test]
 async fn a_node_with_less_than_was_promised_is_told_of() -> Result<()> {
     let scene = Scene::with(&["--batch-idle-duration=100ms"]).await?;

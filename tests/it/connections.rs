@@ -1,8 +1,8 @@
-//! Peers that connect and say nothing, or hardly anything, keep nobody out: probes, metrics, admission and the extender are
-//! answered while they are there, and they are ended.
+//! Peers that connect and send nothing, or almost nothing, block no other peer: probes, metrics, admission and the extender
+//! respond in the meantime, and the idle connections are closed.
 //!
-//! `MORTISE_IDLE_CONNECTIONS=10000` makes it as many (it needs as many file descriptors); by default it is what every
-//! machine has.
+//! `MORTISE_IDLE_CONNECTIONS=10000` sets their number (it needs as many file descriptors); the default fits the limits of
+//! every test host.
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -77,7 +77,7 @@ async fn drip(
             }
             anyhow::Ok(())
         };
-        // It is ended again and again: that is what this is about. A pause, so that it does not take the machine.
+        // The connection is closed repeatedly, as intended. A pause, so that it does not saturate the test host.
         if slow.await.is_err() {
             tokio::time::sleep(DRIP).await;
         }
@@ -222,10 +222,15 @@ async fn silent_and_slow_peers_keep_nobody_out() -> Result<()> {
         "resource": { "group": "karpenter.sh", "version": "v1", "resource": "nodepools" }, "object": { "metadata": { "name": "p" }, "spec": {} },
     } });
     let filter = filter_calls(&mortise).await?;
-    let nobody = || mortise.http();
-    let admission = calls(nobody, &mortise.url("admission/v1/validate"), Some(&review)).await?;
+    let anonymous = || mortise.http();
+    let admission = calls(
+        anonymous,
+        &mortise.url("admission/v1/validate"),
+        Some(&review),
+    )
+    .await?;
     let ready = probe_calls(&mortise).await?;
-    // Times are told and not judged: they are the machine's.
+    // Times are printed and not checked: they depend on the test host.
     writeln!(
         std::io::stderr(),
         "99 of 100: filter {filter:?}, admission {admission:?}, readyz {ready:?}, with {idle} silent and {SLOW} slow peers"

@@ -1,4 +1,4 @@
-//! Machines that are half empty are given up for fewer or cheaper ones, and budgets of pods are honoured meanwhile.
+//! Half empty nodes are replaced by fewer or cheaper ones, and disruption budgets of pods are respected.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ async fn half_of_the_pods_need_half_of_the_machines() -> Result<()> {
             budget("web", 18),
         ])
         .await?;
-    // Seven pods of a CPU fit on a machine: 42 fill six, 20 need three.
+    // Seven pods of a CPU fit on a node: 42 fill six, 20 need three.
     scene
         .apply(&[deployment("web", 42, ("1", "1Gi"), json!({}))])
         .await?;
@@ -79,14 +79,14 @@ async fn a_machine_too_big_is_replaced_by_a_cheaper_one() -> Result<()> {
 
     scene.scale("big", 0).await?;
     let after = wait_until("another machine", SOON, || async {
-        let machines = scene.settled(1).await?;
-        let machine = machines.into_iter().next().context("one")?;
+        let launched_nodes = scene.settled(1).await?;
+        let launched_node = launched_nodes.into_iter().next().context("one")?;
         ensure!(
-            machine.node_name() != before.node_name(),
+            launched_node.node_name() != before.node_name(),
             "still {}",
-            machine.instance_type()
+            launched_node.instance_type()
         );
-        Ok(machine)
+        Ok(launched_node)
     })
     .await?;
     ensure!(
@@ -112,7 +112,7 @@ async fn a_machine_too_big_is_replaced_by_a_cheaper_one() -> Result<()> {
     Ok(())
 }
 
-/// A pod that must not be disrupted keeps its machine, and the machine says why it stays.
+/// A pod that must not be disrupted keeps its node, and an event of the node states why it stays.
 #[tokio::test]
 async fn a_protected_pod_keeps_its_machine() -> Result<()> {
     let scene = Scene::kwok().await?;

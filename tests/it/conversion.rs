@@ -1,4 +1,4 @@
-//! `v1beta1` beside `v1` on a real API server, converted by mortise.
+//! `v1beta1` and `v1` on a real API server, converted by mortise.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};

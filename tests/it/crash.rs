@@ -30,26 +30,26 @@ async fn on_ec2_nothing_is_bought_twice() -> Result<()> {
         claims.len() == 1 && named.count() == 0,
         "the machine was not to be written down: {claims:?}"
     );
-    let bought = account.moto.instances().await?;
-    ensure!(bought.len() == 1, "{bought:?}");
+    let launched = account.moto.instances().await?;
+    ensure!(launched.len() == 1, "{launched:?}");
 
     scene.mortise.start_again(&[FAILPOINT]).await?;
     scene.mortise.wait_ready().await?;
     scene.running("web", 2).await?;
-    let machines = scene.settled(1).await?;
+    let launched_nodes = scene.settled(1).await?;
     let instances = account.moto.instances().await?;
     ensure!(
-        instances.len() == 1 && instances[0].id == bought[0].id,
+        instances.len() == 1 && instances[0].id == launched[0].id,
         "{instances:?}"
     );
-    let id = machines[0]
+    let id = launched_nodes[0]
         .claim
         .status
         .provider_id
         .clone()
         .unwrap_or_default();
     ensure!(
-        id == format!("aws:///{}/{}", bought[0].zone, bought[0].id),
+        id == format!("aws:///{}/{}", launched[0].zone, launched[0].id),
         "{id} in {}",
         Moto::REGION
     );
@@ -108,7 +108,7 @@ async fn a_second_process_takes_over() -> Result<()> {
     })
     .await?;
     let took = asked.elapsed();
-    // Wanted are 2 s, on a quiet machine; a Lease runs out after 15 s.
+    // The target is 2 s, on an idle test host; a Lease expires after 15 s.
     ensure!(took < Duration::from_secs(10), "handed over after {took:?}");
     writeln!(std::io::stderr(), "handed over after {took:?}")?;
     scene.end().await;

@@ -1,9 +1,9 @@
-//! mortise is killed before and after every step of nodes' lives, one kill after the other, and each time somebody else goes
-//! on: no machine is leaked or made twice, no finalizer stays, and the pods run.
+//! mortise is killed before and after every lifecycle step of nodes, one kill after the other, and each time another process
+//! continues: no instance is leaked or launched twice, no finalizer stays, and the pods run.
 //!
-//! Some are missing: `write-drained` and `write-terminating`, since kwok's machines end at once and nothing is written then
-//! (the simulator plays the latter, `crates/sim/tests/crash_matrix.rs`); `fence-claim`, which interruptions write; and
-//! `add-claim-finalizer`, which only a claim that a person made needs.
+//! Some are missing: `write-drained` and `write-terminating`, since kwok's instances terminate at once and nothing is written
+//! (the simulator covers the latter, `crates/sim/tests/crash_matrix.rs`); `fence-claim`, which interruptions write; and
+//! `add-claim-finalizer`, which only a claim that a user created needs.
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
@@ -45,7 +45,7 @@ const GOES: [&str; 4] = [
     "remove-node-finalizer",
     "remove-claim-finalizer",
 ];
-/// A node with pods waits, tainted, for the machine that replaces it; it leaves load balancers when it goes.
+/// A tainted node with pods waits for its replacement; it leaves load balancers when it is deleted.
 const REPLACES: [&str; 1] = ["mark-node"];
 const DISRUPTS: [&str; 3] = [
     "write-disruption",
@@ -148,7 +148,7 @@ async fn killed_around_every_step_it_loses_and_doubles_nothing() -> Result<()> {
     let mut pinned = deployment("pinned", 1, ("1", "1Gi"), json!({}));
     pinned["spec"]["template"]["metadata"]["annotations"] =
         json!({ "karpenter.sh/do-not-disrupt": "true" });
-    // A Node that is there when its machine is launched is registered before the launch is told: not here.
+    // A Node that exists when its instance is launched is registered before the outcome of the launch: not here.
     let mut class = kwok_class();
     class["spec"] = json!({ "nodeRegistrationDelay": "2s" });
     scene

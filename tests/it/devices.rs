@@ -1,5 +1,5 @@
-//! Devices that pods claim: which machine is bought, and what it waits for. The story itself is the driver that publishes the
-//! devices of nodes.
+//! Devices that pods claim: which node is launched, and what it waits for. The test itself acts as the driver that publishes
+//! the devices of nodes.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn devices() -> Value {
     ])
 }
 
-/// Two types, of which the dearer one brings devices.
+/// Two types, of which the more expensive one has devices.
 fn types() -> Value {
     let of = |name: &str, price: f64, devices: Value| {
         let offering = json!({ "Available": true, "Price": price, "Requirements": [
@@ -39,7 +39,7 @@ fn types() -> Value {
     json!([of("plain-8", 0.2, json!([])), of("gpu-8", 0.9, slices)])
 }
 
-/// A claim for so many devices with at least 32 GiB each.
+/// A claim for this number of devices with at least 32 GiB each.
 fn request(count: u32) -> Value {
     let expression = format!(
         "device.attributes['{DRIVER}'].model == 'large' && device.capacity['{DRIVER}'].memory.compareTo(quantity('32Gi')) >= 0"
@@ -106,7 +106,7 @@ async fn a_node_is_bought_for_the_devices_that_it_brings() -> Result<()> {
             pod("greedy", "greedy", ("1", "1Gi"), claiming("three-gpus")),
         ])
         .await?;
-    // Three pods with a device each: two machines of the type that brings two.
+    // Three pods with a device each: two nodes of the type that has two.
     let nodes = wait_until(
         "two machines with devices that wait for their driver",
         SOON,
@@ -141,7 +141,7 @@ async fn a_node_is_bought_for_the_devices_that_it_brings() -> Result<()> {
     for node in nodes.keys() {
         publish(&scene, node).await?;
     }
-    // kube-scheduler gives out the devices as planned, and no further machine comes.
+    // kube-scheduler allocates the devices as planned, and no further node is launched.
     let pods = scene.running("training", 3).await?;
     let used: BTreeSet<_> = pods
         .iter()
@@ -166,7 +166,7 @@ async fn a_node_is_bought_for_the_devices_that_it_brings() -> Result<()> {
         Ok(())
     })
     .await?;
-    // No machine brings three, and that is what is said.
+    // No instance type has three, and the event states that.
     let part = "allocating dynamic resources, no instance type can satisfy the allocation";
     scene.event("FailedScheduling", "greedy", part).await?;
     let told = scene
@@ -182,7 +182,7 @@ async fn a_node_is_bought_for_the_devices_that_it_brings() -> Result<()> {
     scene.scale("training", 4).await?;
     scene.running("training", 4).await?;
     scene.settled(2).await?;
-    // When the pods go, the machines go.
+    // When the pods are deleted, so are the nodes.
     scene.scale("training", 0).await?;
     scene.empty().await?;
     std::fs::remove_file(&file)?;

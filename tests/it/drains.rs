@@ -1,4 +1,4 @@
-//! Drains that do not finish say what is in the way, whose it is and what would clear it; then they finish.
+//! Drains that do not finish report the blocker, its owner and what would clear it; then they finish.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,35 +12,39 @@ use serde_json::json;
 
 use crate::aws::Account;
 use crate::faults::befall;
-use crate::scene::{Machine, SOON, Scene, label};
+use crate::scene::{LaunchedNode, SOON, Scene, label};
 use crate::shapes::{
     FOR_APPS, OF_CLOUDS, SHAPES, Shape, app, by_app, counted, slow_app, workloads,
 };
 
-type Machines = BTreeMap<String, Machine>;
+type LaunchedNodes = BTreeMap<String, LaunchedNode>;
 
-fn of<'a>(machines: &'a Machines, shape: &Shape) -> Result<&'a Machine> {
-    let found = machines.get(shape.app);
+fn of<'a>(launched_nodes: &'a LaunchedNodes, shape: &Shape) -> Result<&'a LaunchedNode> {
+    let found = launched_nodes.get(shape.app);
     found.with_context(|| format!("no machine of {}", shape.app))
 }
 
-async fn delete<'a>(scene: &Scene, machines: impl Iterator<Item = &'a Machine>) -> Result<()> {
+async fn delete<'a>(
+    scene: &Scene,
+    launched_nodes: impl Iterator<Item = &'a LaunchedNode>,
+) -> Result<()> {
     let claims: Api<NodeClaim> = Api::all(scene.plane.client());
-    for machine in machines {
-        let name = machine.claim.name();
+    for launched_node in launched_nodes {
+        let name = launched_node.claim.name();
         claims.delete(&name, &DeleteParams::default()).await?;
     }
     Ok(())
 }
 
-/// Waits until those are gone that nothing is in the way of any more.
-async fn gone(scene: &Scene, shapes: &[Shape], machines: &Machines) -> Result<()> {
+/// Waits until the nodes without a blocker are deleted.
+async fn gone(scene: &Scene, shapes: &[Shape], launched_nodes: &LaunchedNodes) -> Result<()> {
     wait_until("what was cleared to be gone", SOON, || async {
         let claims = scene.claims().await?;
         let ended = shapes.iter().filter(|shape| shape.ends());
         let mut left = ended.filter(|shape| {
-            let machine = machines.get(shape.app);
-            machine.is_some_and(|machine| claims.contains_key(&*machine.claim.name()))
+            let launched_node = launched_nodes.get(shape.app);
+            launched_node
+                .is_some_and(|launched_node| claims.contains_key(&*launched_node.claim.name()))
         });
         let left = left.next().map(|shape| shape.app);
         ensure!(left.is_none(), "{left:?} is there");
@@ -49,23 +53,23 @@ async fn gone(scene: &Scene, shapes: &[Shape], machines: &Machines) -> Result<()
     .await
 }
 
-/// What a real control plane can be brought to, each on a machine of its own, all at once. All shapes are played in
+/// The blockers that a real control plane can have, each on a node of its own, all at once. All kinds are covered in
 /// `deciders/termination/obstacles/tests.rs` too.
 #[tokio::test]
 async fn each_shape_is_told_and_when_it_is_cleared_the_machine_goes() -> Result<()> {
     let scene = Scene::kwok().await?;
     scene.apply(&workloads(&scene).await?).await?;
     let apps: BTreeSet<&str> = SHAPES.iter().map(|shape| shape.app).collect();
-    let machines = by_app(scene.settled(apps.len()).await?);
-    // One pod makes the machine, and two more find it there.
+    let launched_nodes = by_app(scene.settled(apps.len()).await?);
+    // One pod causes the launch of the node, and two more use it.
     for (app, count) in [("sick", 3), ("used-up", 3)] {
         scene.scale(app, count).await?;
         let pods = scene.running(app, count).await?;
-        let machine = machines
+        let launched_node = launched_nodes
             .get(app)
             .with_context(|| format!("no machine of {app}"))?;
         ensure!(
-            machine.pods(&pods).len() == count,
+            launched_node.pods(&pods).len() == count,
             "{app} is on several machines"
         );
     }
@@ -75,12 +79,14 @@ async fn each_shape_is_told_and_when_it_is_cleared_the_machine_goes() -> Result<
     {
         scene.running(app, 1).await?;
     }
-    befall(&scene, &machines).await?;
+    befall(&scene, &launched_nodes).await?;
 
     let start = Timestamp::now();
-    delete(&scene, machines.values()).await?;
+    delete(&scene, launched_nodes.values()).await?;
     for shape in &SHAPES {
-        shape.told(&scene, of(&machines, shape)?, start).await?;
+        shape
+            .told(&scene, of(&launched_nodes, shape)?, start)
+            .await?;
         counted(&scene, &SHAPES, shape.app).await?;
     }
     let oldest = scene
@@ -91,7 +97,7 @@ async fn each_shape_is_told_and_when_it_is_cleared_the_machine_goes() -> Result<
     // A node that goes takes no traffic, whatever keeps it.
     let going = scene.nodes().await?;
     for app in ["never", "until", "waits", "denied", "attached", "node"] {
-        let name = machines.get(app).map(Machine::node_name);
+        let name = launched_nodes.get(app).map(LaunchedNode::node_name);
         let node = name.and_then(|name| going.get(name));
         let node = node.with_context(|| format!("{app} has gone"))?;
         let excluded = label(
@@ -102,9 +108,9 @@ async fn each_shape_is_told_and_when_it_is_cleared_the_machine_goes() -> Result<
     }
 
     for shape in &SHAPES {
-        shape.cure(&scene, of(&machines, shape)?).await?;
+        shape.cure(&scene, of(&launched_nodes, shape)?).await?;
     }
-    gone(&scene, &SHAPES, &machines).await?;
+    gone(&scene, &SHAPES, &launched_nodes).await?;
     scene.end().await;
     Ok(())
 }
@@ -141,9 +147,9 @@ async fn what_the_cloud_and_kubelets_hold_up_is_told() -> Result<()> {
     for app in ["silent", "protected", "ending"] {
         scene.running(app, 1).await?;
     }
-    let machines = by_app(scene.settled(3).await?);
+    let launched_nodes = by_app(scene.settled(3).await?);
     let [silent, protected, ending] =
-        ["silent", "protected", "ending"].map(|app| machines.get(app));
+        ["silent", "protected", "ending"].map(|app| launched_nodes.get(app));
     let (silent, protected) = (silent.context("silent")?, protected.context("protected")?);
     let instance = account.instance_of(protected).await?;
     account.moto.protect(&instance.id, true).await?;
@@ -162,24 +168,26 @@ async fn what_the_cloud_and_kubelets_hold_up_is_told() -> Result<()> {
     delete(&scene, [protected, ending.context("ending")?].into_iter()).await?;
     graceful(&scene, silent).await?;
     for shape in &OF_CLOUDS {
-        shape.told(&scene, of(&machines, shape)?, start).await?;
+        shape
+            .told(&scene, of(&launched_nodes, shape)?, start)
+            .await?;
         counted(&scene, &OF_CLOUDS, shape.app).await?;
     }
 
     for shape in &OF_CLOUDS {
-        shape.cure(&scene, of(&machines, shape)?).await?;
+        shape.cure(&scene, of(&launched_nodes, shape)?).await?;
     }
     account.moto.linger(false).await?;
-    gone(&scene, &OF_CLOUDS, &machines).await?;
+    gone(&scene, &OF_CLOUDS, &launched_nodes).await?;
     drop(factory);
     scene.end().await;
     account.moto.stop().await;
     Ok(())
 }
 
-/// Repair with grace: the claim has no deadline, and the pod is asked to leave in its own time.
-async fn graceful(scene: &Scene, machine: &Machine) -> Result<()> {
-    let claim = machine.claim.name().to_string();
+/// Repair with grace: the claim has no deadline, and the pod is evicted with its own grace period.
+async fn graceful(scene: &Scene, launched_node: &LaunchedNode) -> Result<()> {
+    let claim = launched_node.claim.name().to_string();
     scene
         .event("DisruptionTerminating", &claim, "Unhealthy")
         .await?;
@@ -189,7 +197,7 @@ async fn graceful(scene: &Scene, machine: &Machine) -> Result<()> {
     let deadline = going.annotation("karpenter.sh/nodeclaim-termination-timestamp");
     ensure!(deadline.is_none(), "{deadline:?}");
     let pods = scene.pods("silent").await?;
-    let own = machine.pods(&pods);
+    let own = launched_node.pods(&pods);
     let grace = own
         .first()
         .and_then(|pod| pod.metadata.deletion_grace_period_seconds);

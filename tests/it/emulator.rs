@@ -197,7 +197,7 @@ async fn the_emulated_fleet_behaves() -> Result<()> {
     );
     assert_eq!(moto.instances().await?.len(), 3);
 
-    // Calls fail, or are carried out and their answers lost.
+    // Calls fail, or are executed and their responses lost.
     let calls = moto.calls("ec2:CreateFleet").await?;
     moto.set_faults(&[Fault::fail("CreateFleet", "RequestLimitExceeded", 1)])
         .await?;
@@ -216,7 +216,7 @@ async fn the_emulated_fleet_behaves() -> Result<()> {
     assert_eq!(moto.instances().await?.len(), 4, "it was carried out");
     assert_eq!(moto.calls("ec2:CreateFleet").await?, calls + 2);
 
-    // A held call is carried out when it is let go.
+    // A held call is executed when it is released.
     moto.set_faults(&[Fault::hold_before("CreateFleet")])
         .await?;
     let held = create_fleet(&moto, subnet, &["m5.xlarge"], "on-demand", "six");

@@ -1,4 +1,4 @@
-//! Machines that end although nobody decided to disrupt them: too old, lost, or lost sight of.
+//! Nodes that terminate without consolidation: expired, lost, or without a claim or an instance.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
@@ -60,7 +60,7 @@ async fn what_is_too_old_goes_and_its_pods_are_told_why() -> Result<()> {
     Ok(())
 }
 
-/// A claim whose machine is gone goes, and a machine whose claim is gone; the pods run elsewhere.
+/// A claim without an instance is deleted, and an instance without a claim; the pods run elsewhere.
 #[tokio::test]
 async fn what_is_lost_on_one_side_is_cleaned_up_on_the_other() -> Result<()> {
     let scene = Scene::with(&[
@@ -76,19 +76,19 @@ async fn what_is_lost_on_one_side_is_cleaned_up_on_the_other() -> Result<()> {
         ])
         .await?;
     scene.running("web", 2).await?;
-    let machines = scene.settled(2).await?;
+    let launched_nodes = scene.settled(2).await?;
     let nodes: Api<Node> = Api::all(scene.plane.client());
     let claims: Api<NodeClaim> = Api::all(scene.plane.client());
     let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     let now = DeleteParams::default();
 
-    // kwok's machines are their Nodes: without the finalizer one is gone as if the cloud had lost it.
-    let lost = machines[0].claim.name();
-    let node = machines[0].node_name();
+    // kwok's instances are their Nodes: without the finalizer one is removed as if the cloud had lost it.
+    let lost = launched_nodes[0].claim.name();
+    let node = launched_nodes[0].node_name();
     nodes.patch(node, &PatchParams::default(), &free).await?;
     nodes.delete(node, &now).await?;
-    // And a claim without one leaves its machine behind.
-    let forgotten = machines[1].claim.name();
+    // And a claim without one leaves its instance behind.
+    let forgotten = launched_nodes[1].claim.name();
     claims
         .patch(&forgotten, &PatchParams::default(), &free)
         .await?;
@@ -97,7 +97,7 @@ async fn what_is_lost_on_one_side_is_cleaned_up_on_the_other() -> Result<()> {
     wait_until("both to be gone on both sides", SOON, || async {
         let (claims, nodes) = (scene.claims().await?, scene.nodes().await?);
         ensure!(!claims.contains_key(&*lost), "claim {lost} is there");
-        let left = machines[1].node_name();
+        let left = launched_nodes[1].node_name();
         ensure!(!nodes.contains_key(left), "machine {left} is there");
         Ok(())
     })

@@ -1,4 +1,5 @@
-//! kube-scheduler asks mortise: promised room stays free, fenced machines get nothing, and without mortise all goes on.
+//! kube-scheduler calls mortise: nominated capacity stays free, fenced nodes get no pods, and scheduling continues without
+//! mortise.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -46,8 +47,8 @@ async fn place(scene: &Scene, name: &str) -> Result<String> {
 /// Pods of a scheduler that is started after the other.
 const LATER: &str = "later";
 
-/// No scheduler runs while machines come for two pods. The one whose scheduler comes first, and which would also go to the
-/// bigger machine, may not take the room that was bought for the other.
+/// No scheduler runs while nodes are launched for two pods. The pod whose scheduler starts first, and which would also fit on
+/// the bigger node, may not use the capacity that the other is nominated to.
 #[tokio::test]
 async fn room_that_was_promised_stays_free() -> Result<()> {
     let mut scene = scene(&[]).await?;
@@ -58,7 +59,7 @@ async fn room_that_was_promised_stays_free() -> Result<()> {
         ])
         .await?;
     scene.plane.stop_component(Component::Scheduler).await?;
-    // 12 CPUs need the type with 16; what is left there is too little for nobody but the small pod.
+    // 12 CPUs need the type with 16; what is left there fits only the small pod.
     scene
         .apply(&[pod(
             "big",
@@ -71,15 +72,15 @@ async fn room_that_was_promised_stays_free() -> Result<()> {
     scene
         .apply(&[pod("small", "small", ("1", "1Gi"), json!({}))])
         .await?;
-    let machines = scene.settled(2).await?;
+    let launched_nodes = scene.settled(2).await?;
     let big = of_big
         .first()
         .context("the first machine")?
         .node_name()
         .to_owned();
-    let small = machines
+    let small = launched_nodes
         .iter()
-        .map(|machine| machine.node_name().to_owned())
+        .map(|launched_node| launched_node.node_name().to_owned())
         .find(|name| *name != big)
         .context("the second machine")?;
     let filtered = calls(&scene, "filter").await?;
@@ -149,8 +150,8 @@ async fn denied(asked: &Mortise, scene: &Scene, pod: &str, node: &str) -> Result
     Ok(why.map(str::to_owned))
 }
 
-/// kube-scheduler may ask any replica. One that does not lead keeps what the leader has promised, and when the leader is
-/// killed nothing of it is lost, before another leads and after.
+/// kube-scheduler may call any replica. One that does not lead respects the nominations of the leader, and when the leader is
+/// killed none of them is lost, before another leads and after.
 #[tokio::test]
 async fn every_replica_keeps_what_was_promised() -> Result<()> {
     const PROMISED: Option<&str> = Some("free capacity is nominated to other pods");
@@ -166,8 +167,8 @@ async fn every_replica_keeps_what_was_promised() -> Result<()> {
     scene
         .apply(&[pod("big", "big", ("15500m", "1Gi"), json!({}))])
         .await?;
-    let machines = scene.settled(1).await?;
-    let node = machines.first().context("a machine")?.node_name();
+    let launched_nodes = scene.settled(1).await?;
+    let node = launched_nodes.first().context("a machine")?.node_name();
     // A pool without anything for it: the small one waits, and would go where there is room.
     let small = json!({ "nodeSelector": { "node.kubernetes.io/instance-type": "none" } });
     scene
@@ -251,7 +252,7 @@ async fn without_mortise_pods_are_scheduled() -> Result<()> {
     Ok(())
 }
 
-/// While a command is held back by its grace, its machine gets no new pods although it has room.
+/// During the grace period of a command, its node gets no new pods although it has free capacity.
 #[tokio::test]
 async fn a_machine_about_to_go_gets_no_pods() -> Result<()> {
     // The fence stands for the whole story: the taint, which would keep pods off too, comes after the grace.
@@ -270,13 +271,13 @@ async fn a_machine_about_to_go_gets_no_pods() -> Result<()> {
         ])
         .await?;
     let (stays, goes) = (place(&scene, "one").await?, place(&scene, "two").await?);
-    let machines = scene.settled(2).await?;
+    let launched_nodes = scene.settled(2).await?;
     let pods: Api<Pod> = Api::default_namespaced(scene.plane.client());
     pods.delete("two", &DeleteParams::default()).await?;
 
-    let going = machines
+    let going = launched_nodes
         .iter()
-        .find(|machine| machine.node_name() == goes)
+        .find(|launched_node| launched_node.node_name() == goes)
         .context("its machine")?
         .claim
         .name();

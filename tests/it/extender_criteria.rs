@@ -41,7 +41,7 @@ async fn place(api: &Api<Pod>, name: &str) -> Result<String> {
     .await
 }
 
-/// A pool with one large machine, which a pod called `first` brought.
+/// A NodePool with one large node, which was launched for a pod called `first`.
 async fn one_machine(scene: &Scene) -> Result<()> {
     let only = json!({ "limits": { "nodes": "1" }, "disruption": { "consolidateAfter": "Never" } });
     let large = types(&["c-16x-amd64-linux"]);
@@ -336,7 +336,7 @@ async fn criterion_18_debug_paths_are_for_those_who_may() -> Result<()> {
         .await?;
     let (claim, _) = scene.claims().await?.pop_first().context("a claim")?;
 
-    let nobody = scene.mortise.http()?;
+    let anonymous = scene.mortise.http()?;
     let (reader, stranger) = (
         scene.caller("reader").await?,
         scene.caller("stranger").await?,
@@ -382,7 +382,7 @@ async fn criterion_18_debug_paths_are_for_those_who_may() -> Result<()> {
             true => http.post(&url, &body).await,
             false => http.get(&url).await,
         };
-        for (http, status) in [(&nobody, 401), (&stranger, 403), (&reader, 200)] {
+        for (http, status) in [(&anonymous, 401), (&stranger, 403), (&reader, 200)] {
             let reply = ask(http).await?;
             ensure!(
                 reply.status == status,

@@ -38,9 +38,9 @@ fn app() -> WebhookState {
     let mut index = Index::new(WellKnown::core(), true, Timestamp::UNIX_EPOCH);
     index.set_synced();
     WebhookState {
-        world: Arc::new(Empty(Arc::new(index.freeze(Timestamp::UNIX_EPOCH)))),
+        view: Arc::new(Empty(Arc::new(index.freeze(Timestamp::UNIX_EPOCH)))),
         counters: Arc::default(),
-        memory: Arc::default(),
+        extender: Arc::default(),
         rules: Arc::new(AdmissionSettings::default()),
         conversion: false,
     }

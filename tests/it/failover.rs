@@ -1,5 +1,5 @@
-//! Two processes while many machines come and go, and the one that leads is killed again and again: nothing is lost and
-//! nothing is made twice.
+//! Two processes while many nodes are created and deleted, and the leader is killed repeatedly: nothing is lost and nothing is
+//! created twice.
 //!
 //! The story is small by default. `just failover` plays it with 200 nodes and lets every Lease run out by itself.
 
@@ -14,12 +14,12 @@ use crate::crash_matrix::forget_lease;
 use crate::objects::{deployment, kwok_class, small_pool};
 use crate::scene::{SOON, Scene, Setting, account, leads};
 
-/// Kills while machines come, and again while they go.
+/// Kills while nodes are launched, and again while they are deleted.
 const KILLS: usize = 5;
 /// For the large one.
 const LONG: Duration = Duration::from_mins(15);
 
-/// How many machines: `MORTISE_FAILOVER_NODES`. More than the default, and the dead leader's Lease is waited for.
+/// Number of nodes: `MORTISE_FAILOVER_NODES`. More than the default, and the dead leader's Lease is waited for.
 fn size() -> Result<(usize, bool)> {
     match std::env::var("MORTISE_FAILOVER_NODES") {
         Ok(text) => Ok((text.parse()?, true)),
@@ -73,7 +73,7 @@ async fn progress(scene: &Scene) -> Result<(usize, usize)> {
 
 #[tokio::test]
 async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Result<()> {
-    let (machines, lease_runs_out) = size()?;
+    let (launched_nodes, lease_runs_out) = size()?;
     let flags = [
         "--batch-idle-duration=100ms",
         "--disruption-validation-delay=500ms",
@@ -107,10 +107,13 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
         .await?;
     for part in 1..=KILLS {
         // More pods while the last ones are being served, and a kill in the middle of it.
-        scene.scale("web", machines * part / KILLS).await?;
+        scene.scale("web", launched_nodes * part / KILLS).await?;
         wait_until("some of the machines", LONG, || async {
             let (claims, _) = progress(&scene).await?;
-            ensure!(claims > machines * (part - 1) / KILLS, "{claims} claims");
+            ensure!(
+                claims > launched_nodes * (part - 1) / KILLS,
+                "{claims} claims"
+            );
             Ok(())
         })
         .await?;
@@ -120,30 +123,30 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
         let pods = scene.pods("web").await?;
         let run = pods.iter().filter(|pod| crate::scene::runs(pod)).count();
         ensure!(
-            run == machines && pods.len() == machines,
-            "{run} of {machines} run"
+            run == launched_nodes && pods.len() == launched_nodes,
+            "{run} of {launched_nodes} run"
         );
         let (claims, going) = progress(&scene).await?;
         ensure!(
-            claims == machines && going == 0,
+            claims == launched_nodes && going == 0,
             "{claims} claims, {going} of them go"
         );
         Ok(())
     })
     .await?;
     ensure!(
-        census.claims()? == machines,
-        "{} claims were made for {machines} pods",
+        census.claims()? == launched_nodes,
+        "{} claims were made for {launched_nodes} pods",
         census.claims()?
     );
 
     for part in (0..KILLS).rev() {
-        let left = machines * part / KILLS;
+        let left = launched_nodes * part / KILLS;
         scene.scale("web", left).await?;
         wait_until("some of the machines to go", LONG, || async {
             let (claims, going) = progress(&scene).await?;
             ensure!(
-                claims - going < machines * (part + 1) / KILLS,
+                claims - going < launched_nodes * (part + 1) / KILLS,
                 "{claims} claims"
             );
             Ok(())
@@ -159,8 +162,8 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
     .await?;
     let made = census.claims().context("while machines went")?;
     ensure!(
-        made == machines,
-        "{made} claims were made for {machines} pods"
+        made == launched_nodes,
+        "{made} claims were made for {launched_nodes} pods"
     );
     for mut each in pair.all {
         each.kill9().await;

@@ -1,5 +1,5 @@
-//! What a person or another program does to a cluster so that drains do not end: finalizers, volumes that stay attached,
-//! pods that fall sick, policies, rights that are missing, a webhook that does not answer.
+//! What a user or another program does to a cluster so that drains do not end: finalizers, volumes that stay attached,
+//! pods that become unhealthy, policies, missing permissions, a webhook that does not respond.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,20 @@ use mortise_apis::labels::TERMINATION_FINALIZER;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
-use crate::scene::{Machine, SOON, Scene, USER};
+use crate::scene::{LaunchedNode, SOON, Scene, USER};
 
 /// What policies say to whom they refuse something.
 const DENIED: &str = "not this week";
 /// Who counts the pods of budgets.
 const COUNTS: &str = "system:serviceaccount:kube-system:disruption-controller";
 
-/// Does all of it, each to the machine of the app that it is named after.
-pub(crate) async fn befall(scene: &Scene, machines: &BTreeMap<String, Machine>) -> Result<()> {
+/// Applies all of them, each to the node of the app that it is named after.
+pub(crate) async fn befall(
+    scene: &Scene,
+    launched_nodes: &BTreeMap<String, LaunchedNode>,
+) -> Result<()> {
     let of = |app: &str| {
-        machines
+        launched_nodes
             .get(app)
             .with_context(|| format!("no machine of {app}"))
     };
@@ -92,7 +95,7 @@ async fn attach(scene: &Scene, name: &str, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// So many pods of an app are not ready any more.
+/// Makes this number of pods of an app unready.
 async fn fall_sick(scene: &Scene, app: &str, count: usize) -> Result<()> {
     let pods: Api<Pod> = Api::default_namespaced(scene.plane.client());
     let sick = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });

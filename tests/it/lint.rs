@@ -45,7 +45,7 @@ async fn pasted_manifests_get_an_answer() -> Result<()> {
         ensure!(ended == code, "{name}: {ended}, {report:#}");
         ensure!(findings(&report).len() >= least, "{name}: {report:#}");
         for finding in findings(&report) {
-            // The types and families that they name exist, and together leave something to buy.
+            // The types and families that they name exist, and together leave an instance type to launch.
             let check = finding["check"].as_str().unwrap_or_default();
             ensure!(
                 !["catalog", "unsatisfiable"].contains(&check),
@@ -72,7 +72,7 @@ async fn manifests_with_one_mistake_each() -> Result<()> {
     let mut expected = Vec::new();
     for (at, row) in rows.iter().enumerate() {
         let kind = row["kind"].as_str().context("kind")?;
-        // What an update changes is not to be seen in a file; simulated machines are another provider's.
+        // A file does not show what an update changes; simulated instances belong to another provider.
         if row.get("from").is_some() || row["set"] == "kwok" {
             continue;
         }

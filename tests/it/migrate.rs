@@ -190,7 +190,7 @@ async fn a_cluster_is_read_and_left_as_it_is() -> Result<()> {
         "json",
     ];
 
-    // Which role the machines have was a setting of the old service.
+    // The role of the instances was a setting of the old service.
     let said = migrate(&live, None).await?;
     ensure!(said.code == 8 && said.stdout.is_empty(), "{said:?}");
     let report: Value = serde_json::from_str(&said.stderr)?;

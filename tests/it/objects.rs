@@ -71,7 +71,7 @@ pub(crate) fn pool(name: &str, requirements: &[(&str, &str, &[&str])], over: Val
     json!({ "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": name }, "spec": merged(spec, over) })
 }
 
-/// A NodePool of on-demand machines with two CPUs, as [`pool`].
+/// A NodePool of on-demand instances with two CPUs, as [`pool`].
 pub(crate) fn small_pool(name: &str, over: Value) -> Value {
     pool(name, &[types(&["c-2x-amd64-linux"]), ON_DEMAND], over)
 }
@@ -89,9 +89,9 @@ pub(crate) const fn types<'a>(names: &'a [&'a str]) -> (&'a str, &'a str, &'a [&
 /// Requirement: on-demand capacity only, so that prices are those of the price list.
 pub(crate) const ON_DEMAND: (&str, &str, &[&str]) =
     ("karpenter.sh/capacity-type", "In", &["on-demand"]);
-/// Requirement: x86 machines.
+/// Requirement: x86 instances.
 pub(crate) const AMD64: (&str, &str, &[&str]) = ("kubernetes.io/arch", "In", &["amd64"]);
-/// Requirement: Linux machines.
+/// Requirement: Linux instances.
 pub(crate) const LINUX: (&str, &str, &[&str]) = ("kubernetes.io/os", "In", &["linux"]);
 
 /// A Deployment whose pods have label `app`, ask for `cpu` and `memory`, and end at once; `over` is merged into the pod's spec.

@@ -1,4 +1,4 @@
-//! Node overlays: a resource that only an overlay knows of decides which machine is bought.
+//! Node overlays: a resource that only an overlay defines decides which instance type is launched.
 
 use anyhow::{Context as _, Result, ensure};
 use mortise_tests::harness::wait_until;
@@ -32,7 +32,7 @@ async fn a_resource_of_an_overlay_decides_what_is_bought() -> Result<()> {
         .context("resources")?;
     resources["requests"]["example.com/fuse"] = json!("1");
     resources["limits"]["example.com/fuse"] = json!("1");
-    // Without that resource the cheaper one is bought.
+    // Without that resource the cheaper one is launched.
     scene
         .apply(&[
             wants,
@@ -65,7 +65,7 @@ async fn a_resource_of_an_overlay_decides_what_is_bought() -> Result<()> {
         Ok(())
     })
     .await?;
-    // Whether it is in force stands in its conditions; of two that say the same, one is told of the other.
+    // The conditions of an overlay state whether it is active; of two equal ones, one reports the other.
     let twin = json!({ "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": { "name": "a-twin" }, "spec": {
         "requirements": [{ "key": "node.kubernetes.io/instance-type", "operator": "In", "values": [both[1]] }],
         "capacity": { "example.com/fuse": "8" },

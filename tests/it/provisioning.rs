@@ -1,4 +1,4 @@
-//! Pending pods get machines: as many as planned, of the planned types, and everybody is told.
+//! Nodes are launched for pending pods: as many as planned, of the planned types, with events for all objects.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use mortise_tests::harness::wait_until;
 use serde_json::json;
 
 use crate::objects::{AMD64, LINUX, ON_DEMAND, daemon_set, deployment, kwok_class, pool, types};
-use crate::scene::{Machine, SOON, Scene, on_node};
+use crate::scene::{LaunchedNode, SOON, Scene, on_node};
 
 /// 8 CPUs, of which 100m are the system's and 100m the DaemonSet's: room for 15 pods of half a CPU.
 const EIGHT_CPUS: &str = "c-8x-amd64-linux";
@@ -53,34 +53,34 @@ async fn fifty_pending_pods_get_the_planned_machines() -> Result<()> {
     let web = scene.running("web", 50).await?;
     let choosy = scene.running("choosy", 1).await?;
     // 15 + 15 + 15 + 5, and one for the pod that asks for a zone, an architecture and spot capacity.
-    let machines = scene.settled(5).await?;
+    let launched_nodes = scene.settled(5).await?;
 
-    let of_pool = |pool: &str| -> Vec<&Machine> {
-        machines
+    let of_pool = |pool: &str| -> Vec<&LaunchedNode> {
+        launched_nodes
             .iter()
-            .filter(|machine| machine.label("karpenter.sh/nodepool") == pool)
+            .filter(|launched_node| launched_node.label("karpenter.sh/nodepool") == pool)
             .collect()
     };
     let of_web = of_pool("web");
     ensure!(of_web.len() == 4, "{} machines of pool web", of_web.len());
-    for machine in &of_web {
+    for launched_node in &of_web {
         ensure!(
-            machine.instance_type() == EIGHT_CPUS,
+            launched_node.instance_type() == EIGHT_CPUS,
             "{}",
-            machine.instance_type()
+            launched_node.instance_type()
         );
         ensure!(
-            machine.label("team") == "web",
+            launched_node.label("team") == "web",
             "the template's label is on {}",
-            machine.node_name()
+            launched_node.node_name()
         );
-        let count = machine.pods(&web).len();
+        let count = launched_node.pods(&web).len();
         ensure!(
             (1..=15).contains(&count),
             "{count} pods on {}",
-            machine.node_name()
+            launched_node.node_name()
         );
-        is_registered(machine)?;
+        is_registered(launched_node)?;
     }
     // 20 GiB and 3.1 CPUs: the cheapest type is the one with 4 CPUs and 8 GiB for each.
     let of_any = of_pool("any");
@@ -102,7 +102,7 @@ async fn fifty_pending_pods_get_the_planned_machines() -> Result<()> {
             .all(|pod| on_node(pod) == Some(other.node_name()))
     );
     is_registered(other)?;
-    promised(&machines, &web)?;
+    promised(&launched_nodes, &web)?;
 
     let told = wait_until("events about nominations", SOON, || async {
         let events = scene.events("Nominated").await?;
@@ -117,19 +117,19 @@ async fn fifty_pending_pods_get_the_planned_machines() -> Result<()> {
         .filter_map(|pod| pod.metadata.name.clone())
         .collect();
     for event in &told {
-        is_nomination(event, &names, &machines)?;
+        is_nomination(event, &names, &launched_nodes)?;
     }
     counted(&scene, "web", &of_web).await?;
     scene.end().await;
     Ok(())
 }
 
-/// What a registered and initialized machine looks like.
-fn is_registered(machine: &Machine) -> Result<()> {
-    let Machine { claim, node } = machine;
-    let name = machine.node_name();
+/// Checks a registered and initialized node.
+fn is_registered(launched_node: &LaunchedNode) -> Result<()> {
+    let LaunchedNode { claim, node } = launched_node;
+    let name = launched_node.node_name();
     for label in ["karpenter.sh/registered", "karpenter.sh/initialized"] {
-        ensure!(machine.label(label) == "true", "{name}: {label}");
+        ensure!(launched_node.label(label) == "true", "{name}: {label}");
     }
     let spec = node.spec.as_ref().context("spec")?;
     let taints = spec.taints.as_deref().unwrap_or_default();
@@ -167,9 +167,9 @@ fn is_registered(machine: &Machine) -> Result<()> {
         .get("node.kubernetes.io/instance-type")
         .context("types of the claim")?;
     ensure!(
-        allowed.has(machine.instance_type()),
+        allowed.has(launched_node.instance_type()),
         "{name}: {} is not in {allowed}",
-        machine.instance_type()
+        launched_node.instance_type()
     );
     ensure!(
         claim.annotation("karpenter.sh/nodepool-hash").is_some(),
@@ -178,18 +178,18 @@ fn is_registered(machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Every promise on a claim is to one of these pods, and no pod is promised two places.
-fn promised(machines: &[Machine], web: &[Pod]) -> Result<()> {
+/// Every nomination on a claim is of one of these pods, and no pod is nominated twice.
+fn promised(launched_nodes: &[LaunchedNode], web: &[Pod]) -> Result<()> {
     let known: BTreeSet<&str> = web
         .iter()
         .filter_map(|pod| pod.metadata.uid.as_deref())
         .collect();
     let mut seen = BTreeSet::new();
-    for machine in machines
+    for launched_node in launched_nodes
         .iter()
-        .filter(|machine| machine.label("team") == "web")
+        .filter(|launched_node| launched_node.label("team") == "web")
     {
-        let text = machine
+        let text = launched_node
             .claim
             .annotation("mortise.sh/nominated-pods")
             .context("a promise")?;
@@ -201,7 +201,11 @@ fn promised(machines: &[Machine], web: &[Pod]) -> Result<()> {
     Ok(())
 }
 
-fn is_nomination(event: &Event, pods: &BTreeSet<String>, machines: &[Machine]) -> Result<()> {
+fn is_nomination(
+    event: &Event,
+    pods: &BTreeSet<String>,
+    launched_nodes: &[LaunchedNode],
+) -> Result<()> {
     let component = event
         .source
         .as_ref()
@@ -215,18 +219,18 @@ fn is_nomination(event: &Event, pods: &BTreeSet<String>, machines: &[Machine]) -
     let places = text
         .strip_prefix("Pod should schedule on: ")
         .with_context(|| text.to_owned())?;
-    let known = machines.iter().any(|machine| {
-        places.contains(&format!("nodeclaim/{}", machine.claim.name()))
-            || places.contains(&format!("node/{}", machine.node_name()))
+    let known = launched_nodes.iter().any(|launched_node| {
+        places.contains(&format!("nodeclaim/{}", launched_node.claim.name()))
+            || places.contains(&format!("node/{}", launched_node.node_name()))
     });
     ensure!(known, "{text:?} names no machine");
     Ok(())
 }
 
 /// The pool's counters are the sums of its nodes.
-async fn counted(scene: &Scene, pool: &str, machines: &[&Machine]) -> Result<()> {
-    let capacities = machines.iter().map(|machine| {
-        let status = machine.node.status.as_ref().context("status")?;
+async fn counted(scene: &Scene, pool: &str, launched_nodes: &[&LaunchedNode]) -> Result<()> {
+    let capacities = launched_nodes.iter().map(|launched_node| {
+        let status = launched_node.node.status.as_ref().context("status")?;
         let cpu = status
             .capacity
             .as_ref()
@@ -235,7 +239,7 @@ async fn counted(scene: &Scene, pool: &str, machines: &[&Machine]) -> Result<()>
         Ok(Quantity::try_from(cpu)?.milli())
     });
     let cpu: i64 = capacities.collect::<Result<Vec<_>>>()?.iter().sum();
-    let wanted = i64::try_from(machines.len())?;
+    let wanted = i64::try_from(launched_nodes.len())?;
     wait_until("the pool's counters", SOON, || async {
         let status = scene.pool(pool).await?.status;
         ensure!(status.nodes == Some(wanted), "nodes: {:?}", status.nodes);
@@ -280,11 +284,11 @@ async fn a_pool_at_its_limit_launches_nothing_more() -> Result<()> {
         Ok(())
     })
     .await?;
-    let machines = scene.settled(2).await?;
+    let launched_nodes = scene.settled(2).await?;
     ensure!(
-        machines
+        launched_nodes
             .iter()
-            .all(|machine| machine.instance_type() == "c-2x-amd64-linux")
+            .all(|launched_node| launched_node.instance_type() == "c-2x-amd64-linux")
     );
 
     // Room under the limit is used as soon as there is some.
@@ -321,10 +325,10 @@ async fn the_heavier_pool_comes_first() -> Result<()> {
         .apply(&[deployment("web", 2, ("1500m", "1Gi"), json!({}))])
         .await?;
     scene.running("web", 2).await?;
-    let machines = scene.settled(2).await?;
-    let mut pools: Vec<&str> = machines
+    let launched_nodes = scene.settled(2).await?;
+    let mut pools: Vec<&str> = launched_nodes
         .iter()
-        .map(|machine| machine.label("karpenter.sh/nodepool"))
+        .map(|launched_node| launched_node.label("karpenter.sh/nodepool"))
         .collect();
     pools.sort_unstable();
     ensure!(pools == ["heavy", "light"], "{pools:?}");

@@ -237,7 +237,7 @@ async fn silent(plane: &mut ControlPlane, terminal: &Terminal) -> Result<()> {
         .await?;
     let begun = std::time::Instant::now();
     let pods: Api<Pod> = Api::default_namespaced(plane.client());
-    // A pod every five seconds, until it is told that nobody asks about them.
+    // A pod every five seconds, until the report that no scheduler calls the extender.
     wait_until("the silence to be told", Duration::from_mins(4), || async {
         let name = format!("late-{}", begun.elapsed().as_secs() / 5);
         apply(plane, &[pod(&name, "late", ("10m", "16Mi"), json!({}))]).await?;

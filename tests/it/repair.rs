@@ -1,4 +1,4 @@
-//! Nodes that stay sick are replaced, unless too many are sick at once.
+//! Nodes that stay unhealthy are replaced, unless too many are unhealthy at once.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
@@ -8,9 +8,9 @@ use mortise_tests::harness::wait_until;
 use serde_json::json;
 
 use crate::objects::{deployment, kwok_class, never, small_pool};
-use crate::scene::{Machine, SOON, Scene};
+use crate::scene::{LaunchedNode, SOON, Scene};
 
-/// Three machines with a pod each, and a pool that bears a sick node for so long.
+/// Three nodes with a pod each, and a NodePool with this toleration duration for unhealthy nodes.
 async fn scene(after: &str) -> Result<Scene> {
     let scene = Scene::with(&["--feature-gates=NodeRepair=true"]).await?;
     let mut pool = small_pool("default", never());
@@ -23,13 +23,13 @@ async fn scene(after: &str) -> Result<Scene> {
 }
 
 /// The node's kubelet dies: kwok no longer keeps it alive, and it is not Ready.
-async fn fall_sick(scene: &Scene, machine: &Machine) -> Result<()> {
+async fn fall_sick(scene: &Scene, launched_node: &LaunchedNode) -> Result<()> {
     let nodes: Api<Node> = Api::all(scene.plane.client());
     let own = json!({ "metadata": {
         "annotations": { "kwok.x-k8s.io/node": null },
         "labels": { "kwok-partition": null, "kwok.x-k8s.io/node": null },
     } });
-    let (name, params) = (machine.node_name(), PatchParams::default());
+    let (name, params) = (launched_node.node_name(), PatchParams::default());
     nodes.patch(name, &params, &Patch::Merge(&own)).await?;
     // kwok may be writing a last time.
     wait_until("a node that is not Ready", SOON, || async {
@@ -49,9 +49,9 @@ async fn fall_sick(scene: &Scene, machine: &Machine) -> Result<()> {
 #[tokio::test]
 async fn a_sick_node_is_replaced_and_its_pod_comes_back() -> Result<()> {
     let scene = scene("2s").await?;
-    let machines = scene.settled(3).await?;
-    fall_sick(&scene, &machines[0]).await?;
-    let claim = machines[0].claim.name().to_string();
+    let launched_nodes = scene.settled(3).await?;
+    fall_sick(&scene, &launched_nodes[0]).await?;
+    let claim = launched_nodes[0].claim.name().to_string();
     scene
         .event("DisruptionTerminating", &claim, "Unhealthy")
         .await?;
@@ -85,10 +85,10 @@ async fn a_sick_node_is_replaced_and_its_pod_comes_back() -> Result<()> {
 #[tokio::test]
 async fn two_of_three_are_too_many() -> Result<()> {
     let scene = scene("1h").await?;
-    let machines = scene.settled(3).await?;
-    let nodes = &machines[..2];
-    for machine in nodes {
-        fall_sick(&scene, machine).await?;
+    let launched_nodes = scene.settled(3).await?;
+    let nodes = &launched_nodes[..2];
+    for launched_node in nodes {
+        fall_sick(&scene, launched_node).await?;
     }
     let sooner =
         json!({ "metadata": { "annotations": { "mortise.sh/repair-toleration-duration": "1s" } } });

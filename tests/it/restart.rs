@@ -17,19 +17,19 @@ use tokio::task::JoinHandle;
 
 use crate::crash_matrix::forget_lease;
 use crate::objects::{daemon_set, deployment, kwok_class, never, small_pool};
-use crate::scene::{Machine, SOON, Scene, on_node};
+use crate::scene::{LaunchedNode, SOON, Scene, on_node};
 use crate::shapes::{DELAY, OF};
 
 /// How long a node must have rested.
 const REST: SignedDuration = SignedDuration::from_secs(25);
 /// How long the first pod takes to end, which is how long the process is dead at least.
 const FIRST: &str = "12s";
-/// What the story can tell a timer that went on from one that began anew by.
+/// Distinguishes a timer that continued from one that started again.
 const CLEAR: SignedDuration = SignedDuration::from_secs(3);
 /// Pods of a node in the order in which they leave it.
 const ORDER: [&str; 4] = ["ordinary", "daemon", "critical", "critical-daemon"];
 
-/// A watch of a node's pods that remembers who was asked to leave and who was gone, in the order in which it came about.
+/// A watch of a node's pods that records evictions and deletions, in order.
 struct Leaving {
     seen: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
@@ -100,9 +100,9 @@ fn on(mut workload: Value, app: &str, takes: &str, critical: bool) -> Value {
     workload
 }
 
-fn claim_of<'a>(machines: &'a [Machine], app: &str) -> Result<&'a Machine> {
-    let mut all = machines.iter();
-    all.find(|machine| machine.label(OF) == app)
+fn claim_of<'a>(launched_nodes: &'a [LaunchedNode], app: &str) -> Result<&'a LaunchedNode> {
+    let mut all = launched_nodes.iter();
+    all.find(|launched_node| launched_node.label(OF) == app)
         .with_context(|| format!("no machine of {app}"))
 }
 
@@ -113,7 +113,7 @@ async fn a_drain_and_a_timer_go_on_where_they_were() -> Result<()> {
         over["template"] = json!({ "metadata": { "labels": { OF: name } } });
         small_pool(name, over)
     };
-    // It rests, and nothing comes of that: the budget is nought.
+    // It is in cooldown, without effect: the budget is zero.
     let rests =
         json!({ "disruption": { "consolidateAfter": "25s", "budgets": [{ "nodes": "0" }] } });
     let size = ("100m", "64Mi");
@@ -142,8 +142,11 @@ async fn a_drain_and_a_timer_go_on_where_they_were() -> Result<()> {
     for app in ORDER.iter().chain(&["rests"]) {
         scene.running(app, 1).await?;
     }
-    let machines = scene.settled(2).await?;
-    let (rests, goes) = (claim_of(&machines, "rests")?, claim_of(&machines, "goes")?);
+    let launched_nodes = scene.settled(2).await?;
+    let (rests, goes) = (
+        claim_of(&launched_nodes, "rests")?,
+        claim_of(&launched_nodes, "goes")?,
+    );
     let (rests, going) = (
         rests.claim.name().to_string(),
         goes.claim.name().to_string(),
@@ -155,7 +158,7 @@ async fn a_drain_and_a_timer_go_on_where_they_were() -> Result<()> {
     claims.delete(&going, &DeleteParams::default()).await?;
     leaving.until("asked ordinary").await?;
     scene.mortise.kill9().await;
-    // The pod goes while nobody looks.
+    // The pod is deleted while no watch observes it.
     leaving.until("gone ordinary").await?;
     let seen = leaving.so_far();
     ensure!(seen == ["asked ordinary", "gone ordinary"], "{seen:?}");

@@ -1,4 +1,4 @@
-//! Machines that nobody needs go, and nothing of them stays.
+//! Unused nodes are deleted, and nothing of them stays.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Node;
@@ -16,7 +16,7 @@ async fn three_machines() -> Result<Scene> {
     scene
         .apply(&[kwok_class(), pool("default", &requirements, json!({}))])
         .await?;
-    // Three pods of a CPU fit on a machine.
+    // Three pods of a CPU fit on a node.
     scene
         .apply(&[deployment("web", 9, ("1", "1Gi"), json!({}))])
         .await?;
@@ -30,7 +30,7 @@ async fn without_pods_nothing_is_left() -> Result<()> {
     let scene = three_machines().await?;
     scene.scale("web", 0).await?;
     scene.empty().await?;
-    // The provider's machines are nodes; the listing above has only those with an id, so look at all of them.
+    // The provider's instances are Nodes; the list above has only those with an id, so check all of them.
     let nodes = scene.list::<Node>().await?;
     ensure!(nodes.is_empty(), "{} nodes", nodes.len());
     wait_until("counters at zero", SOON, || async {
@@ -86,11 +86,11 @@ async fn what_a_person_deletes_is_drained_and_replaced() -> Result<()> {
     ensure!(
         after
             .iter()
-            .any(|machine| machine.node_name() == before[2].node_name()),
+            .any(|launched_node| launched_node.node_name() == before[2].node_name()),
         "the third one stays"
     );
 
-    // A pool that is deleted takes its machines along, and nothing new is launched for the pods.
+    // Deleting a NodePool deletes its nodes, and nothing new is launched for the pods.
     let pools: Api<NodePool> = Api::all(scene.plane.client());
     pools.delete("default", &DeleteParams::default()).await?;
     scene.empty().await?;

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// What a story waits for happens in seconds; this is for a machine that builds something heavy at the same time.
+/// Conditions that a test waits for are met in seconds; this is for a test host that builds something at the same time.
 pub(crate) const SOON: Duration = Duration::from_mins(2);
 /// Lines of mortise's log that a failed story shows.
 const QUOTED_LINES: usize = 40;
@@ -42,7 +42,7 @@ pub(crate) async fn turn() -> Result<SemaphorePermit<'static>> {
 /// What the scene consists of.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    /// Flags of mortise beside the short times of a story.
+    /// Flags of mortise in addition to the short durations of integration tests.
     pub(crate) flags: Vec<String>,
     /// Variables of mortise.
     pub(crate) env: Vec<(String, String)>,
@@ -277,12 +277,12 @@ impl Scene {
         .await
     }
 
-    /// Waits until this many machines are there, with a claim and a node each, all of them Ready, and none is going.
-    pub(crate) async fn settled(&self, machines: usize) -> Result<Vec<Machine>> {
-        wait_until(&format!("{machines} machines"), SOON, || async move {
+    /// Waits until this number of nodes exists, with a claim and a Node each, all of them Ready and none being deleted.
+    pub(crate) async fn settled(&self, launched_nodes: usize) -> Result<Vec<LaunchedNode>> {
+        wait_until(&format!("{launched_nodes} machines"), SOON, || async move {
             let (claims, nodes) = (self.claims().await?, self.nodes().await?);
             ensure!(
-                claims.len() == machines && nodes.len() == machines,
+                claims.len() == launched_nodes && nodes.len() == launched_nodes,
                 "{} claims, {} nodes",
                 claims.len(),
                 nodes.len()
@@ -382,7 +382,7 @@ pub(crate) async fn leads(mortise: &Mortise) -> Result<bool> {
     Ok(mortise.debug("snapshot").await?["leading"] == json!(true))
 }
 
-/// How a scene ends: when it is dropped and nobody has taken the log away, something went wrong.
+/// End of a scene: if it is dropped before the log was taken, something went wrong.
 struct Ending {
     log: Option<PathBuf>,
 }
@@ -393,7 +393,7 @@ impl Drop for Ending {
         let log = std::fs::read_to_string(path).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let end = lines.get(lines.len().saturating_sub(QUOTED_LINES)..);
-        // Standard error itself, so that it stands beside the harness's lines; nobody is left to tell when it is closed.
+        // Standard error itself, so that it appears next to the harness's lines; an error of a closed stream is ignored.
         writeln!(
             std::io::stderr(),
             "a story failed; end of {}, beside which the other logs are:\n{}",
@@ -406,12 +406,12 @@ impl Drop for Ending {
 
 /// A NodeClaim with its Node, both registered with each other.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct LaunchedNode {
     pub(crate) claim: NodeClaim,
     pub(crate) node: Node,
 }
 
-impl Machine {
+impl LaunchedNode {
     pub(crate) fn node_name(&self) -> &str {
         self.node.metadata.name.as_deref().unwrap_or_default()
     }
@@ -437,8 +437,8 @@ impl Machine {
 fn pairs(
     claims: BTreeMap<String, NodeClaim>,
     mut nodes: BTreeMap<String, Node>,
-) -> Result<Vec<Machine>> {
-    let mut machines = Vec::new();
+) -> Result<Vec<LaunchedNode>> {
+    let mut launched_nodes = Vec::new();
     for (name, claim) in claims {
         let node_name = claim
             .status
@@ -460,9 +460,9 @@ fn pairs(
                 && node.metadata.deletion_timestamp.is_none(),
             "{name} is going"
         );
-        machines.push(Machine { claim, node });
+        launched_nodes.push(LaunchedNode { claim, node });
     }
-    Ok(machines)
+    Ok(launched_nodes)
 }
 
 /// The provider's id of a node that was launched.

@@ -1,4 +1,4 @@
-//! Ways in which drains are kept from ending: whose machine, whose fault, what would clear it, and what a person does then.
+//! Kinds of drain blockers: the node, the owner, what would clear it, and what a user does then.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
 use crate::objects::{budget, deployment, kwok_class, never, pod, small_pool};
-use crate::scene::{Machine, SOON, Scene};
+use crate::scene::{LaunchedNode, SOON, Scene};
 
-/// The label of a machine that says which app it is for, and the requirement of the pool that makes machines for each.
+/// The label of a node with its app, and the requirement of the NodePool for one node per app.
 pub(crate) const OF: &str = "of";
-/// How long kwok waits with the end of a pod that was asked to leave.
+/// Delay until kwok removes an evicted pod.
 pub(crate) const DELAY: &str = "pod-delete.stage.kwok.x-k8s.io/delay";
 /// Longest time from a deletion to the word about what is in its way.
 const WITHIN_S: i64 = 60;
 
-/// Something in the way of a drain.
+/// A drain blocker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// As metrics spell it.
     label: &'static str,
-    /// Whose machine it is.
+    /// App of the node.
     pub(crate) app: &'static str,
-    /// Whose it is, as it is told; empty when nobody is behind it.
+    /// Owner, as reported; empty if there is none.
     owner: &'static str,
     /// What would clear it, as it is told; the beginning.
     unblocks: &'static str,
@@ -207,7 +207,7 @@ pub(crate) const SHAPES: [Shape; 22] = [
     ),
 ];
 
-/// Those of a cloud and of kubelets: kwok's machines are their Nodes, which end at once, whatever their kubelets do.
+/// Blockers of a cloud and of kubelets: kwok's instances are their Nodes, which terminate at once, regardless of kubelets.
 pub(crate) const OF_CLOUDS: [Shape; 3] = [
     shape(
         "kubelet_not_responding",
@@ -242,7 +242,7 @@ impl Shape {
         }
     }
 
-    /// Whether the machine goes soon when [`Shape::cure`] was done, or by itself.
+    /// Whether the node is deleted soon after [`Shape::cure`], or automatically.
     pub(crate) fn ends(&self) -> bool {
         !self.cure.is_empty()
             || matches!(
@@ -251,8 +251,13 @@ impl Shape {
             )
     }
 
-    /// Waits until it is told of the machine, in time, with owner, age and what would clear it; and asks for it.
-    pub(crate) async fn told(&self, scene: &Scene, of: &Machine, since: Timestamp) -> Result<()> {
+    /// Waits until the blocker of the node is reported in time, with owner, age and what would clear it; and queries it.
+    pub(crate) async fn told(
+        &self,
+        scene: &Scene,
+        of: &LaunchedNode,
+        since: Timestamp,
+    ) -> Result<()> {
         let (node, claim) = (of.node_name().to_owned(), of.claim.name().to_string());
         let has_node = self.label != "claim_finalizer";
         let about = if has_node { &node } else { &claim };
@@ -285,7 +290,7 @@ impl Shape {
     }
 
     /// Does what a person would do.
-    pub(crate) async fn cure(&self, scene: &Scene, of: &Machine) -> Result<()> {
+    pub(crate) async fn cure(&self, scene: &Scene, of: &LaunchedNode) -> Result<()> {
         if self.cure.is_empty() {
             return Ok(());
         }
@@ -303,7 +308,7 @@ impl Shape {
     }
 }
 
-/// Waits until the metric counts an app's machine under one of the things that are in its way.
+/// Waits until the metric counts an app's node under one of its blockers.
 pub(crate) async fn counted(scene: &Scene, shapes: &[Shape], app: &str) -> Result<()> {
     wait_until(
         &format!("the machine of {app} in the metric"),
@@ -323,7 +328,7 @@ pub(crate) async fn counted(scene: &Scene, shapes: &[Shape], app: &str) -> Resul
     .await
 }
 
-/// A Deployment with a machine of its own.
+/// A Deployment with a node of its own.
 pub(crate) fn app(name: &str, replicas: usize, annotations: Value) -> Value {
     let mut made = deployment(
         name,
@@ -335,7 +340,7 @@ pub(crate) fn app(name: &str, replicas: usize, annotations: Value) -> Value {
     made
 }
 
-/// The same, whose pods take so long to end, and say that they need so many seconds.
+/// The same, with this time to stop and this grace period of its pods.
 pub(crate) fn slow_app(name: &str, takes: &str, grace: i64) -> Value {
     let mut made = app(name, 1, json!({ DELAY: takes }));
     made["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(grace);
@@ -344,16 +349,16 @@ pub(crate) fn slow_app(name: &str, takes: &str, grace: i64) -> Value {
 
 const SIZE: (&str, &str) = ("100m", "64Mi");
 
-/// Requirement of a pool: machines are made for apps, each for one.
+/// Requirement of a NodePool: each node is for one app.
 pub(crate) const FOR_APPS: (&str, &str, &[&str]) = (OF, "Exists", &[]);
 
-/// By app: the machines that were made for it.
-pub(crate) fn by_app(machines: Vec<Machine>) -> BTreeMap<String, Machine> {
-    let of = |machine: Machine| (machine.label(OF).to_owned(), machine);
-    machines.into_iter().map(of).collect()
+/// By app: the nodes that were launched for it.
+pub(crate) fn by_app(launched_nodes: Vec<LaunchedNode>) -> BTreeMap<String, LaunchedNode> {
+    let of = |launched_node: LaunchedNode| (launched_node.label(OF).to_owned(), launched_node);
+    launched_nodes.into_iter().map(of).collect()
 }
 
-/// Everything that the machines of [`SHAPES`] run, and the budgets of that.
+/// All workloads on the nodes of [`SHAPES`], and their disruption budgets.
 pub(crate) async fn workloads(scene: &Scene) -> Result<Vec<Value>> {
     let none = || json!({});
     let mut pool = small_pool("default", never());
@@ -406,7 +411,7 @@ pub(crate) async fn workloads(scene: &Scene) -> Result<Vec<Value>> {
         kept,
         app("sick", 1, none()),
         bare("waits", "waits", "waits"),
-        // No machine can be of this.
+        // No instance type satisfies this.
         pod(
             "waits-too",
             "waits",

@@ -1,5 +1,5 @@
-//! One watch alone is silent, late, or too old again and again, on a real control plane. What cannot be taken back waits;
-//! no machine ends under a pod; and when the watch is well again, everything goes on.
+//! One watch alone is silent, late, or expires repeatedly, on a real control plane. Irreversible effects wait; no node with a
+//! pod is terminated; and the cluster recovers when the fault ends.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,13 +19,13 @@ use tokio::task::JoinHandle;
 
 use crate::census::Census;
 use crate::objects::{deployment, kwok_class, pod, small_pool};
-use crate::scene::{Machine, SOON, Scene, Setting, provider_id};
+use crate::scene::{LaunchedNode, SOON, Scene, Setting, provider_id};
 
-/// How late a late watch is: longer than it takes to find a machine empty, to taint it and to see its drain done.
+/// Delay of a late watch: longer than it takes to find a node empty, to taint it and to observe the end of its drain.
 const LATE: Duration = Duration::from_secs(15);
 /// Most lists of a watch that is too old again and again. Without pauses it would be thousands in this time.
 const FEW: usize = 40;
-/// A pod that fills a machine.
+/// A pod that fills a node.
 const SIZE: (&str, &str) = ("1500m", "1Gi");
 
 fn settings() -> Setting {
@@ -36,7 +36,7 @@ fn settings() -> Setting {
     }
 }
 
-/// A watch of nodes that remembers which machines ended, and which pods were on them that nobody had asked to leave.
+/// A watch of nodes that records terminated nodes, and the pods on them that were not evicted.
 struct Ends {
     seen: Arc<Mutex<Seen>>,
     task: JoinHandle<()>,
@@ -44,7 +44,7 @@ struct Ends {
 
 #[derive(Default)]
 struct Seen {
-    /// Nodes that somebody deleted, which may still be there.
+    /// Nodes that were deleted, which may still exist.
     going: Vec<String>,
     /// Nodes that are gone, with what was found on them.
     gone: Vec<(String, Result<Vec<String>>)>,
@@ -71,7 +71,7 @@ impl Ends {
                         let mut seen = into.lock().unwrap_or_else(PoisonError::into_inner);
                         seen.gone.push((name, left));
                     }
-                    // The watch begins anew by itself.
+                    // The watch restarts automatically.
                     _ => {}
                 }
             }
@@ -82,13 +82,13 @@ impl Ends {
         }
     }
 
-    /// Nodes that somebody deleted so far.
+    /// Nodes that were deleted so far.
     fn going(&self) -> Vec<String> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.going.clone()
     }
 
-    /// Waits until so many machines have ended. Fails when one ended under a pod.
+    /// Waits until this number of nodes has been terminated. Fails if one had a pod that was not evicted.
     async fn ended(&self, count: usize) -> Result<()> {
         wait_until("the ends of machines to be seen", SOON, || async {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ impl Drop for Ends {
     }
 }
 
-/// Pods that are bound to a node and that nobody has asked to leave. Those of a node that is gone stay for 40 s.
+/// Bound pods that were not evicted. Those of a deleted node stay for 40 s.
 async fn left_on(client: &Client, node: &str) -> Result<Vec<String>> {
     let pods: Api<Pod> = Api::all(client.clone());
     let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -124,8 +124,8 @@ async fn left_on(client: &Client, node: &str) -> Result<Vec<String>> {
     Ok(stays.map(kube::ResourceExt::name_any).collect())
 }
 
-/// Machines with a pod each, in a pool that may not disrupt any yet.
-async fn machines(scene: &Scene, count: usize) -> Result<Vec<Machine>> {
+/// Nodes with a pod each, in a NodePool whose budget allows no disruption yet.
+async fn launched_nodes(scene: &Scene, count: usize) -> Result<Vec<LaunchedNode>> {
     let held = json!({ "disruption": { "budgets": [{ "nodes": "0" }] } });
     scene
         .apply(&[
@@ -138,12 +138,12 @@ async fn machines(scene: &Scene, count: usize) -> Result<Vec<Machine>> {
     scene.settled(count).await
 }
 
-/// Machines that nobody needs any more, and mortise knows it.
-async fn unneeded(scene: &Scene, count: usize) -> Result<Vec<Machine>> {
-    let machines = machines(scene, count).await?;
+/// Unused nodes, which mortise has observed.
+async fn unneeded(scene: &Scene, count: usize) -> Result<Vec<LaunchedNode>> {
+    let launched_nodes = launched_nodes(scene, count).await?;
     scene.scale("web", 0).await?;
     knows_pods(scene, 0).await?;
-    Ok(machines)
+    Ok(launched_nodes)
 }
 
 /// Merges a change into the pool.
@@ -155,15 +155,20 @@ async fn change_pool(scene: &Scene, change: Value) -> Result<()> {
     Ok(())
 }
 
-/// The pool may disrupt so many of its machines.
+/// Sets the budget of the NodePool to this number of nodes.
 async fn allow(scene: &Scene, nodes: &str) -> Result<()> {
     let budgets = json!({ "spec": { "disruption": { "budgets": [{ "nodes": nodes }] } } });
     change_pool(scene, budgets).await
 }
 
-/// A pod that somebody binds to a machine by hand, where no scheduler is asked, and that nobody may disrupt.
-fn bound(name: &str, machine: &Machine) -> Value {
-    let mut bound = pod(name, name, SIZE, json!({ "nodeName": machine.node_name() }));
+/// A pod with `do-not-disrupt` that a user binds to a node without a scheduler.
+fn bound(name: &str, launched_node: &LaunchedNode) -> Value {
+    let mut bound = pod(
+        name,
+        name,
+        SIZE,
+        json!({ "nodeName": launched_node.node_name() }),
+    );
     bound["metadata"]["annotations"] = json!({ "karpenter.sh/do-not-disrupt": "true" });
     bound
 }
@@ -174,7 +179,7 @@ async fn delete_pod(scene: &Scene, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until mortise has seen exactly so many pods.
+/// Waits until mortise has observed exactly this number of pods.
 async fn knows_pods(scene: &Scene, count: usize) -> Result<()> {
     wait_until(&format!("mortise to know {count} pods"), SOON, || async {
         let known = pods_known(scene).await?;
@@ -255,9 +260,9 @@ async fn touch(scene: &Scene, number: usize) -> Result<()> {
     change_pool(scene, touched).await
 }
 
-/// Waits until the API server was asked for the pods of a machine.
-async fn looked_at(scene: &Scene, machine: &Machine) -> Result<()> {
-    let name = machine.node_name();
+/// Waits for a list request for the pods of a node.
+async fn looked_at(scene: &Scene, launched_node: &LaunchedNode) -> Result<()> {
+    let name = launched_node.node_name();
     wait_until("the last look at its pods", SOON, || async {
         let lists = scene.proxy()?.reads("pods").lists;
         let of_node =
@@ -268,30 +273,30 @@ async fn looked_at(scene: &Scene, machine: &Machine) -> Result<()> {
     .await
 }
 
-/// Requests to the cloud to end a machine so far.
+/// Requests to the cloud to terminate an instance so far.
 async fn terminations(scene: &Scene) -> Result<f64> {
     let labels = ["effect=\"terminate\""];
     scene.mortise.metric("mortise_effects_total", &labels).await
 }
 
-/// A pod comes to a machine that mortise believes to be empty, and its watch of pods is known to hide things.
+/// A pod is bound to a node that is empty in mortise's snapshot, while its watch of pods is known to be stale.
 #[tokio::test]
 async fn nothing_goes_on_the_word_of_a_silent_watch() -> Result<()> {
     let scene = Scene::start(settings()).await?;
     let ends = Ends::watch(&scene.plane.client());
-    let machines = unneeded(&scene, 2).await?;
+    let launched_nodes = unneeded(&scene, 2).await?;
     let listed = relists(&scene, "pods")?;
 
     // Nothing comes for long, and then a list shows the first pod.
     scene.proxy()?.disturb("pods", Some(WatchFault::Silent));
-    scene.apply(&[bound("first", &machines[0])]).await?;
+    scene.apply(&[bound("first", &launched_nodes[0])]).await?;
     scene.running("first", 1).await?;
     is_old(&scene, "Pod", "broken").await?;
     knows_pods(&scene, 1).await?;
     let again = relists(&scene, "pods")?;
     ensure!(again == listed + 1, "{listed} lists, and then {again}");
 
-    scene.apply(&[bound("second", &machines[1])]).await?;
+    scene.apply(&[bound("second", &launched_nodes[1])]).await?;
     scene.running("second", 1).await?;
     allow(&scene, "100%").await?;
     let words = "the watch of Pod has been broken since";
@@ -320,15 +325,15 @@ async fn nothing_goes_on_the_word_of_a_silent_watch() -> Result<()> {
 async fn the_last_look_sees_what_a_silent_watch_hides() -> Result<()> {
     let scene = Scene::start(settings()).await?;
     let ends = Ends::watch(&scene.plane.client());
-    let machine = unneeded(&scene, 1).await?.remove(0);
+    let launched_node = unneeded(&scene, 1).await?.remove(0);
 
     scene.proxy()?.disturb("pods", Some(WatchFault::Silent));
-    scene.apply(&[bound("unseen", &machine)]).await?;
+    scene.apply(&[bound("unseen", &launched_node)]).await?;
     let before = scene.running("unseen", 1).await?;
     allow(&scene, "100%").await?;
-    looked_at(&scene, &machine).await?;
+    looked_at(&scene, &launched_node).await?;
     is_old(&scene, "Pod", "behind").await?;
-    let node = format!("node/{}", machine.node_name());
+    let node = format!("node/{}", launched_node.node_name());
     let words = "the watch of Pod does not show a write of";
     blocked(&scene, "termination", &node, words).await?;
     let terminations = terminations(&scene).await?;
@@ -339,7 +344,7 @@ async fn the_last_look_sees_what_a_silent_watch_hides() -> Result<()> {
     scene.proxy()?.disturb("pods", None);
     all_current(&scene).await?;
     ensure!(
-        scene.nodes().await?.contains_key(machine.node_name()),
+        scene.nodes().await?.contains_key(launched_node.node_name()),
         "the machine ended under its pod"
     );
     delete_pod(&scene, "unseen").await?;
@@ -349,14 +354,14 @@ async fn the_last_look_sees_what_a_silent_watch_hides() -> Result<()> {
     Ok(())
 }
 
-/// The watch of claims is too old whenever it begins. It is listed less and less often, machines come all the same, and
-/// disruption holds between two lists.
+/// The watch of claims expires whenever it starts. It is listed less and less often, nodes are launched nevertheless, and
+/// disruption waits between two lists.
 #[tokio::test]
 async fn a_watch_that_is_always_too_old_is_listed_seldom() -> Result<()> {
     let scene = Scene::start(settings()).await?;
     let census = Census::begin(&scene.plane.client());
     let ends = Ends::watch(&scene.plane.client());
-    machines(&scene, 1).await?;
+    launched_nodes(&scene, 1).await?;
     let proxy = scene.proxy()?;
     let others = ["pods", "nodes", "nodepools"];
     let of_others = || -> Result<Vec<usize>> {
@@ -413,13 +418,13 @@ async fn a_watch_that_is_always_too_old_is_listed_seldom() -> Result<()> {
     Ok(())
 }
 
-/// The watch of nodes is late, and then that of pods: machines come and go, later than else, and nothing is lost.
+/// The watch of nodes is late, and then that of pods: nodes are created and deleted later than usual, and nothing is lost.
 #[tokio::test]
 async fn late_watches_lose_nothing() -> Result<()> {
     let scene = Scene::start(settings()).await?;
     let census = Census::begin(&scene.plane.client());
     let ends = Ends::watch(&scene.plane.client());
-    machines(&scene, 1).await?;
+    launched_nodes(&scene, 1).await?;
     allow(&scene, "100%").await?;
     let proxy = scene.proxy()?;
 
@@ -435,20 +440,22 @@ async fn late_watches_lose_nothing() -> Result<()> {
     let kept = scene.settled(1).await?;
     ends.ended(1).await?;
 
-    // A pod that comes to a machine when mortise has found it empty and closed it is seen in time, however late the watch is.
+    // A pod that is bound to a node after mortise found it empty and tainted it is observed in time, regardless of the delay.
     proxy.disturb("pods", Some(WatchFault::Late(LATE)));
     scene.scale("web", 0).await?;
-    let machine = kept.into_iter().next().context("a machine")?;
+    let launched_node = kept.into_iter().next().context("a machine")?;
     wait_until("the machine to go", SOON, || async {
         ensure!(
-            ends.going().iter().any(|name| name == machine.node_name()),
+            ends.going()
+                .iter()
+                .any(|name| name == launched_node.node_name()),
             "not yet"
         );
         Ok(())
     })
     .await?;
-    scene.apply(&[bound("unseen", &machine)]).await?;
-    looked_at(&scene, &machine).await?;
+    scene.apply(&[bound("unseen", &launched_node)]).await?;
+    looked_at(&scene, &launched_node).await?;
     scene.scale("web", 1).await?;
     scene.running("web", 1).await?;
     knows_pods(&scene, 2).await?;

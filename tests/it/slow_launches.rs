@@ -1,4 +1,4 @@
-//! Machines that never join as nodes: launches are paused, the pool says so, and a mended class ends it.
+//! Instances that never join as nodes: launches are paused, the NodePool reports it, and a fixed class ends the pause.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
@@ -23,7 +23,7 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
     .await?;
     let mut class = kwok_class();
     class["spec"] = json!({ "nodeRegistrationDelay": "24h" });
-    // One pod on each machine: ten machines are wanted.
+    // One pod per node: ten nodes are required.
     let web = deployment("web", 10, ("1500m", "64Mi"), json!({}));
     scene
         .apply(&[class, small_pool("default", json!({})), web])
@@ -49,7 +49,7 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
         Ok(())
     })
     .await?;
-    // Claims that waited are given up, and no others are made.
+    // Waiting claims are deleted, and no others are created.
     wait_until("no claims", SOON, || async {
         let claims = scene.claims().await?;
         ensure!(claims.is_empty(), "{:?}", claims.keys());
@@ -66,9 +66,9 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
     );
 
     let classes: Api<KwokNodeClass> = Api::all(scene.plane.client());
-    let mended = json!({ "spec": { "nodeRegistrationDelay": "0s" } });
+    let fixed = json!({ "spec": { "nodeRegistrationDelay": "0s" } });
     classes
-        .patch("default", &PatchParams::default(), &Patch::Merge(&mended))
+        .patch("default", &PatchParams::default(), &Patch::Merge(&fixed))
         .await?;
     scene.running("web", 10).await?;
     wait_until("the pool to be well", SOON, || async {
@@ -89,7 +89,7 @@ async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> 
     Ok(())
 }
 
-/// A claim that is deleted while its machine is booting takes the machine along: no node comes up for nobody.
+/// Deleting a claim while its instance boots terminates the instance: no unused node becomes ready.
 #[tokio::test]
 async fn no_node_comes_for_a_claim_that_is_gone() -> Result<()> {
     let scene = Scene::kwok().await?;
@@ -116,7 +116,7 @@ async fn no_node_comes_for_a_claim_that_is_gone() -> Result<()> {
         Ok(())
     })
     .await?;
-    // The next machine takes as long to boot and began later: when it is there, the first would be.
+    // The next instance takes as long to boot and started later: when its node exists, the first one would too.
     scene.scale("web", 1).await?;
     scene.running("web", 1).await?;
     let (claims, nodes) = (scene.claims().await?, scene.nodes().await?);

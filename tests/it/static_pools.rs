@@ -1,4 +1,4 @@
-//! Pools with `spec.replicas` have exactly so many nodes, whatever the pods ask for.
+//! Pools with `spec.replicas` have exactly this number of nodes, regardless of pods.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
 use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
-use crate::scene::{Machine, SOON, Scene, Setting};
+use crate::scene::{LaunchedNode, SOON, Scene, Setting};
 
 async fn scene() -> Result<Scene> {
     Scene::start(Setting {
@@ -28,10 +28,10 @@ fn fixed(replicas: i64, over: Value) -> Value {
     pool
 }
 
-fn names(machines: &[Machine]) -> BTreeSet<String> {
-    machines
+fn names(launched_nodes: &[LaunchedNode]) -> BTreeSet<String> {
+    launched_nodes
         .iter()
-        .map(|machine| machine.claim.name().to_string())
+        .map(|launched_node| launched_node.claim.name().to_string())
         .collect()
 }
 
@@ -51,7 +51,7 @@ async fn nodes_follow_replicas_and_the_scale_subresource() -> Result<()> {
     ensure!(
         three
             .iter()
-            .all(|machine| machine.instance_type() == "c-2x-amd64-linux"),
+            .all(|launched_node| launched_node.instance_type() == "c-2x-amd64-linux"),
         "the cheapest type of the template"
     );
     edit(&scene, json!({ "spec": { "replicas": 5 } })).await?;
@@ -66,7 +66,8 @@ async fn nodes_follow_replicas_and_the_scale_subresource() -> Result<()> {
     edit(&scene, json!({ "spec": { "replicas": 2 } })).await?;
     let two = scene.settled(2).await?;
     ensure!(
-        two.iter().any(|machine| machine.pods(&pods).len() == 1),
+        two.iter()
+            .any(|launched_node| launched_node.pods(&pods).len() == 1),
         "the node with the pod stays"
     );
     wait_until("the pool's counter", SOON, || async {
@@ -96,7 +97,7 @@ async fn nodes_follow_replicas_and_the_scale_subresource() -> Result<()> {
     Ok(())
 }
 
-/// A node that is deleted and one whose machine dies are each replaced by exactly one.
+/// A deleted node and one whose instance fails are each replaced by exactly one.
 #[tokio::test]
 async fn lost_nodes_are_replaced() -> Result<()> {
     let scene = scene().await?;
@@ -112,12 +113,12 @@ async fn lost_nodes_are_replaced() -> Result<()> {
         .delete(before[0].node_name(), &DeleteParams::default())
         .await?;
     let after = wait_until("another third node", SOON, || async {
-        let machines = scene.settled(3).await?;
+        let launched_nodes = scene.settled(3).await?;
         ensure!(
-            !names(&machines).contains(&*before[0].claim.name()),
+            !names(&launched_nodes).contains(&*before[0].claim.name()),
             "not yet"
         );
-        Ok(machines)
+        Ok(launched_nodes)
     })
     .await?;
     ensure!(
@@ -129,9 +130,9 @@ async fn lost_nodes_are_replaced() -> Result<()> {
         .delete(&before[1].claim.name(), &DeleteParams::default())
         .await?;
     wait_until("another second node", SOON, || async {
-        let machines = scene.settled(3).await?;
+        let launched_nodes = scene.settled(3).await?;
         ensure!(
-            !names(&machines).contains(&*before[1].claim.name()),
+            !names(&launched_nodes).contains(&*before[1].claim.name()),
             "not yet"
         );
         Ok(())
@@ -172,7 +173,7 @@ async fn drifted_nodes_are_replaced_one_for_one() -> Result<()> {
     ensure!(
         after
             .iter()
-            .all(|machine| machine.label("generation") == "two"),
+            .all(|launched_node| launched_node.label("generation") == "two"),
         "made from the new template"
     );
     let replaces = after[0]

@@ -1,4 +1,4 @@
-//! Whom admission tells what the cluster holds: an API server that shows its client certificate, and nobody else.
+//! Admission reveals the contents of the cluster only to an API server with its client certificate.
 
 use anyhow::{Result, ensure};
 use mortise_tests::harness::{Authority, Http, StateDir, wait_until};

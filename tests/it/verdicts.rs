@@ -1,6 +1,6 @@
-//! What a real API server takes and refuses by itself, it takes and refuses with mortise's webhooks: every recorded object,
-//! however it is written. What the webhooks refuse on purpose stands in a list. All are dry runs;
-//! only what an update begins with is stored.
+//! A real API server accepts and rejects the same objects with and without mortise's webhooks: every recorded object, for every
+//! kind of write. A list has those that the webhooks reject on purpose. All are dry runs; only the original of an update is
+//! stored.
 
 #[path = "../../webhooks/tests/encodings/mod.rs"]
 mod encodings;

@@ -47,13 +47,13 @@ struct Objects<'a>(Vec<&'a RawValue>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Objects<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Writings)
+        deserializer.deserialize_any(RawObjectsVisitor)
     }
 }
 
-struct Writings;
+struct RawObjectsVisitor;
 
-impl<'de> Visitor<'de> for Writings {
+impl<'de> Visitor<'de> for RawObjectsVisitor {
     type Value = Objects<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,9 +128,9 @@ pub fn convert(body: &[u8], counters: &Counters) -> Result<Converted, String> {
     let mut converted = Vec::with_capacity(objects.len());
     let mut failed = None;
     for (position, object) in objects.into_iter().enumerate() {
-        match one(object, &desired) {
+        match convert_object(object, &desired) {
             Ok(object) => converted.push(object),
-            Err(Refused { label, problem }) => {
+            Err(FailedObject { label, problem }) => {
                 let label = label.unwrap_or_else(|| format!("object {position}"));
                 failed = Some(format!("{label}: {problem}"));
                 break;
@@ -166,34 +166,34 @@ pub fn convert(body: &[u8], counters: &Counters) -> Result<Converted, String> {
 }
 
 /// Why an object is not converted.
-struct Refused {
+struct FailedObject {
     /// What the object calls itself; `None` where it was not read.
     label: Option<String>,
     problem: String,
 }
 
 /// Reads, converts and writes one object.
-fn one(written: &RawValue, desired: &str) -> Result<Box<RawValue>, Refused> {
-    let unread = |problem: String| Refused {
+fn convert_object(written: &RawValue, desired: &str) -> Result<Box<RawValue>, FailedObject> {
+    let invalid = |problem: String| FailedObject {
         label: None,
         problem,
     };
     OBJECT
         .check(written.get().as_bytes())
-        .map_err(|error| unread(error.to_string()))?;
+        .map_err(|error| invalid(error.to_string()))?;
     let object: Value =
-        serde_json::from_str(written.get()).map_err(|error| unread(error.to_string()))?;
-    let label = label(&object);
-    let refused = |problem: String| Refused {
+        serde_json::from_str(written.get()).map_err(|error| invalid(error.to_string()))?;
+    let label = object_label(&object);
+    let failed = |problem: String| FailedObject {
         label: Some(label.clone()),
         problem,
     };
     let converted =
-        conversion::convert(object, desired).map_err(|error| refused(error.to_string()))?;
-    to_raw_value(&converted).map_err(|error| refused(error.to_string()))
+        conversion::convert(object, desired).map_err(|error| failed(error.to_string()))?;
+    to_raw_value(&converted).map_err(|error| failed(error.to_string()))
 }
 
-fn label(object: &Value) -> String {
+fn object_label(object: &Value) -> String {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
     match (text("/kind"), text("/metadata/name")) {
         (Some(kind), Some(name)) => format!("{kind} {name}"),

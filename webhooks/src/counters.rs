@@ -115,7 +115,7 @@ counters! {
 
 impl Counters {
     /// A node was denied.
-    pub fn denied(&self, denial: Denial) {
+    pub fn count_denial(&self, denial: Denial) {
         match denial {
             Denial::Disrupting => self.denied_disrupting.inc(),
             Denial::Interrupted => self.denied_interrupted.inc(),
@@ -129,7 +129,7 @@ impl Counters {
     }
 
     /// A pod was not looked at.
-    pub fn exempt(&self, exemption: FilterExemption) {
+    pub fn count_exemption(&self, exemption: FilterExemption) {
         match exemption {
             FilterExemption::Daemon => self.passed_daemon.inc(),
             FilterExemption::StaticPod => self.passed_static_pods.inc(),

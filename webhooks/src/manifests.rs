@@ -55,7 +55,7 @@ fn scheduler_name_configuration(options: &WebhookOptions, own_namespace: &str) -
             "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], "scope": "Namespaced" }],
             "namespaceSelector": { "matchExpressions": [
                 { "key": mortise_apis::labels::SCHEDULER_NAME, "operator": "Exists" },
-                { "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded(own_namespace) },
+                { "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded_namespaces(own_namespace) },
             ] },
             "matchConditions": [{
                 "name": "default-scheduler",
@@ -70,7 +70,7 @@ fn scheduler_name_configuration(options: &WebhookOptions, own_namespace: &str) -
     }))
 }
 
-fn excluded(own_namespace: &str) -> Vec<&str> {
+fn excluded_namespaces(own_namespace: &str) -> Vec<&str> {
     let mut names = vec!["kube-system", own_namespace];
     names.dedup();
     names
@@ -108,7 +108,7 @@ pub fn conversion_client_config(endpoint: &Endpoint, ca_bundle: Option<&str>) ->
         })
 }
 
-/// Rules of a webhook: what it is asked about.
+/// Rules of a webhook: what it is asked scope.
 #[derive(Clone, Copy)]
 enum WebhookScope {
     /// Pools, overlays, buffers and node classes that are made or changed.
@@ -198,19 +198,19 @@ impl WebhookScope {
 /// The mutating and the validating webhook configuration, and that of schedulers where it is asked for.
 #[must_use]
 pub fn webhook_configurations(options: &WebhookOptions) -> Vec<Value> {
-    let webhook = |name: &str, handler: Handler, about: WebhookScope| {
+    let webhook = |name: &str, handler: Handler, scope: WebhookScope| {
         let route = ROUTES.iter().find(|route| route.handler == handler)?;
         let mut webhook = json!({
             "name": name,
             "admissionReviewVersions": ["v1"],
             "clientConfig": client_config(&options.endpoint, options.ca_bundle.as_deref(), route),
-            "rules": about.rules(&options.node_classes),
-            "failurePolicy": if options.fail && about.may_fail() { "Fail" } else { "Ignore" },
+            "rules": scope.rules(&options.node_classes),
+            "failurePolicy": if options.fail && scope.may_fail() { "Fail" } else { "Ignore" },
             "matchPolicy": "Equivalent",
             "sideEffects": "None",
             "timeoutSeconds": 5,
         });
-        let conditions = about.conditions(options.own_user.as_ref());
+        let conditions = scope.conditions(options.own_user.as_ref());
         if !conditions.is_empty() {
             webhook["matchConditions"] = Value::Array(conditions);
         }

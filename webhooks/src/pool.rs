@@ -9,13 +9,13 @@ use tokio::task::{JoinError, spawn_blocking};
 /// So many threads at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Pool {
     pub(crate) fn new(threads: usize) -> Self {
         Self {
-            turns: Arc::new(Semaphore::new(threads)),
+            permits: Arc::new(Semaphore::new(threads)),
         }
     }
 
@@ -25,10 +25,10 @@ impl Pool {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
         spawn_blocking(move || {
             let done = work();
-            drop(turn);
+            drop(permit);
             done
         })
         .await
@@ -57,10 +57,10 @@ mod tests {
         });
         let began = tokio::task::spawn_blocking(move || begun.recv()).await;
         began.unwrap().unwrap();
-        assert_eq!(pool.turns.available_permits(), 0);
+        assert_eq!(pool.permits.available_permits(), 0);
         let mut second = Box::pin(pool.run(|| 7));
         assert!(
-            futures_poll(&mut second).await.is_none(),
+            poll_once(&mut second).await.is_none(),
             "its turn has not come"
         );
         end.send(()).unwrap();
@@ -69,10 +69,10 @@ mod tests {
     }
 
     /// Asks a future once.
-    async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         std::future::poll_fn(|context| {
-            let asked = std::pin::Pin::new(&mut *future).poll(context);
-            std::task::Poll::Ready(match asked {
+            let polled = std::pin::Pin::new(&mut *future).poll(context);
+            std::task::Poll::Ready(match polled {
                 std::task::Poll::Ready(done) => Some(done),
                 std::task::Poll::Pending => None,
             })

@@ -54,11 +54,11 @@ struct Input<'a> {
 #[derive(Clone)]
 pub struct WebhookState {
     /// The process around them.
-    pub world: Arc<dyn ClusterView>,
+    pub view: Arc<dyn ClusterView>,
     /// Counts for metrics.
     pub counters: Arc<Counters>,
     /// What the extender keeps from one call to the next.
-    pub memory: Arc<ExtenderState>,
+    pub extender: Arc<ExtenderState>,
     /// How admission answers.
     pub rules: Arc<AdmissionSettings>,
     /// Conversion between versions was asked for; without it there is no such path.
@@ -87,12 +87,12 @@ pub fn router(app: WebhookState) -> Router {
                 move |State(app): State<WebhookState>,
                       trusted: Option<Extension<Trusted>>,
                       body: Bytes| {
-                    pooled(pool, app, handler, trusted.is_some(), body)
+                    respond_on_pool(pool, app, handler, trusted.is_some(), body)
                 },
             ),
             None => post(
                 move |State(app): State<WebhookState>, body: Bytes| async move {
-                    answer(&app, Input::of(handler, &body))
+                    dispatch_or_500(&app, Input::from_trusted(handler, &body))
                 },
             ),
         };
@@ -103,25 +103,25 @@ pub fn router(app: WebhookState) -> Router {
 }
 
 /// Answers a body on a thread of the pool.
-async fn pooled(
+async fn respond_on_pool(
     pool: Pool,
     app: WebhookState,
     handler: Handler,
     trusted: bool,
     body: Bytes,
 ) -> Response {
-    let turn = (trusted && may_preview(handler, &body))
+    let permit = (trusted && may_preview(handler, &body))
         .then(|| PREVIEWS.try_acquire().ok())
         .flatten();
-    let preview = turn.is_some();
+    let preview = permit.is_some();
     let work = move || {
         let input = Input {
             trusted,
             preview,
-            ..Input::of(handler, &body)
+            ..Input::from_trusted(handler, &body)
         };
-        let answered = answer(&app, input);
-        drop(turn);
+        let answered = dispatch_or_500(&app, input);
+        drop(permit);
         answered
     };
     // A preview takes up to a second, and has a bound of its own; the turns are for those who take milliseconds.
@@ -130,7 +130,7 @@ async fn pooled(
     } else {
         pool.run(work).await
     };
-    answered.unwrap_or_else(|_| failed())
+    answered.unwrap_or_else(|_| internal_error())
 }
 
 /// Answers a body without a server around: what the route of this path would; `None` when there is no such path, or it is not
@@ -141,12 +141,15 @@ pub fn respond(app: &WebhookState, path: &str, body: &[u8]) -> Option<Response> 
     if route.handler == Handler::Convert && !app.conversion {
         return None;
     }
-    Some(answer(app, Input::of(route.handler, body)))
+    Some(dispatch_or_500(
+        app,
+        Input::from_trusted(route.handler, body),
+    ))
 }
 
 impl<'a> Input<'a> {
     /// By somebody who is trusted, without a preview.
-    const fn of(handler: Handler, body: &'a [u8]) -> Self {
+    const fn from_trusted(handler: Handler, body: &'a [u8]) -> Self {
         Self {
             handler,
             body,
@@ -158,15 +161,15 @@ impl<'a> Input<'a> {
 
 /// Answers one call. A panic inside never reaches the caller: the scheduler gets everything passed, the API server an
 /// error that its failure policy deals with.
-fn answer(app: &WebhookState, input: Input<'_>) -> Response {
-    let answered = catch_unwind(AssertUnwindSafe(|| call(app, input)));
+fn dispatch_or_500(app: &WebhookState, input: Input<'_>) -> Response {
+    let answered = catch_unwind(AssertUnwindSafe(|| dispatch(app, input)));
     answered.unwrap_or_else(|_| {
         app.counters.panics.inc();
-        failed()
+        internal_error()
     })
 }
 
-fn failed() -> Response {
+fn internal_error() -> Response {
     (
         StatusCode::INTERNAL_SERVER_ERROR,
         "internal error; nothing was decided",
@@ -180,14 +183,14 @@ fn may_preview(handler: Handler, body: &[u8]) -> bool {
     handler == Handler::Validate && body.windows(DRY_RUN.len()).any(|part| part == DRY_RUN)
 }
 
-fn call(app: &WebhookState, input: Input<'_>) -> Response {
+fn dispatch(app: &WebhookState, input: Input<'_>) -> Response {
     let Input { handler, body, .. } = input;
     let counters = &app.counters;
-    let of_review = matches!(
+    let is_review = matches!(
         handler,
         Handler::Validate | Handler::Default | Handler::SchedulerName
     );
-    if of_review && let Err(too_much) = REVIEW.check(body) {
+    if is_review && let Err(too_much) = REVIEW.check(body) {
         counters.malformed.inc();
         // The failure policy decides: the definitions refuse what is wrong with it all the same.
         let text = format!("the review {too_much}\n");
@@ -197,52 +200,54 @@ fn call(app: &WebhookState, input: Input<'_>) -> Response {
         Handler::Filter | Handler::SimulateFilter => {
             let real = handler == Handler::Filter;
             counters.filter.add(u64::from(real));
-            parsed::<wire::Args<'_>>(counters, body, |args| filter(app, &args, real))
+            with_body::<wire::Args<'_>>(counters, body, |args| respond_to_filter(app, &args, real))
         }
         Handler::Prioritize | Handler::SimulatePrioritize => {
             let real = handler == Handler::Prioritize;
             counters.prioritize.add(u64::from(real));
-            parsed::<wire::Args<'_>>(counters, body, |args| prioritize(app, &args, real))
+            with_body::<wire::Args<'_>>(counters, body, |args| {
+                respond_to_prioritize(app, &args, real)
+            })
         }
         Handler::Preempt => {
             counters.preempt.inc();
-            parsed::<wire::PreemptionArgs>(counters, body, |args| preempt(app, args))
+            with_body::<wire::PreemptionArgs>(counters, body, |args| respond_to_preempt(app, args))
         }
         Handler::Validate => {
             counters.validate.inc();
             counters.withheld.add(u64::from(!input.trusted));
-            validate(app, input)
+            respond_to_validation(app, input)
         }
         Handler::SchedulerName => {
             counters.scheduler_name.inc();
-            json(&admission::review(body, counters, |request| {
+            json_response(&admission::respond_to_review(body, counters, |request| {
                 match input.trusted {
-                    true => admission::scheduler_name(&app.world.snapshot(), request),
+                    true => admission::set_scheduler_name(&app.view.snapshot(), request),
                     // The label of a namespace is a fact of the cluster too.
                     false => admission::AdmissionResult::default(),
                 }
             }))
         }
         Handler::Convert => match conversion::convert(body, counters) {
-            Ok(answer) => json(&answer),
+            Ok(answer) => json_response(&answer),
             Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
         },
         Handler::Default => {
             counters.default.inc();
-            json(&admission::review(body, counters, |request| {
-                admission::default(&app.rules, &app.world.snapshot().well_known, request)
+            json_response(&admission::respond_to_review(body, counters, |request| {
+                admission::set_defaults(&app.rules, &app.view.snapshot().well_known, request)
             }))
         }
     }
 }
 
-fn filter(app: &WebhookState, args: &wire::Args<'_>, real: bool) -> Response {
-    let (world, memory) = (&*app.world, &app.memory);
-    let begun = Instant::now();
+fn respond_to_filter(app: &WebhookState, args: &wire::Args<'_>, real: bool) -> Response {
+    let (view, extender_state) = (&*app.view, &app.extender);
+    let start = Instant::now();
     if real {
-        called(world, memory, &args.pod);
+        record_scheduler_call(view, extender_state, &args.pod);
     }
-    let answer = extender::filter(world, memory, &app.counters, args, real);
+    let answer = extender::filter(view, extender_state, &app.counters, args, real);
     if real {
         let mut denied = BTreeMap::new();
         let failed = answer.failed_and_unresolvable_nodes.iter();
@@ -250,98 +255,104 @@ fn filter(app: &WebhookState, args: &wire::Args<'_>, real: bool) -> Response {
             *denied.entry(*message).or_insert(0) += 1;
         }
         let nodes = args.names().len();
-        let call = asked(world, "filter", &args.pod, nodes, begun);
-        memory.calls.keep(ExtenderCall {
+        let call = new_call(view, "filter", &args.pod, nodes, start);
+        extender_state.call_log.push(ExtenderCall {
             nominated_node: answer.nominated_node,
             denied,
             ..call
         });
     }
-    json(&answer)
+    json_response(&answer)
 }
 
-fn prioritize(app: &WebhookState, args: &wire::Args<'_>, real: bool) -> Response {
-    let (world, memory) = (&*app.world, &app.memory);
-    let begun = Instant::now();
+fn respond_to_prioritize(app: &WebhookState, args: &wire::Args<'_>, real: bool) -> Response {
+    let (view, extender_state) = (&*app.view, &app.extender);
+    let start = Instant::now();
     if real {
-        called(world, memory, &args.pod);
+        record_scheduler_call(view, extender_state, &args.pod);
     }
-    let answer = extender::prioritize(world, memory, &app.counters, args);
+    let answer = extender::prioritize(view, extender_state, &app.counters, args);
     if real {
         let best = answer.iter().map(|each| each.score).max();
-        let call = asked(world, "prioritize", &args.pod, answer.len(), begun);
-        memory.calls.keep(ExtenderCall { best, ..call });
+        let call = new_call(view, "prioritize", &args.pod, answer.len(), start);
+        extender_state.call_log.push(ExtenderCall { best, ..call });
     }
-    json(&answer)
+    json_response(&answer)
 }
 
-fn preempt(app: &WebhookState, args: wire::PreemptionArgs) -> Response {
-    let (world, memory) = (&*app.world, &app.memory);
-    let begun = Instant::now();
-    called(world, memory, &args.pod);
-    let call = asked(world, "preempt", &args.pod, args.len(), begun);
-    let answer = extender::preempt(world, memory, &app.counters, args);
-    let micros = micros_since(begun);
-    memory.calls.keep(ExtenderCall { micros, ..call });
-    json(&answer)
+fn respond_to_preempt(app: &WebhookState, args: wire::PreemptionArgs) -> Response {
+    let (view, extender_state) = (&*app.view, &app.extender);
+    let start = Instant::now();
+    record_scheduler_call(view, extender_state, &args.pod);
+    let call = new_call(view, "preempt", &args.pod, args.len(), start);
+    let answer = extender::preempt(view, extender_state, &app.counters, args);
+    let micros = micros_since(start);
+    extender_state
+        .call_log
+        .push(ExtenderCall { micros, ..call });
+    json_response(&answer)
 }
 
-fn validate(app: &WebhookState, input: Input<'_>) -> Response {
-    let world = &*app.world;
-    json(&admission::review(input.body, &app.counters, |request| {
-        let begun = Instant::now();
-        let snapshot = match input.trusted {
-            true => world.snapshot(),
-            // Nothing but how labels are read.
-            false => Snapshot::unseen(world.snapshot().well_known.clone(), world.now()).into(),
-        };
-        admission::validate(
-            &AdmissionContext {
-                snapshot: &snapshot,
-                rules: &app.rules,
-                now: world.now(),
-                stop: &|| !input.preview || begun.elapsed() > PREVIEW,
-            },
-            request,
-        )
-    }))
+fn respond_to_validation(app: &WebhookState, input: Input<'_>) -> Response {
+    let view = &*app.view;
+    json_response(&admission::respond_to_review(
+        input.body,
+        &app.counters,
+        |request| {
+            let start = Instant::now();
+            let snapshot = match input.trusted {
+                true => view.snapshot(),
+                // Nothing but how labels are read.
+                false => Snapshot::unseen(view.snapshot().well_known.clone(), view.now()).into(),
+            };
+            admission::validate(
+                &AdmissionContext {
+                    snapshot: &snapshot,
+                    rules: &app.rules,
+                    now: view.now(),
+                    stop: &|| !input.preview || start.elapsed() > PREVIEW,
+                },
+                request,
+            )
+        },
+    ))
 }
 
 /// A scheduler asks.
-fn called(world: &dyn ClusterView, memory: &ExtenderState, pod: &Pod) {
+fn record_scheduler_call(view: &dyn ClusterView, extender_state: &ExtenderState, pod: &Pod) {
     let scheduler = pod.spec.scheduler_name.as_deref();
-    memory.schedulers.called(scheduler, world.now());
+    extender_state.schedulers.record_call(scheduler, view.now());
 }
 
 /// What is kept of a call, as far as all calls have it.
-fn asked(
-    world: &dyn ClusterView,
+fn new_call(
+    view: &dyn ClusterView,
     call: &'static str,
     pod: &Pod,
     nodes: usize,
-    begun: Instant,
+    start: Instant,
 ) -> ExtenderCall {
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, name) = (part(&pod.metadata.namespace), part(&pod.metadata.name));
     ExtenderCall {
-        at: world.now(),
+        at: view.now(),
         call,
         pod: format!("{namespace}/{name}"),
         nodes,
         nominated_node: None,
         denied: BTreeMap::new(),
         best: None,
-        micros: micros_since(begun),
+        micros: micros_since(start),
     }
 }
 
-fn micros_since(begun: Instant) -> u64 {
-    u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+fn micros_since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A body that cannot be read is 400 with the place of the error: kube-scheduler then goes on without us. An empty answer
 /// would reject every node.
-fn parsed<'a, T: serde::Deserialize<'a>>(
+fn with_body<'a, T: serde::Deserialize<'a>>(
     counters: &Counters,
     body: &'a [u8],
     then: impl FnOnce(T) -> Response,
@@ -359,7 +370,7 @@ fn parsed<'a, T: serde::Deserialize<'a>>(
     }
 }
 
-fn json<T: Serialize>(value: &T) -> Response {
+fn json_response<T: Serialize>(value: &T) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => (

@@ -38,7 +38,7 @@ pub enum Handler {
 impl Handler {
     /// Its answers to anybody hold facts of the cluster, where the caller is trusted with them.
     #[must_use]
-    pub const fn tells_facts(self) -> bool {
+    pub const fn reveals_cluster_state(self) -> bool {
         matches!(self, Self::Validate | Self::SchedulerName)
     }
 }

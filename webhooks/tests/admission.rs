@@ -1,4 +1,4 @@
-//! What admission answers: to manifests with one mistake each, and about a cluster with nodes and pods.
+//! Admission of manifests with one mistake each, and in a cluster with nodes and pods.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,11 +6,11 @@
     reason = "a test fails by panicking where its expectation stands"
 )]
 
-mod world;
+mod test_cluster;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use world::{WARNING_MAX, World, good, merged, pool, warned};
+use test_cluster::{TestCluster, WARNING_MAX, good, merged, pool, warned};
 
 const BAD_MANIFESTS: &str = include_str!("data/bad_manifests.yaml");
 
@@ -19,7 +19,7 @@ const BAD_MANIFESTS: &str = include_str!("data/bad_manifests.yaml");
 struct Bad {
     name: String,
     kind: String,
-    /// `kwok` for its definitions.
+    /// `kwok` for its CRDs.
     #[serde(default)]
     set: String,
     #[serde(default)]
@@ -30,31 +30,31 @@ struct Bad {
 }
 
 #[test]
-fn bad_manifests_are_answered_with_field_value_what_is_allowed_and_a_fix() {
+fn bad_manifests_are_denied_with_field_value_allowed_values_and_a_fix() {
     let rows: Vec<Bad> = serde_saphyr::from_str(BAD_MANIFESTS).unwrap();
     assert!(rows.len() >= 60, "{} manifests", rows.len());
     let mut wrong = Vec::new();
     for row in &rows {
-        let mut world = if row.set == "kwok" {
-            World::kwok()
+        let mut cluster = if row.set == "kwok" {
+            TestCluster::kwok()
         } else {
-            World::new()
+            TestCluster::new()
         };
         let object = merged(good(&row.kind), &row.change);
         let answer = match &row.from {
             Some(from) => {
                 let old = merged(good(&row.kind), from);
-                world.ask("UPDATE", &object, Some(&old))
+                cluster.admit("UPDATE", &object, Some(&old))
             }
-            None => world.ask("CREATE", &object, None),
+            None => cluster.admit("CREATE", &object, None),
         };
-        let told = if row.answer == "warning" {
+        let warnings = if row.answer == "warning" {
             &answer.warnings
         } else {
             &answer.denied
         };
         let holds = |text: &&String| row.says.iter().all(|part| text.contains(part.as_str()));
-        let fitting = told
+        let fitting = warnings
             .iter()
             .find(holds)
             .is_some_and(|text| row.answer != "warning" || text.chars().count() <= WARNING_MAX);
@@ -64,7 +64,7 @@ fn bad_manifests_are_answered_with_field_value_what_is_allowed_and_a_fix() {
                 row.name, row.says
             ));
         }
-        // One mistake, one answer: nothing else is made up about the same manifest.
+        // One mistake yields one message.
         if answer.denied.len() > 1 {
             wrong.push(format!("{}: {answer:#?}", row.name));
         }
@@ -79,32 +79,32 @@ fn bad_manifests_are_answered_with_field_value_what_is_allowed_and_a_fix() {
 }
 
 #[test]
-fn good_manifests_are_not_talked_about() {
+fn valid_manifests_get_no_warnings() {
     for kind in ["NodePool", "NodeClaim", "CapacityBuffer", "EC2NodeClass"] {
-        let answer = World::new().ask("CREATE", &good(kind), None);
+        let answer = TestCluster::new().admit("CREATE", &good(kind), None);
         assert_eq!(answer.denied, Vec::<String>::new(), "{kind}");
         assert_eq!(answer.warnings, Vec::<String>::new(), "{kind}");
     }
 }
 
 #[test]
-fn impossible_pools_are_refused_where_that_is_wanted() {
+fn unsatisfiable_pools_are_denied_if_configured() {
     let arm = json!({ "spec": { "template": { "spec": { "requirements": [
         { "key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5"] },
         { "key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"] },
     ] } } } });
-    let answer = World::new()
+    let answer = TestCluster::new()
         .strict()
-        .ask("CREATE", &pool("arm", &arm), None);
+        .admit("CREATE", &pool("arm", &arm), None);
     assert_eq!(
         answer.denied,
         [
             "no instance type is left: arch In [arm64] removes the last 2 of 4; \"amd64\" (2) would allow some"
         ]
     );
-    // Each label is there, but no type is sold so.
-    let mut world = World::new();
-    let answer = world.ask(
+    // Each label exists, but no offering has both.
+    let mut cluster = TestCluster::new();
+    let answer = cluster.admit(
         "CREATE",
         &pool(
             "numbers",
@@ -124,23 +124,23 @@ fn impossible_pools_are_refused_where_that_is_wanted() {
 
 #[test]
 fn a_class_that_is_not_ready_is_named_with_its_reason() {
-    let mut world = World::new();
-    world.class("default", json!({ "status": { "conditions": [
+    let mut cluster = TestCluster::new();
+    cluster.class("default", json!({ "status": { "conditions": [
         { "type": "SubnetsReady", "status": "False", "reason": "SubnetsNotFound", "message": "SubnetSelector did not match any Subnets" },
         { "type": "Ready", "status": "False", "reason": "UnhealthyDependents", "message": "SubnetsReady=False" },
     ] } }));
-    let answer = world.ask("CREATE", &good("NodePool"), None);
+    let answer = cluster.admit("CREATE", &good("NodePool"), None);
     assert_eq!(
         warned(&answer),
         [
             "nodeClassRef: EC2NodeClass \"default\" is not ready: SubnetsNotFound: SubnetSelector did not match any Subnets"
         ]
     );
-    world.class(
+    cluster.class(
         "default",
         json!({ "metadata": { "deletionTimestamp": "2026-03-04T09:00:00Z" } }),
     );
-    let answer = world.ask("CREATE", &good("NodePool"), None);
+    let answer = cluster.admit("CREATE", &good("NodePool"), None);
     assert!(
         warned(&answer)[0].contains("is being deleted"),
         "{answer:?}"
@@ -148,67 +148,67 @@ fn a_class_that_is_not_ready_is_named_with_its_reason() {
 }
 
 #[test]
-fn pools_with_the_same_right_are_named() {
-    let mut world = World::new();
-    world.pool(&pool("first", &json!({})));
-    world.pool(&pool("tainted", &json!({ "spec": { "template": { "spec": { "taints": [{ "key": "gpu", "effect": "NoSchedule" }] } } } })));
-    world.pool(&pool("heavy", &json!({ "spec": { "weight": 10 } })));
-    world.pool(&pool(
+fn overlapping_pools_are_named() {
+    let mut cluster = TestCluster::new();
+    cluster.pool(&pool("first", &json!({})));
+    cluster.pool(&pool("tainted", &json!({ "spec": { "template": { "spec": { "taints": [{ "key": "gpu", "effect": "NoSchedule" }] } } } })));
+    cluster.pool(&pool("heavy", &json!({ "spec": { "weight": 10 } })));
+    cluster.pool(&pool(
         "arm",
         &json!({ "spec": { "template": { "spec": { "requirements": [
         { "key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"] } ] } } } }),
     ));
     let amd = json!({ "spec": { "template": { "spec": { "requirements": [
         { "key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"] } ] } } } });
-    let answer = world.ask("CREATE", &pool("second", &amd), None);
+    let answer = cluster.admit("CREATE", &pool("second", &amd), None);
     assert_eq!(
         warned(&answer),
         [
             "overlaps NodePool \"first\" at equal weight 0: the last by name is used; give them different weights"
         ]
     );
-    // An update that changes neither is not told again.
+    // An update that changes neither gets no warning.
     let changed = merged(
         pool("second", &amd),
         &json!({ "spec": { "limits": { "nodes": "9" } } }),
     );
-    let answer = world.ask("UPDATE", &changed, Some(&pool("second", &amd)));
+    let answer = cluster.admit("UPDATE", &changed, Some(&pool("second", &amd)));
     assert_eq!(warned(&answer), [] as [&str; 0]);
 }
 
 #[test]
-fn limits_below_what_is_there_are_told_with_both_numbers() {
-    let mut world = World::new();
-    world.pool(&pool("default", &json!({})));
+fn limits_below_the_usage_are_reported_with_both_numbers() {
+    let mut cluster = TestCluster::new();
+    cluster.pool(&pool("default", &json!({})));
     for n in 0..3 {
-        world.node("default", "m5.large", n, 1);
+        cluster.node("default", "m5.large", n, 1);
     }
     let old = pool("default", &json!({}));
     let less = pool(
         "default",
         &json!({ "spec": { "limits": { "cpu": "4", "nodes": "2", "memory": "1Ti" } } }),
     );
-    let answer = world.ask("UPDATE", &less, Some(&old));
-    let told = warned(&answer);
-    assert_eq!(told.len(), 2, "{told:?}");
+    let answer = cluster.admit("UPDATE", &less, Some(&old));
+    let warnings = warned(&answer);
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(
-        told[0].starts_with("limits.nodes 2 is below the 3 in use"),
-        "{told:?}"
+        warnings[0].starts_with("limits.nodes 2 is below the 3 in use"),
+        "{warnings:?}"
     );
     assert!(
-        told[1].starts_with("limits.cpu 4 is below the 6 in use"),
-        "{told:?}"
+        warnings[1].starts_with("limits.cpu 4 is below the 6 in use"),
+        "{warnings:?}"
     );
 }
 
 #[test]
-fn budgets_that_hold_always_never_and_in_between() {
-    let told = |budgets: Value| {
+fn budgets_that_are_active_always_never_and_sometimes() {
+    let warnings = |budgets: Value| {
         let object = pool(
             "x",
             &json!({ "spec": { "disruption": { "budgets": budgets } } }),
         );
-        warned(&World::new().ask("CREATE", &object, None)).to_vec()
+        warned(&TestCluster::new().admit("CREATE", &object, None)).to_vec()
     };
     let cases = [
         (
@@ -220,7 +220,7 @@ fn budgets_that_hold_always_never_and_in_between() {
             "all nodes may be disrupted at once for any reason",
         ),
         (json!([{ "nodes": "0%" }]), "no node may ever be disrupted"),
-        // A window that begins again before it ends never completes.
+        // A window that starts again before it ends never closes.
         (
             json!([{ "nodes": "10%" }, { "nodes": "0", "schedule": "@hourly", "duration": "2h" }]),
             "no node may ever be disrupted",
@@ -235,10 +235,10 @@ fn budgets_that_hold_always_never_and_in_between() {
         ),
     ];
     for (budgets, part) in cases {
-        let told = told(budgets.clone());
+        let warnings = warnings(budgets.clone());
         assert!(
-            told.len() == 1 && told[0].contains(part),
-            "{budgets}: {told:?}"
+            warnings.len() == 1 && warnings[0].contains(part),
+            "{budgets}: {warnings:?}"
         );
     }
     for budgets in [
@@ -246,12 +246,12 @@ fn budgets_that_hold_always_never_and_in_between() {
         json!([{ "nodes": "10%" }, { "nodes": "0", "schedule": "0 9 * * 1-5", "duration": "8h" }]),
         json!([{ "nodes": "5", "schedule": "@daily", "duration": "24h" }]),
     ] {
-        assert_eq!(told(budgets.clone()), Vec::<String>::new(), "{budgets}");
+        assert_eq!(warnings(budgets.clone()), Vec::<String>::new(), "{budgets}");
     }
 }
 
 #[test]
-fn pods_that_never_let_their_node_go_are_forecast() {
+fn pods_that_block_expiry_are_reported() {
     let expiring = json!({ "spec": { "template": { "spec": { "expireAfter": "720h" } } } });
     let cases = [
         (
@@ -274,34 +274,36 @@ fn pods_that_never_let_their_node_go_are_forecast() {
         (json!({ "maxUnavailable": 1 }), 1, None),
     ];
     for (spec, expected, why) in cases {
-        let mut world = World::new();
-        world.pool(&pool("default", &json!({})));
-        world.node("default", "m5.large", 0, 1);
-        world.pdb(spec.clone(), expected);
-        let answer = world.ask(
+        let mut cluster = TestCluster::new();
+        cluster.pool(&pool("default", &json!({})));
+        cluster.node("default", "m5.large", 0, 1);
+        cluster.pdb(spec.clone(), expected);
+        let answer = cluster.admit(
             "UPDATE",
             &pool("default", &expiring),
             Some(&pool("default", &json!({}))),
         );
-        let told = warned(&answer)
+        let warnings = warned(&answer)
             .iter()
             .find(|text| text.contains("never completes"));
         match why {
             Some(why) => {
-                let told = told.unwrap_or_else(|| panic!("{spec}: {answer:?}"));
+                let warnings = warnings.unwrap_or_else(|| panic!("{spec}: {answer:?}"));
                 assert!(
-                    told.contains(why) && told.contains("default/web") && told.contains("1 pod"),
-                    "{told}"
+                    warnings.contains(why)
+                        && warnings.contains("default/web")
+                        && warnings.contains("1 pod"),
+                    "{warnings}"
                 );
             }
-            None => assert_eq!(told, None, "{spec}"),
+            None => assert_eq!(warnings, None, "{spec}"),
         }
-        // With a grace period every drain ends.
+        // With a grace period every drain completes.
         let bounded = merged(
             pool("default", &expiring),
             &json!({ "spec": { "template": { "spec": { "terminationGracePeriod": "1h" } } } }),
         );
-        let answer = world.ask("UPDATE", &bounded, Some(&pool("default", &json!({}))));
+        let answer = cluster.admit("UPDATE", &bounded, Some(&pool("default", &json!({}))));
         assert!(
             !warned(&answer)
                 .iter()
@@ -309,15 +311,15 @@ fn pods_that_never_let_their_node_go_are_forecast() {
             "{answer:?}"
         );
     }
-    let mut world = World::new();
-    world.pool(&pool("default", &json!({})));
-    let node = world.node("default", "m5.large", 0, 1);
-    world.pod(
+    let mut cluster = TestCluster::new();
+    cluster.pool(&pool("default", &json!({})));
+    let node = cluster.node("default", "m5.large", 0, 1);
+    cluster.pod(
         "still",
         &node,
         json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
     );
-    let answer = world.ask(
+    let answer = cluster.admit(
         "UPDATE",
         &pool("default", &expiring),
         Some(&pool("default", &json!({}))),
@@ -331,19 +333,19 @@ fn pods_that_never_let_their_node_go_are_forecast() {
 }
 
 #[test]
-fn deletions_say_what_goes_along() {
-    let mut world = World::new();
-    world.pool(&pool("default", &json!({})));
+fn deletions_report_their_effects() {
+    let mut cluster = TestCluster::new();
+    cluster.pool(&pool("default", &json!({})));
     for n in 0..12 {
-        world.node("default", "m5.large", n, 2);
+        cluster.node("default", "m5.large", n, 2);
     }
-    let answer = world.ask("DELETE", &Value::Null, Some(&pool("default", &json!({}))));
+    let answer = cluster.admit("DELETE", &Value::Null, Some(&pool("default", &json!({}))));
     assert_eq!(
         warned(&answer),
         ["deleting NodePool \"default\" drains 12 nodes with 24 pods"]
     );
-    world.pdb(json!({ "maxUnavailable": 0 }), 24);
-    let answer = world.ask("DELETE", &Value::Null, Some(&pool("default", &json!({}))));
+    cluster.pdb(json!({ "maxUnavailable": 0 }), 24);
+    let answer = cluster.admit("DELETE", &Value::Null, Some(&pool("default", &json!({}))));
     assert_eq!(
         warned(&answer)[1],
         "the drain never completes: 24 pods protected by PDB default/web (maxUnavailable 0); set terminationGracePeriod"
@@ -352,14 +354,14 @@ fn deletions_say_what_goes_along() {
         "default",
         &json!({ "metadata": { "annotations": { "mortise.sh/deletion-protection": "true" } } }),
     );
-    let answer = world.ask("DELETE", &Value::Null, Some(&protected));
+    let answer = cluster.admit("DELETE", &Value::Null, Some(&protected));
     assert!(
         answer.denied.len() == 1
             && answer.denied[0].contains("mortise.sh/deletion-protection")
             && answer.denied[0].contains("12 nodes with 24 pods"),
         "{answer:?}"
     );
-    let answer = world.ask("DELETE", &Value::Null, Some(&good("EC2NodeClass")));
+    let answer = cluster.admit("DELETE", &Value::Null, Some(&good("EC2NodeClass")));
     assert_eq!(
         warned(&answer),
         [
@@ -371,30 +373,30 @@ fn deletions_say_what_goes_along() {
         good("NodeClaim"),
         &json!({ "metadata": { "name": "default-3" } }),
     );
-    let answer = world.ask("DELETE", &Value::Null, Some(&claim));
+    let answer = cluster.admit("DELETE", &Value::Null, Some(&claim));
     assert_eq!(
         warned(&answer),
         ["deleting NodeClaim \"default-3\" drains node default-3 with 2 pods"]
     );
-    // What is on its way out is not talked about again.
-    let going = pool(
+    // An object that is being deleted gets no warning.
+    let deleting = pool(
         "default",
         &json!({ "metadata": { "deletionTimestamp": "2026-03-04T09:00:00Z", "annotations": { "mortise.sh/deletion-protection": "true" } } }),
     );
-    let answer = world.ask("DELETE", &Value::Null, Some(&going));
+    let answer = cluster.admit("DELETE", &Value::Null, Some(&deleting));
     assert_eq!(warned(&answer), [] as [&str; 0]);
 }
 
 #[test]
 fn edits_are_previewed_in_dry_runs() {
-    let mut world = World::new();
+    let mut cluster = TestCluster::new();
     let old = pool("default", &json!({}));
-    world.pool(&old);
+    cluster.pool(&old);
     for n in 0..3 {
-        world.node("default", "m5.xlarge", n, 2);
+        cluster.node("default", "m5.xlarge", n, 2);
     }
-    world.node("default", "m5.large", 3, 2);
-    // Only the big ones drift; their pods fit on half as many machines of half the price each.
+    cluster.node("default", "m5.large", 3, 2);
+    // Only the large nodes drift; their pods fit on half as many nodes of half the price each.
     let small = pool(
         "default",
         &json!({ "spec": { "template": { "spec": { "requirements": [
@@ -402,27 +404,27 @@ fn edits_are_previewed_in_dry_runs() {
         { "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"] },
     ] } } } }),
     );
-    let answer = world.dry_run(&small, &old);
+    let answer = cluster.dry_run(&small, &old);
     assert_eq!(
         warned(&answer),
         ["drifts 3 of 4 nodes; hourly price $0.67 -> $0.38"]
     );
-    // The real edit is told without the price.
-    let answer = world.ask("UPDATE", &small, Some(&old));
+    // An edit without dry run has no price.
+    let answer = cluster.admit("UPDATE", &small, Some(&old));
     assert_eq!(warned(&answer), ["drifts 3 of 4 nodes"]);
     // A label drifts all of them, by the hash.
     let labelled = pool(
         "default",
         &json!({ "spec": { "template": { "metadata": { "labels": { "team": "a" } } } } }),
     );
-    let answer = world.dry_run(&labelled, &old);
+    let answer = cluster.dry_run(&labelled, &old);
     assert!(
         warned(&answer)[0].starts_with("drifts 4 of 4 nodes; hourly price $0.67 -> $"),
         "{answer:?}"
     );
     // Outside the template nothing drifts.
     let weighted = pool("default", &json!({ "spec": { "weight": 7 } }));
-    let answer = world.dry_run(&weighted, &old);
+    let answer = cluster.dry_run(&weighted, &old);
     assert_eq!(warned(&answer), ["drifts none of 4 nodes"]);
     // Pods that would be unschedulable are counted.
     let arm = pool(
@@ -430,7 +432,7 @@ fn edits_are_previewed_in_dry_runs() {
         &json!({ "spec": { "template": { "spec": { "requirements": [
         { "key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"] } ] } }, "limits": { "nodes": "5" } } }),
     );
-    let answer = world.dry_run(&arm, &old);
+    let answer = cluster.dry_run(&arm, &old);
     assert!(
         warned(&answer)
             .iter()
@@ -442,33 +444,33 @@ fn edits_are_previewed_in_dry_runs() {
 
 #[test]
 fn edits_of_classes_are_previewed() {
-    let mut world = World::new();
+    let mut cluster = TestCluster::new();
     let hash = |version: &str| {
         json!({ "metadata": { "annotations": {
         "karpenter.k8s.aws/ec2nodeclass-hash": "1", "karpenter.k8s.aws/ec2nodeclass-hash-version": version,
     } } })
     };
-    world.class("default", hash("v6"));
-    world.pool(&pool("default", &json!({})));
+    cluster.class("default", hash("v6"));
+    cluster.pool(&pool("default", &json!({})));
     for n in 0..2 {
-        world.node("default", "m5.large", n, 1);
+        cluster.node("default", "m5.large", n, 1);
     }
     let old = good("EC2NodeClass");
     let tagged = merged(old.clone(), &json!({ "spec": { "tags": { "team": "a" } } }));
-    // The claims carry no hash of the class: nobody knows what they were made from.
-    let answer = world.dry_run(&tagged, &old);
+    // The NodeClaims have no hash of the class, so their drift is unknown.
+    let answer = cluster.dry_run(&tagged, &old);
     assert_eq!(warned(&answer), ["drifts none of 2 nodes"]);
-    let name = world.node("default", "m5.large", 2, 1);
-    let snapshot = world.snapshot();
+    let name = cluster.node("default", "m5.large", 2, 1);
+    let snapshot = cluster.snapshot();
     let mut claim = (**snapshot.claims.get(name.as_str()).unwrap()).clone();
     let annotations = claim.metadata.annotations.get_or_insert_default();
     for (key, value) in hash("v6")["metadata"]["annotations"].as_object().unwrap() {
         annotations.insert(key.clone(), value.as_str().unwrap().to_owned());
     }
-    world.apply(mortise_state::resource_kinds::Object::Claim(Box::new(
+    cluster.apply(mortise_state::resource_kinds::Object::Claim(Box::new(
         claim,
     )));
-    let answer = world.dry_run(&tagged, &old);
+    let answer = cluster.dry_run(&tagged, &old);
     assert_eq!(
         warned(&answer),
         ["drifts 1 of 3 nodes; hourly price $0.29 -> $0.19"]
@@ -477,7 +479,7 @@ fn edits_of_classes_are_previewed() {
         old.clone(),
         &json!({ "spec": { "amiSelectorTerms": [{ "alias": "al2023@v20250101" }] } }),
     );
-    let answer = world.dry_run(&selecting, &old);
+    let answer = cluster.dry_run(&selecting, &old);
     assert_eq!(warned(&answer).len(), 2, "{answer:?}");
     assert!(
         answer.warnings[1].contains("new selectors are resolved after this"),
@@ -486,29 +488,29 @@ fn edits_of_classes_are_previewed() {
 }
 
 #[test]
-fn updates_that_leave_the_spec_alone_pass_whatever_it_is() {
-    let mut world = World::new();
+fn updates_without_a_change_of_the_spec_are_allowed() {
+    let mut cluster = TestCluster::new();
     let bad = pool("default", &json!({ "spec": { "weight": 1000 } }));
     let without_finalizer = merged(bad.clone(), &json!({ "metadata": { "finalizers": [] } }));
-    let answer = world.ask("UPDATE", &without_finalizer, Some(&bad));
+    let answer = cluster.admit("UPDATE", &without_finalizer, Some(&bad));
     assert_eq!((answer.denied, answer.warnings), (Vec::new(), Vec::new()));
-    // And what was wrong before may stay while something else is put right.
+    // Errors from before may remain while another field is corrected.
     let limited = merged(
         bad.clone(),
         &json!({ "spec": { "limits": { "cpu": "10" } } }),
     );
-    let answer = world.ask("UPDATE", &limited, Some(&bad));
+    let answer = cluster.admit("UPDATE", &limited, Some(&bad));
     assert_eq!(answer.denied, Vec::<String>::new());
-    let going = merged(
+    let deleting = merged(
         limited,
         &json!({ "metadata": { "deletionTimestamp": "2026-03-04T09:00:00Z" }, "spec": { "weight": 2000 } }),
     );
-    let answer = world.ask("UPDATE", &going, Some(&bad));
+    let answer = cluster.admit("UPDATE", &deleting, Some(&bad));
     assert_eq!(answer.denied, Vec::<String>::new());
 }
 
 #[test]
-fn fields_that_the_api_server_drops_are_told_where_kubectl_wrote_them_down() {
+fn fields_that_the_api_server_drops_are_reported_from_the_kubectl_annotation() {
     let written = pool(
         "default",
         &json!({ "spec": { "ttlSecondsAfterEmpty": 30, "limit": { "cpu": "10" } } }),
@@ -517,17 +519,19 @@ fn fields_that_the_api_server_drops_are_told_where_kubectl_wrote_them_down() {
         good("NodePool"),
         &json!({ "metadata": { "annotations": { "kubectl.kubernetes.io/last-applied-configuration": written.to_string() } } }),
     );
-    let answer = World::new().ask("CREATE", &object, None);
-    let told = warned(&answer);
-    assert_eq!(told.len(), 2, "{told:?}");
+    let answer = TestCluster::new().admit("CREATE", &object, None);
+    let warnings = warned(&answer);
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(
-        told.iter()
+        warnings
+            .iter()
             .any(|text| text.contains("spec.limit") && text.contains("did you mean \"limits\"?")),
-        "{told:?}"
+        "{warnings:?}"
     );
     assert!(
-        told.iter()
+        warnings
+            .iter()
             .any(|text| text.contains("ttlSecondsAfterEmpty") && text.contains("WhenEmpty")),
-        "{told:?}"
+        "{warnings:?}"
     );
 }

@@ -1,5 +1,4 @@
-//! What `lint` says about files: the manifests with one mistake each, recorded verdicts of API servers, and manifests as
-//! people paste them.
+//! Findings of `lint`: manifests with one mistake each, recorded decisions of API servers, and pasted manifests.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,7 +8,7 @@
     reason = "a test fails by panicking where its expectation stands, and its score is its output"
 )]
 
-mod world;
+mod test_cluster;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ use mortise_webhooks::lint::{
     LintFinding, LintLevel, LintOptions, LintReport, lint, render_json, render_sarif, render_table,
 };
 use serde_json::{Value, json};
-use world::{EC2, KWOK, catalog, good, merged};
+use test_cluster::{EC2, KWOK, catalog, good, merged};
 
 const BAD_MANIFESTS: &str = include_str!("data/bad_manifests.yaml");
 
@@ -60,7 +59,7 @@ fn run(text: &str) -> LintReport {
 }
 
 /// `error spec.weight: message`.
-fn told(finding: &LintFinding) -> String {
+fn finding_text(finding: &LintFinding) -> String {
     format!(
         "{} {}: {}",
         finding.level.label(),
@@ -70,13 +69,13 @@ fn told(finding: &LintFinding) -> String {
 }
 
 #[test]
-fn bad_manifests_are_answered_as_in_a_cluster() {
+fn bad_manifests_have_the_findings_of_a_cluster() {
     let rows: Vec<Value> = serde_saphyr::from_str(BAD_MANIFESTS).unwrap();
     let (mut passed, mut wrong, mut updates) = (0, Vec::new(), Vec::new());
     for row in &rows {
         let name = row["name"].as_str().unwrap();
         if row.get("from").is_some() {
-            // What changes is to be seen in a cluster only.
+            // Updates exist in a cluster only.
             updates.push(name);
             continue;
         }
@@ -98,7 +97,7 @@ fn bad_manifests_are_answered_as_in_a_cluster() {
             })
             .collect();
         let holds = |finding: &&LintFinding| {
-            let text = told(finding);
+            let text = finding_text(finding);
             parts.iter().all(|part| text.contains(part))
                 && finding.line == 1
                 && finding.kind == kind
@@ -119,7 +118,7 @@ fn bad_manifests_are_answered_as_in_a_cluster() {
         } else {
             wrong.push(format!(
                 "{name}: {parts:?} is not in {:#?}",
-                report.findings.iter().map(told).collect::<Vec<_>>()
+                report.findings.iter().map(finding_text).collect::<Vec<_>>()
             ));
         }
     }
@@ -133,7 +132,7 @@ fn bad_manifests_are_answered_as_in_a_cluster() {
 }
 
 #[test]
-fn good_manifests_are_not_talked_about() {
+fn valid_manifests_have_no_findings() {
     let kinds = ["NodePool", "NodeClaim", "CapacityBuffer", "EC2NodeClass"];
     let text: Vec<String> = kinds.iter().map(|kind| good(kind).to_string()).collect();
     let report = run(&text.join("\n---\n"));
@@ -141,7 +140,7 @@ fn good_manifests_are_not_talked_about() {
     assert_eq!((report.objects, report.calendars.len()), (4, 1));
 }
 
-/// Every case of a recorded file. `MORTISE_FACTS_DIR` names another folder of the same schema.
+/// Every case of a recorded file. `MORTISE_FACTS_DIR` sets another directory with the same schema.
 fn facts(name: &str) -> Vec<Value> {
     let folder = std::env::var_os("MORTISE_FACTS_DIR").map_or_else(|| data("facts"), PathBuf::from);
     let (plain, packed) = (
@@ -165,15 +164,15 @@ fn facts(name: &str) -> Vec<Value> {
         .collect()
 }
 
-/// What an API server takes has no error, and what it refuses has one. What it takes and nobody could use afterwards is an
-/// error too, but not its own, so that is left out here.
+/// An object that an API server accepts has no error, and one that it rejects has an error. An accepted object that
+/// can never be used has an error of mortise, which is excluded here.
 #[test]
-fn api_servers_judge_the_same() {
+fn api_servers_agree() {
     let (mut passed, mut failed, mut updates) = (0, Vec::new(), Vec::new());
     for case in facts("crd_admission") {
         let id = case["id"].as_str().unwrap_or_default().to_owned();
         if !case["previous"].is_null() {
-            // What must not change is no matter of one file.
+            // Transition rules do not apply to a single file.
             updates.push(id);
             continue;
         }
@@ -188,7 +187,7 @@ fn api_servers_judge_the_same() {
             .findings
             .iter()
             .filter(|finding| finding.level == LintLevel::Error && finding.check != Check::Unusable)
-            .map(told)
+            .map(finding_text)
             .collect();
         if report.objects == 1 && errors.is_empty() == (case["accepted"] == json!(true)) {
             passed += 1;
@@ -210,10 +209,10 @@ fn api_servers_judge_the_same() {
     assert!(passed > 0, "no cases");
 }
 
-/// Manifests as people paste them, unconverted: whatever `migrate` changes about an object, `lint` says something to its
-/// author, with a fix.
+/// Pasted manifests without conversion: for every change that `migrate` makes to an object, `lint` reports a finding
+/// with a fix.
 #[test]
-fn pasted_manifests_are_told_what_to_write_instead() {
+fn pasted_manifests_get_their_replacements() {
     let folder = data("manifests");
     let mut names: Vec<String> = std::fs::read_dir(&folder)
         .unwrap()
@@ -248,7 +247,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
         let mut text = render_table(&report).join("\n");
         text.push('\n');
         expect_file![folder.join(format!("linted/{stem}.txt"))].assert_eq(&text);
-        // Once converted, nothing of it is old any more, and what is still wrong is what only its author can know.
+        // A converted manifest has no deprecated part, and its remaining problems need a decision of its author.
         let again = lint(&migrated.files, &options);
         let old = again
             .findings
@@ -260,7 +259,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
             .iter()
             .filter(|finding| finding.level == LintLevel::Error)
         {
-            assert!(finding.kind.is_empty(), "{name}: {}", told(finding));
+            assert!(finding.kind.is_empty(), "{name}: {}", finding_text(finding));
         }
     }
 }
@@ -315,7 +314,7 @@ spec: {template: {spec: {nodeSelector: {karpenter.sh/provisioner-name: x}}}}
 "#;
 
 #[test]
-fn files_are_looked_at_together() {
+fn files_are_checked_together() {
     let sources = [
         source("pools.yaml", POOLS),
         source("class.yaml", good("EC2NodeClass").to_string()),
@@ -376,9 +375,9 @@ fn files_are_looked_at_together() {
     "#]].assert_eq(&text);
 }
 
-/// Budgets and workloads that hold nodes for ever: by themselves, or together with what else the files hold.
+/// Budgets and workloads that block a drain indefinitely, alone or together with other objects in the files.
 #[test]
-fn what_could_never_be_drained_is_found() {
+fn blocked_drains_are_found() {
     let pdb = |name: &str, spec: &str| {
         format!(
             "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{selector: {{matchLabels: {{app: {name}}}}}, {spec}}}\n"
@@ -394,7 +393,7 @@ fn what_could_never_be_drained_is_found() {
         report
             .findings
             .iter()
-            .map(|found| format!("{} {}", found.line, told(found)))
+            .map(|found| format!("{} {}", found.line, finding_text(found)))
             .collect::<Vec<_>>()
     };
     assert_eq!(
@@ -449,10 +448,10 @@ fn what_could_never_be_drained_is_found() {
     );
 }
 
-/// What SARIF 2.1.0 asks of a log: a version, runs with a tool that has a name; results with a message, a rule that the tool
-/// has at the given index, a level of the four, and locations with relative references and lines from 1.
+/// Requirements of SARIF 2.1.0: a version, runs with a tool that has a name; results with a message, a rule that the
+/// tool has at the given index, one of four levels, and locations with relative references and lines from 1.
 #[test]
-fn sarif_is_what_its_schema_asks_for() {
+fn sarif_meets_its_schema() {
     let report = lint(
         &[
             source("my pools.yaml", POOLS),
@@ -500,9 +499,9 @@ fn sarif_is_what_its_schema_asks_for() {
     );
 }
 
-/// Whatever stands in a file, there is an answer.
+/// Every text yields a report.
 #[test]
-fn any_text_gets_an_answer() {
+fn any_text_yields_a_report() {
     let options = LintOptions {
         catalog: None,
         ..options(&[EC2])

@@ -1,4 +1,4 @@
-//! What admission answers to manifests of older releases, and to overlays beside others.
+//! Admission of manifests of older releases, and of overlays next to others.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,15 +6,15 @@
     reason = "a test fails by panicking where its expectation stands"
 )]
 
-mod world;
+mod test_cluster;
 
 use serde_json::{Value, json};
-use world::{World, good, merged, pool, warned};
+use test_cluster::{TestCluster, good, merged, pool, warned};
 
-/// Every manifest of ours among those that people paste is answered when it is sent as it is: whatever is old in it is told
-/// with what to write instead, whether the API server has dropped it already or not.
+/// Every pasted manifest of an own kind gets a warning with the replacement for each deprecated part, whether or not
+/// the API server has already dropped it.
 #[test]
-fn pasted_manifests_are_told_what_to_write_instead() {
+fn pasted_manifests_get_their_replacements() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/manifests");
     let (mut objects, mut answered) = (0, 0);
     for entry in std::fs::read_dir(&folder).unwrap() {
@@ -38,7 +38,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
             if is_old {
                 wanted.push("`mortise migrate` converts it".to_owned());
             }
-            let answer = World::new().ask("CREATE", &object, None);
+            let answer = TestCluster::new().admit("CREATE", &object, None);
             let said = [answer.denied, answer.warnings].concat().join("\n");
             for part in &wanted {
                 assert!(
@@ -47,11 +47,14 @@ fn pasted_manifests_are_told_what_to_write_instead() {
                 );
             }
             answered += usize::from(!said.is_empty());
-            // As the API server has it when it was written by an older kubectl: the record of it is all that is left.
+            // The object as stored after an older kubectl wrote it: only the annotation still contains the old fields.
             if !is_old {
                 let record = json!({ "metadata": { "annotations": { "kubectl.kubernetes.io/last-applied-configuration": object.to_string() } } });
                 let kept = merged(good(object["kind"].as_str().unwrap()), &record);
-                let said = World::new().ask("CREATE", &kept, None).warnings.join("\n");
+                let said = TestCluster::new()
+                    .admit("CREATE", &kept, None)
+                    .warnings
+                    .join("\n");
                 for part in &wanted {
                     assert!(
                         said.contains(part.as_str()),
@@ -65,7 +68,7 @@ fn pasted_manifests_are_told_what_to_write_instead() {
 }
 
 #[test]
-fn clients_of_older_versions_are_told() {
+fn clients_of_older_versions_get_a_warning() {
     let request = |request_kind: Value| -> mortise_webhooks::admission::AdmissionRequest {
         serde_json::from_value(json!({
             "kind": { "group": "karpenter.sh", "version": "v1", "kind": "NodePool" }, "requestKind": request_kind,
@@ -73,18 +76,18 @@ fn clients_of_older_versions_are_told() {
         }))
         .unwrap()
     };
-    let mut world = World::new();
+    let mut cluster = TestCluster::new();
     let old = request(json!({ "group": "karpenter.sh", "version": "v1beta1", "kind": "NodePool" }));
     assert_eq!(
-        warned(&world.asked(&old)),
+        warned(&cluster.admit_request(&old)),
         ["apiVersion: of an older release; write karpenter.sh/v1; `mortise migrate` converts it"]
     );
     let new = request(json!({ "group": "karpenter.sh", "version": "v1", "kind": "NodePool" }));
-    assert_eq!(warned(&world.asked(&new)), Vec::<String>::new());
+    assert_eq!(warned(&cluster.admit_request(&new)), Vec::<String>::new());
 }
 
-/// Overlays of equal weight that set the same thing of the same offerings name each other; what differs in weight, types,
-/// offerings, pools or in what is set does not.
+/// Overlays of equal weight that set the same field of the same offerings name each other; others do not: those with
+/// another weight, other types, offerings or NodePools, or another field.
 #[test]
 fn overlays_that_contradict_each_other_are_named() {
     let overlay = |name: &str, spec: Value| {
@@ -95,21 +98,21 @@ fn overlays_that_contradict_each_other_are_named() {
         merged(named, &json!({ "spec": spec }))
     };
     let family = |family: &str| json!([{ "key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": [family] }]);
-    let mut world = World::new();
-    world.pool(&pool(
+    let mut cluster = TestCluster::new();
+    cluster.pool(&pool(
         "team",
         &json!({ "spec": { "template": { "metadata": { "labels": { "team": "a" } } } } }),
     ));
-    world.overlay(&overlay(
+    cluster.overlay(&overlay(
         "cheap",
         json!({ "weight": 5, "price": "0.01", "requirements": family("m5") }),
     ));
-    world.overlay(&overlay(
+    cluster.overlay(&overlay(
         "fuse",
         json!({ "capacity": { "smarter-devices/fuse": "2" }, "requirements": family("c5") }),
     ));
     let mut said = |name: &str, spec: Value| -> Vec<String> {
-        let answer = world.ask("CREATE", &overlay(name, spec), None);
+        let answer = cluster.admit("CREATE", &overlay(name, spec), None);
         warned(&answer).to_vec()
     };
     let rejected = "change a weight";
@@ -141,7 +144,7 @@ fn overlays_that_contradict_each_other_are_named() {
         )]
     );
     let none = Vec::<String>::new();
-    // Itself, another weight, other types, another thing.
+    // The overlay itself, another weight, other types, another field.
     assert_eq!(
         said(
             "cheap",
@@ -170,7 +173,7 @@ fn overlays_that_contradict_each_other_are_named() {
         ),
         none
     );
-    // A label of the pool is known; one that nothing has is not met.
+    // A label of the NodePool is known; a label that nothing has matches nothing.
     let with = |value: &str| json!([{ "key": "team", "operator": "In", "values": [value] }, { "key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5"] }]);
     assert_eq!(
         said(
@@ -187,15 +190,15 @@ fn overlays_that_contradict_each_other_are_named() {
         ),
         none
     );
-    // The same types, but never the same offering.
+    // The same types, but no common offering.
     let sold = |capacity_type: &str, zone: &str| json!([{ "key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type] }, { "key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone] }]);
-    world.overlay(&overlay(
+    cluster.overlay(&overlay(
         "spot",
         json!({ "weight": 7, "price": "0.01", "requirements": sold("spot", "us-east-1a") }),
     ));
-    let answer = world.ask("CREATE", &overlay("on-demand", json!({ "weight": 7, "price": "0.02", "requirements": sold("on-demand", "us-east-1a") })), None);
+    let answer = cluster.admit("CREATE", &overlay("on-demand", json!({ "weight": 7, "price": "0.02", "requirements": sold("on-demand", "us-east-1a") })), None);
     assert_eq!(warned(&answer), none);
-    let answer = world.ask(
+    let answer = cluster.admit(
         "CREATE",
         &overlay(
             "spot-too",

@@ -1,5 +1,5 @@
-//! What an API server takes, the webhooks let pass, however it is written: for every recorded object. What they refuse on
-//! purpose stands in a list.
+//! Every recorded object that an API server accepts is allowed by the webhooks, in every encoding. Intended exceptions
+//! are in a list.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use mortise_webhooks::Counters;
 use mortise_webhooks::admission::{self, AdmissionContext, AdmissionSettings};
 use serde_json::{Value, json};
 
-/// A cluster in which there is nothing.
+/// An empty cluster.
 struct Server {
     set: CrdSet,
     rules: AdmissionSettings,
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// What both webhooks refuse, as they are asked over the wire.
+    /// Denials of both webhooks, through AdmissionReviews.
     fn refusals(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
         let (group, version) = object["apiVersion"]
             .as_str()
@@ -81,18 +81,18 @@ impl Server {
         } })
         .to_string();
         let counters = Counters::default();
-        let facts = AdmissionContext {
+        let context = AdmissionContext {
             snapshot: &self.snapshot,
             rules: &self.rules,
             now: Timestamp::UNIX_EPOCH,
             stop: &|| true,
         };
         let answers = [
-            admission::review(body.as_bytes(), &counters, |request| {
-                admission::default(&self.rules, &self.snapshot.well_known, request)
+            admission::respond_to_review(body.as_bytes(), &counters, |request| {
+                admission::set_defaults(&self.rules, &self.snapshot.well_known, request)
             }),
-            admission::review(body.as_bytes(), &counters, |request| {
-                admission::validate(&facts, request)
+            admission::respond_to_review(body.as_bytes(), &counters, |request| {
+                admission::validate(&context, request)
             }),
         ];
         let answers = answers
@@ -104,7 +104,7 @@ impl Server {
             .collect()
     }
 
-    /// The definition alone takes an object that has been pruned and defaulted.
+    /// Whether the CRD accepts the object after pruning and defaulting.
     fn takes(&self, kind: &str, object: &Value, old: Option<&Value>) -> bool {
         let of_kind = schema(self.set, kind);
         let old = old.map(|old| stored(of_kind, old));
@@ -120,7 +120,7 @@ impl Server {
             .all(|fault| fault.weight != IssueSeverity::Schema)
     }
 
-    /// Refusals that stand in no list.
+    /// Denials that are in no list.
     fn unexpected(&mut self, object: &Value, old: Option<&Value>) -> Vec<String> {
         let mut refusals = self.refusals(object, old);
         refusals.retain(|text| {
@@ -133,7 +133,7 @@ impl Server {
 }
 
 #[test]
-fn what_an_api_server_takes_is_let_pass_however_it_is_written() {
+fn what_an_api_server_accepts_is_allowed_in_every_encoding() {
     let mut servers = [Server::new(CrdSet::Kwok), Server::new(CrdSet::Aws)];
     let (mut asked, mut wrong) = (0, Vec::new());
     let all = cases();
@@ -158,7 +158,7 @@ fn what_an_api_server_takes_is_let_pass_however_it_is_written() {
             if !takes {
                 continue;
             }
-            // As the user wrote it, and as the API server hands it on.
+            // In the encoding of the user, and as the API server passes it on.
             let mut handed_on = vec![object];
             if n < same_meaning {
                 handed_on.push(stored(of_kind, &handed_on[0]));

@@ -1,5 +1,5 @@
-//! Criterion 6: the messages exactly as kube-scheduler writes and reads them (its Go types carry no JSON tags, so the outer keys
-//! are the names of their fields), with every form of "nothing".
+//! Criterion 6: the messages exactly as kube-scheduler encodes and decodes them (its Go types have no JSON tags, so
+//! the outer keys are the names of their fields), with every encoding of an empty value.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +8,7 @@
     reason = "tests fail by panicking"
 )]
 
-mod world;
+mod test_cluster;
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::admission::AdmissionSettings;
 use mortise_webhooks::router::{WebhookState, respond};
 use serde_json::{Value, json};
-use world::{World, now, pool};
+use test_cluster::{TestCluster, now, pool};
 
 struct At(Arc<Snapshot>);
 
@@ -36,29 +36,29 @@ impl mortise_webhooks::ClusterView for At {
     }
 }
 
-/// Two machines, of which `web-1` is being replaced.
+/// Two nodes, of which `web-1` is being replaced.
 fn app() -> WebhookState {
-    let mut world = World::new();
-    world.pool(&pool("web", &json!({})));
+    let mut cluster = TestCluster::new();
+    cluster.pool(&pool("web", &json!({})));
     for number in 0..2 {
-        world.node("web", "m5.xlarge", number, 1);
+        cluster.node("web", "m5.xlarge", number, 1);
     }
-    world.ledger(LedgerOp::Fence(Fence {
+    cluster.ledger(LedgerOp::Fence(Fence {
         claim: "web-1".into(),
         reason: FenceReason::Disruption,
         from: now(),
     }));
     WebhookState {
-        world: Arc::new(At(Arc::new(world.snapshot()))),
+        view: Arc::new(At(Arc::new(cluster.snapshot()))),
         counters: Arc::default(),
-        memory: Arc::default(),
+        extender: Arc::default(),
         rules: Arc::new(AdmissionSettings::default()),
         conversion: false,
     }
 }
 
 /// Status and body.
-async fn ask(app: &WebhookState, verb: &str, body: &str) -> (u16, String) {
+async fn post(app: &WebhookState, verb: &str, body: &str) -> (u16, String) {
     let answer = respond(app, &format!("/extender/v1/{verb}"), body.as_bytes()).unwrap();
     let status = answer.status().as_u16();
     let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20)
@@ -75,13 +75,13 @@ async fn criterion_6_answers_are_what_the_scheduler_reads() {
     let both = format!(r#"{{"Pod":{POD},"Nodes":null,"NodeNames":["web-0","web-1","x"]}}"#);
     let one_denied = r#"{"Nodes":null,"NodeNames":["web-0","x"],"FailedNodes":null,"FailedAndUnresolvableNodes":{"web-1":"node is being replaced or removed"},"Error":""}"#;
     assert_eq!(
-        ask(&app, "filter", &both).await,
+        post(&app, "filter", &both).await,
         (200, one_denied.to_owned())
     );
     let scores =
         r#"[{"Host":"web-0","Score":5},{"Host":"web-1","Score":0},{"Host":"x","Score":0}]"#;
     assert_eq!(
-        ask(&app, "prioritize", &both).await,
+        post(&app, "prioritize", &both).await,
         (200, scores.to_owned())
     );
     let whole = format!(
@@ -89,17 +89,20 @@ async fn criterion_6_answers_are_what_the_scheduler_reads() {
     );
     let whole_nodes = r#"{"Nodes":{"metadata":{},"items":[{"metadata":{"name":"web-0"},"spec":{"providerID":"p"}}]},"NodeNames":null,"FailedNodes":null,"FailedAndUnresolvableNodes":{"web-1":"node is being replaced or removed"},"Error":""}"#;
     assert_eq!(
-        ask(&app, "filter", &whole).await,
+        post(&app, "filter", &whole).await,
         (200, whole_nodes.to_owned())
     );
     let victims = format!(
         r#"{{"Pod":{POD},"NodeNameToVictims":null,"NodeNameToMetaVictims":{{"web-0":{{"Pods":[{{"UID":"u9"}}],"NumPDBViolations":1}},"web-1":{{"Pods":[{{"UID":"u8"}}],"NumPDBViolations":0}},"x":{{"Pods":null,"NumPDBViolations":0}}}}}}"#
     );
     let left = r#"{"NodeNameToMetaVictims":{"web-0":{"Pods":[{"UID":"u9"}],"NumPDBViolations":1},"x":{"Pods":null,"NumPDBViolations":0}}}"#;
-    assert_eq!(ask(&app, "preempt", &victims).await, (200, left.to_owned()));
+    assert_eq!(
+        post(&app, "preempt", &victims).await,
+        (200, left.to_owned())
+    );
 }
 
-/// Null, missing and empty are the same, keys that are not known are passed over, and there is never an empty answer.
+/// Null, missing and empty are equivalent, unknown keys are ignored, and a response is never empty.
 #[tokio::test]
 async fn criterion_6_nothing_has_many_forms() {
     let app = app();
@@ -107,11 +110,11 @@ async fn criterion_6_nothing_has_many_forms() {
         for nodes in ["", r#","Nodes":null"#] {
             for more in ["", r#","Later":{"a":[1]}"#] {
                 let body = format!(r#"{{"Pod":{POD}{names}{nodes}{more}}}"#);
-                let (status, answer) = ask(&app, "filter", &body).await;
+                let (status, answer) = post(&app, "filter", &body).await;
                 let answer: Value = serde_json::from_str(&answer).unwrap();
                 assert_eq!((status, &answer["NodeNames"]), (200, &json!([])), "{body}");
                 assert_eq!(
-                    ask(&app, "prioritize", &body).await,
+                    post(&app, "prioritize", &body).await,
                     (200, "[]".to_owned()),
                     "{body}"
                 );
@@ -120,7 +123,7 @@ async fn criterion_6_nothing_has_many_forms() {
     }
     for nodes in [r#"{"metadata":null,"items":null}"#, r#"{"items":[]}"#, "{}"] {
         let body = format!(r#"{{"Pod":{POD},"Nodes":{nodes}}}"#);
-        let (status, answer) = ask(&app, "filter", &body).await;
+        let (status, answer) = post(&app, "filter", &body).await;
         let answer: Value = serde_json::from_str(&answer).unwrap();
         assert_eq!(
             (status, &answer["Nodes"]["items"]),
@@ -135,7 +138,7 @@ async fn criterion_6_nothing_has_many_forms() {
         r#","NodeNameToVictims":{}"#,
     ] {
         let body = format!(r#"{{"Pod":{POD}{victims}}}"#);
-        let (status, answer) = ask(&app, "preempt", &body).await;
+        let (status, answer) = post(&app, "preempt", &body).await;
         assert_eq!(
             (status, &*answer),
             (200, r#"{"NodeNameToMetaVictims":{}}"#),
@@ -144,7 +147,7 @@ async fn criterion_6_nothing_has_many_forms() {
     }
     for pods in ["null", "[]"] {
         let body = format!(r#"{{"Pod":{POD},"NodeNameToVictims":{{"web-0":{{"Pods":{pods}}}}}}}"#);
-        let (status, answer) = ask(&app, "preempt", &body).await;
+        let (status, answer) = post(&app, "preempt", &body).await;
         let expected = format!(
             r#"{{"NodeNameToMetaVictims":{{"web-0":{{"Pods":{pods},"NumPDBViolations":0}}}}}}"#
         );
@@ -152,7 +155,8 @@ async fn criterion_6_nothing_has_many_forms() {
     }
 }
 
-/// What cannot be read is refused, so that the scheduler goes on without us; an empty answer would reject every node.
+/// An invalid body is rejected, so that kube-scheduler continues without the extender; an empty response would reject
+/// every node.
 #[tokio::test]
 async fn bodies_that_cannot_be_read_are_refused() {
     let app = app();
@@ -171,7 +175,7 @@ async fn bodies_that_cannot_be_read_are_refused() {
             .iter()
             .filter(|body| verb != "preempt" || !body.contains("NodeNames\":7"))
         {
-            let (status, text) = ask(&app, verb, body).await;
+            let (status, text) = post(&app, verb, body).await;
             assert_eq!(status, 400, "{verb} {body:?}");
             assert!(
                 text.starts_with("body is not an extender message: "),

@@ -1,4 +1,4 @@
-//! `agreement --arrivals`: pods arrive over time; how many of them wait for ever?
+//! `agreement --arrivals`: pods arrive over time; how many of them stay pending?
 
 use std::io::Write;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::report::{self, Benchmark, Results, progress};
 #[derive(Debug, clap::Args, Serialize)]
 pub(super) struct ArrivalArgs {
     /// Plan nothing beforehand: pods arrive over time, mortise itself runs, and pods are counted that do not run 60 s after
-    /// the last machine was ready and the last other pod ran.
+    /// the last node was ready and the last other pod ran.
     #[arg(long, conflicts_with = "show")]
     pub(super) arrivals: bool,
     /// Instead of drawn scenarios, one on which pods were once seen to wait. Repeatable.
@@ -28,10 +28,10 @@ pub(super) struct ArrivalArgs {
     /// How many rounds of each known scenario; they differ by what is left to chance in it.
     #[arg(long, default_value_t = 1, requires = "known", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     repeat: u64,
-    /// Scenarios at a time, each in a namespace and on machines of its own.
+    /// Scenarios at a time, each in a namespace and on nodes of its own.
     #[arg(long, default_value_t = 8, requires = "arrivals", value_parser = clap::value_parser!(u16).range(1..=64))]
     lanes: u16,
-    /// Busy loops beside it, a processor each.
+    /// Busy loops in parallel, a processor each.
     #[arg(long, default_value_t = 0, requires = "arrivals", value_parser = clap::value_parser!(u16).range(0..=64))]
     busy: u16,
 }

@@ -25,8 +25,8 @@ pub(crate) struct AgreementArgs {
     #[arg(long, default_value_t = 1)]
     #[serde(skip)]
     seed: u64,
-    /// Whom kube-scheduler asks. Repeatable; the default is all three, one after the other, and with --arrivals none and
-    /// promises.
+    /// Extender of kube-scheduler. Repeatable; the default is all three, one after the other, and with --arrivals `none` and
+    /// `promises`.
     #[arg(long, value_enum)]
     advice: Vec<Advice>,
     /// Print the objects of the scenarios, one a line, instead of playing them.

@@ -39,7 +39,7 @@ struct Status {
 impl Binds {
     pub(super) fn new() -> Result<Self> {
         let mut dir = StateDir::create("binds")?;
-        // Nobody reads it when all is over, however that ended.
+        // There is no receiver after the end, regardless of how it ended.
         dir.discard();
         let policy = json!({
             "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
@@ -71,7 +71,7 @@ impl Binds {
         ]
     }
 
-    /// Times of the next so many binds that were made, in order.
+    /// Times of the next `count` binds, in order.
     pub(super) async fn next(&mut self, count: usize) -> Result<Vec<Timestamp>> {
         let (mut times, end) = wait_until("the audit log to have all binds", LATE, || async {
             let (times, end) = self.after(self.read)?;

@@ -1,6 +1,6 @@
-//! `drains`: machines are disrupted by the hundred while pods come and go, and nobody is bound to one that is being drained.
+//! `drains`: nodes are disrupted by the hundred while pods are created and deleted, and no pod is bound to a draining node.
 //!
-//! The template of the pool changes, so all machines drift and are replaced; when they are, it changes again. kube-scheduler
+//! The template of the pool changes, so all nodes drift and are replaced; when they are, it changes again. kube-scheduler
 //! asks the extender, and short-lived pods look for room all the time.
 
 use std::collections::BTreeMap;
@@ -24,9 +24,9 @@ use crate::report::{self, Benchmark, Results, progress};
 
 /// A wave of replacements that takes longer is stuck.
 const WAVE: Duration = Duration::from_mins(5);
-/// The pods that keep the machines, each on one of its own.
+/// The pods that keep the nodes, each on one of its own.
 const SERVICE: u64 = 1;
-/// More than half of the only machine that the pool buys.
+/// More than half of the only instance type of the NodePool.
 const SERVICE_CPU: u64 = 9_000;
 /// Short-lived pods come in scripts of this length, one after the other.
 const SCRIPT_SECONDS: u32 = 3_600;
@@ -34,10 +34,10 @@ const SCRIPT_SECONDS: u32 = 3_600;
 /// Options of `drains`.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct DrainsArgs {
-    /// Machines, all of which are replaced at once.
+    /// Nodes, all of which are replaced at once.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     nodes: u32,
-    /// Machines to be disrupted in all; the last wave is played to its end.
+    /// Total number of nodes to disrupt; the last wave is completed.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     disruptions: u32,
     /// Short-lived pods a second.
@@ -57,9 +57,9 @@ pub(crate) struct DrainsArgs {
 pub(crate) struct DrainsResults {
     kubernetes: String,
     nodes: u32,
-    /// Machines that were drained.
+    /// Nodes that were drained.
     drained: usize,
-    /// Pods that were bound to a machine after its drain had begun, DaemonSet pods not counted. Wanted: none.
+    /// Pods that were bound to a node after its drain had begun, DaemonSet pods excluded. Target: none.
     bound_in_drain: usize,
     /// Pods that were bound in all, those of DaemonSets not counted.
     bound: usize,
@@ -175,7 +175,7 @@ async fn measure(args: &DrainsArgs) -> Result<DrainsResults> {
     })
 }
 
-/// Replaces all machines until enough were.
+/// Replaces all nodes until enough were replaced.
 async fn waves(plane: &ControlPlane, claims: &Claims, args: &DrainsArgs) -> Result<()> {
     let pools: Api<NodePool> = Api::all(plane.client());
     let nodes = args.nodes as usize;

@@ -1,11 +1,11 @@
 //! `compare`: what the extender changes, on a real control plane with kwok.
 //!
-//! Two workloads, each played with every way of asking the extender in turn, so that what else goes on on the machine hits
-//! all of them alike:
+//! Two workloads, each run with every extender configuration in turn, so that other work on the test host affects all of them
+//! equally:
 //!
 //! - `throughput`: pods that all fit wait for a scheduler that is then started; how fast are they bound?
-//! - `provisioning`: services come and go while short-lived pods arrive all the time; what is bought for them, what is
-//!   evicted, and do pods land on the machines that were bought for them?
+//! - `provisioning`: services are created and deleted while short-lived pods arrive all the time; which nodes are launched for
+//!   them, what is evicted, and are pods bound to the nodes that were launched for them?
 
 mod binds;
 mod chart;
@@ -51,13 +51,13 @@ pub(crate) struct CompareArgs {
     /// How often each way is played.
     #[arg(long, default_value_t = RUNS, value_parser = clap::value_parser!(u32).range(1..=50))]
     runs: u32,
-    /// Provisioning: services, each of some pods that need machines of their own; 0 = without this part.
+    /// Provisioning: services, each of some pods that need nodes of their own; 0 = without this part.
     #[arg(long, default_value_t = SERVICES, value_parser = clap::value_parser!(u32).range(0..=500))]
     services: u32,
     /// Provisioning: how long pods come and go.
     #[arg(long, default_value_t = SECONDS, value_parser = clap::value_parser!(u32).range(20..=3_600))]
     seconds: u32,
-    /// Provisioning: short-lived pods a second, while a service waits for its machines.
+    /// Provisioning: short-lived pods a second, while a service waits for its nodes.
     #[arg(long, default_value_t = RATE, value_parser = clap::value_parser!(u32).range(0..=500))]
     rate: u32,
     /// Fixes what comes and goes when.
@@ -79,7 +79,7 @@ pub(crate) struct CompareArgs {
 pub(crate) enum Way {
     /// Not at all.
     Without,
-    /// Not at all, and without opportunistic batching, which kube-scheduler switches off beside any extender.
+    /// Not at all, and without opportunistic batching, which kube-scheduler disables with any extender.
     Unbatched,
     /// Everything, as recommended.
     With,
@@ -87,7 +87,7 @@ pub(crate) enum Way {
     FilterOnly,
     /// prioritize.
     PrioritizeOnly,
-    /// preempt, which nobody needs here: what an extender costs that is there and not asked.
+    /// preempt, which no pod needs here: the cost of an extender that is configured and not called.
     Unasked,
     /// filter and prioritize of something that answers at once, without TLS: the least that any extender costs.
     PassThrough,
@@ -111,7 +111,7 @@ impl Way {
         Self::SampledWithout,
     ];
 
-    /// Those of which it is seen what is bought.
+    /// Those for which launched nodes are counted.
     const BUYING: [Self; 3] = [Self::Without, Self::With, Self::FilterOnly];
 
     const fn label(self) -> &'static str {
@@ -128,7 +128,7 @@ impl Way {
         }
     }
 
-    /// The scheduler's configuration. `pass_through`: what is asked in the way of that name; the others do without.
+    /// The scheduler's configuration. `pass_through`: the extender of that configuration; the others ignore it.
     fn options(
         self,
         mortise: &Mortise,

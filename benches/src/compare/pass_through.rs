@@ -1,6 +1,6 @@
-//! An extender that passes everything and does nothing else: what is lost beside it, any extender loses.
+//! An extender that passes everything and does nothing else: any extender loses at least as much throughput.
 //!
-//! It answers with what it was asked, byte by byte, on a plain connection, without looking at the pod. So it is faster than
+//! It responds with the request, byte by byte, on a plain connection, without looking at the pod. So it is faster than
 //! one that could be used: that must read, decide, and know who asks.
 
 use std::net::SocketAddr;
@@ -39,7 +39,7 @@ impl Drop for PassThrough {
 }
 
 impl PassThrough {
-    /// On a free port of this machine.
+    /// Listens on a free port of the test host.
     pub(crate) async fn start() -> Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let url = format!("http://{}/extender/v1", listener.local_addr()?);

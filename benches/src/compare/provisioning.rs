@@ -1,4 +1,4 @@
-//! Services that need machines of their own, and short-lived pods that would like the same room.
+//! Services that need nodes of their own, and short-lived pods that compete for the same capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use crate::end_to_end::quantiles::Quantiles;
 use crate::report::progress;
 
 const LONG: Duration = Duration::from_mins(5);
-/// A machine that has no pod but DaemonSet pods so long after it is ready came for nothing.
+/// A node with DaemonSet pods only at this time after it became ready counts as unused.
 const FILLED_WITHIN: Duration = Duration::from_secs(10);
 /// A DaemonSet pod that waits longer than this is counted.
 const DAEMON_WAIT: Duration = Duration::from_secs(30);
@@ -40,30 +40,30 @@ const WRITERS: usize = 32;
 pub(crate) struct Row {
     pub(crate) way: Way,
     pub(crate) round: u32,
-    /// Machines that were bought.
+    /// Launched nodes.
     pub(crate) launched: usize,
-    /// Machines on which no pod of a workload was within ten seconds of their being ready.
+    /// Nodes without a pod of a workload within ten seconds after they became ready.
     pub(crate) empty_on_arrival: usize,
-    /// Machines on which no pod of a workload ever was.
+    /// Nodes that never had a pod of a workload.
     pub(crate) redundant: usize,
     /// Pods that the Eviction API took.
     pub(crate) evictions: usize,
-    /// Pods that were bound to a machine after its drain had begun, DaemonSet pods not counted.
+    /// Pods that were bound to a node after its drain had begun, DaemonSet pods excluded.
     pub(crate) bound_in_drain: usize,
-    /// Machines that were drained.
+    /// Nodes that were drained.
     pub(crate) drained: usize,
-    /// Mean price of all machines over the run.
+    /// Average price of all nodes over the run.
     pub(crate) dollars_per_hour: f64,
     /// DaemonSet pods that waited longer than 30 s.
     pub(crate) daemon_pods_late: usize,
     /// The longest that a DaemonSet pod waited, in seconds.
     pub(crate) daemon_wait_s: f64,
-    /// Pods for which a machine was bought, and that found room elsewhere before it was ready, or when kube-scheduler did
-    /// not have it among the nodes that it asked about.
+    /// Pods for which a node was launched, and that were bound elsewhere before it was ready, or when kube-scheduler did
+    /// not include it in its request.
     pub(crate) earlier: usize,
-    /// The others for which a machine was bought, and that were bound anywhere.
+    /// The other pods for which a node was launched, and that were bound to any node.
     pub(crate) nominated: usize,
-    /// Those of them that were bound to that machine.
+    /// Those of them that were bound to that node.
     pub(crate) landed: usize,
     /// Those of them that were not, and of which kube-scheduler asked.
     pub(crate) missed: Vec<Missed>,
@@ -75,18 +75,18 @@ pub(crate) struct Row {
     pub(crate) nominations: BTreeMap<String, u64>,
     /// Calls that denied a node, by message; and other counts of the extender.
     pub(crate) counts: BTreeMap<String, u64>,
-    /// The longest that an action of the script came late, in seconds: the machine was too slow for the script.
+    /// The longest that an action of the script came late, in seconds: the test host was too slow for the script.
     pub(crate) late_s: f64,
 }
 
-/// A pod that was not bound to the machine that was bought for it, although that was ready.
+/// A pod that was not bound to the node that was launched for it, although that was ready.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Missed {
     pod: String,
-    /// The machine that was bought for it, and the one that it was bound to.
+    /// The node that was launched for it, and the one that it was bound to.
     machine: String,
     bound_to: String,
-    /// From when the machine was ready until the pod was bound, in milliseconds.
+    /// From when the node was ready until the pod was bound, in milliseconds.
     after_ready_ms: u128,
     /// From its creation until then.
     waited_ms: u128,
@@ -227,8 +227,8 @@ fn row(
     }
 }
 
-/// How many machines were drained, and how many pods were bound to one after its drain had begun, DaemonSet pods not
-/// counted.
+/// How many nodes were drained, and how many pods were bound to one after its drain had begun, DaemonSet pods
+/// excluded.
 pub(super) fn drained(
     pods: &BTreeMap<String, SeenPod>,
     claims: &BTreeMap<String, SeenClaim>,
@@ -318,7 +318,7 @@ async fn carry_out(client: Client, action: &Action) -> Result<()> {
     Ok(())
 }
 
-/// Waits until every pod that is there is bound and every machine had its time to be filled.
+/// Waits until every existing pod is bound and every node had its time to be filled.
 async fn settle(pods: &seen::Watching, claims: &Claims) -> Result<()> {
     let waits = |pod: &SeenPod| pod.gone.is_none() && pod.bound.is_none();
     wait_until("every pod to be bound", LONG, || async {
@@ -349,8 +349,8 @@ async fn look(mortise: &Mortise, price: &Price, asked: &Asked) -> Result<()> {
     }
 }
 
-/// Whether the machine that was bought for a pod was among the nodes of the last question about it, by name of the pod. A
-/// bind is seen some time after kube-scheduler has decided, so that times do not tell what it knew.
+/// Whether the node that was launched for a pod was among the nodes of the last request about it, by name of the pod. A
+/// bind is observed some time after kube-scheduler has decided, so that times do not show what it knew.
 #[derive(Debug, Default)]
 struct Asked {
     seen: Mutex<BTreeMap<String, bool>>,
@@ -379,7 +379,7 @@ impl Asked {
     }
 }
 
-/// The price of all machines.
+/// The price of all nodes.
 #[derive(Debug, Default)]
 struct Price {
     seen: Mutex<Vec<f64>>,

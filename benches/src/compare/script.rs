@@ -9,7 +9,7 @@ const JOB_CPU: (u64, u64) = (100, 600);
 /// Pods of a service ask for so much.
 const SERVICE_CPU: (u64, u64) = (3_000, 7_000);
 const REPLICAS: (u64, u64) = (3, 6);
-/// After a service has come, short-lived pods come at the full rate for so long: its machines come up in this time.
+/// Short-lived pods are created at the full rate for this time after a service: its nodes become ready in this time.
 const RUSH_MS: u64 = 4_000;
 /// At other times they come at this part of it.
 const CALM: u64 = 10;
@@ -17,7 +17,7 @@ const CALM: u64 = 10;
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// A service comes.
+    /// A service is created.
     Up {
         service: u64,
         replicas: u64,
@@ -87,7 +87,7 @@ impl Script {
         dice: &mut Dice,
         is_rush: impl Fn(u64) -> bool,
     ) -> Self {
-        // A tenth of a second at a time: so many pods that the rate comes out.
+        // In steps of a tenth of a second: a number of pods that results in the rate.
         let rate = u64::from(rate);
         let mut owed = 0;
         let mut job = 0;

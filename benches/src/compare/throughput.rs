@@ -48,7 +48,8 @@ pub(crate) struct Row {
     pub(crate) call_ms: f64,
 }
 
-/// Plays every way as often as asked with so many nodes; returns the version of Kubernetes with the figures.
+/// Runs every configuration the requested number of times with these nodes; returns the version of Kubernetes with the
+/// figures.
 pub(crate) async fn measure(
     pass_through: &PassThrough,
     nodes: u32,

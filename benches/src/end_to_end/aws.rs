@@ -12,7 +12,7 @@ use serde_json::json;
 use super::process::Memory;
 use crate::report::progress;
 
-/// Memory is looked at this long after the start.
+/// Memory is measured this long after the start.
 const SETTLED: Duration = Duration::from_secs(30);
 /// The class is resolved by many calls to the emulator.
 const SOON: Duration = Duration::from_mins(5);

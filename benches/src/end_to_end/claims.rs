@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::cluster::Cluster;
 use super::quantiles::Quantiles;
 
-/// CPU of a pod: what a machine with two has for pods, so that no second pod fits on it.
+/// CPU of a pod: that of a node with two CPUs for pods, so that no second pod fits.
 const CPU: &str = "1900m";
 /// Longest pause between two pods of `singles`, so that they do not fall into step with any loop.
 const PAUSE_MS: u64 = 250;

@@ -25,9 +25,9 @@ use super::process::{Memory, Starts};
 use super::quantiles::Quantiles;
 use crate::report::progress;
 
-/// For anything that takes seconds; a machine that builds something at the same time takes longer.
+/// For anything that takes seconds; a test host that builds something at the same time takes longer.
 const SOON: Duration = Duration::from_mins(5);
-/// Memory is looked at this long after the start.
+/// Memory is measured this long after the start.
 const SETTLED: Duration = Duration::from_secs(30);
 /// Starts that are timed.
 const STARTS: usize = 10;
@@ -35,7 +35,7 @@ const STARTS: usize = 10;
 const LOOK: Duration = Duration::from_millis(1);
 /// Objects that are created or deleted at the same time.
 const WRITERS: usize = 16;
-/// The machine type of [`Cluster::launch_machines`]: room for one pod with a CPU, and for a small one beside it.
+/// The instance type of [`Cluster::launch_machines`]: capacity for one pod with a CPU, and for a small one next to it.
 const SMALL: &str = "c-2x-amd64-linux";
 
 /// A control plane with these objects and mortise on it, ready, and kube-scheduler that asks it; and when mortise was started.
@@ -123,7 +123,7 @@ impl Cluster {
         self.plane.client()
     }
 
-    /// How often mortise has made its picture anew.
+    /// Number of snapshots that mortise has made.
     pub(crate) async fn generation(&self) -> Result<u64> {
         let snapshot = self.mortise.debug("snapshot").await?;
         let generation = snapshot["generation"].as_u64();
@@ -322,8 +322,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets mortise launch machines, each for one pod, until there are `count`. kube-scheduler is stopped, so that the pods
-    /// do not go there yet: mortise holds the room for them. Returns the pods.
+    /// Lets mortise launch nodes, each for one pod, until there are `count`. kube-scheduler is stopped, so that the pods
+    /// are not bound yet: mortise keeps their nominations. Returns the pods.
     pub(crate) async fn launch_machines(&mut self, count: usize) -> Result<Vec<String>> {
         self.plane.stop_component(Component::Scheduler).await?;
         let there = self.claim_names().await?.len();
@@ -366,8 +366,8 @@ impl Cluster {
             .with_context(|| format!("no nominations in {snapshot}"))
     }
 
-    /// Adds Node objects of nobody until there are `count`. Nothing keeps them alive, so everything that would mind is
-    /// stopped first: only etcd, the API server and mortise go on.
+    /// Adds unmanaged Node objects until there are `count`. No kubelet keeps them alive, so every component that would react
+    /// is stopped first: only etcd, the API server and mortise keep running.
     pub(crate) async fn add_nodes(&mut self, count: usize) -> Result<()> {
         for component in [
             Component::Scheduler,
@@ -392,7 +392,7 @@ impl Cluster {
         self.knows(count).await
     }
 
-    /// Waits until mortise knows this many machines.
+    /// Waits until mortise knows this number of nodes.
     async fn knows(&self, count: usize) -> Result<()> {
         wait_until("mortise to know all machines", SOON, || async {
             let snapshot = self.mortise.debug("snapshot").await?;
@@ -434,7 +434,7 @@ fn follow_claims(client: Client) -> (Claims, JoinHandle<()>) {
         move |at| {
             if let Some(follower) = &*tell.borrow() {
                 let follower: &mpsc::UnboundedSender<Instant> = follower;
-                // Nobody listens between two rounds.
+                // There is no receiver between two rounds.
                 follower.send(at).ok();
             }
         },

@@ -31,7 +31,7 @@ pub(crate) struct EndToEndArgs {
     /// Pods that are created one at a time, each of which fits on no node.
     #[arg(long, default_value_t = PODS, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     pods: u32,
-    /// Machines in the cluster while the extender is asked, and node names in each question.
+    /// Nodes in the cluster while the extender is called, and node names in each request.
     #[arg(long, default_value_t = NODES, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     nodes: u32,
     /// Node objects in the larger cluster, and node names in each question about it; 0 = without it.

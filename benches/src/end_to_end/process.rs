@@ -45,7 +45,7 @@ impl Memory {
     }
 }
 
-/// How fast the program comes up.
+/// Startup time of the program.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Starts {
     /// `mortise --help`, from start to end of the process.

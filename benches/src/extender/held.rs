@@ -29,7 +29,7 @@ pub(crate) struct Held {
     pub(crate) second_per_s: f64,
 }
 
-/// Holds so many pods for a minute.
+/// Denies this number of pods for a minute.
 pub(crate) async fn measure(count: u32) -> Result<Held> {
     progress(&format!("{count} pods that are held back"));
     let (plane, mut mortise, _) = Box::pin(stage(&objects())).await?;
@@ -100,7 +100,7 @@ async fn rate(mortise: &Mortise) -> Result<f64> {
     Ok((calls().await? - before) / HALF.as_secs_f64())
 }
 
-/// A pool that has one machine.
+/// A NodePool with one node.
 fn objects() -> String {
     let class = json!({ "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": { "name": "default" } });
     let pool = json!({

@@ -31,7 +31,7 @@ pub(crate) struct Row {
     pub(crate) names: u32,
     /// Pods for which mortise holds room on these nodes.
     pub(crate) nominations: u64,
-    /// How often the picture was made anew.
+    /// Number of new snapshots.
     pub(crate) pictures_per_s: f64,
     pub(crate) calls: usize,
     pub(crate) mean_ms: f64,

@@ -23,7 +23,7 @@ const HELD: u32 = 1_000;
 /// Options of `extender`.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct ExtenderArgs {
-    /// Machines in the cluster, and node names in each question.
+    /// Nodes in the cluster, and node names in each request.
     #[arg(long, default_value_t = NODES, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     nodes: u32,
     /// Node objects in the larger cluster; questions about it have this many names, or those of --nodes; 0 = without it.
@@ -35,7 +35,7 @@ pub(crate) struct ExtenderArgs {
     /// Questions over which memory is watched; 0 = without this part.
     #[arg(long, default_value_t = CALLS, value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
     calls: u32,
-    /// Pods that are held back; 0 = without this part.
+    /// Denied pods; 0 = without this part.
     #[arg(long, default_value_t = HELD, value_parser = clap::value_parser!(u32).range(0..=5_000))]
     held: u32,
     #[command(flatten)]

@@ -91,7 +91,7 @@ pub(crate) struct ScaleResults {
     rows: Vec<Row>,
 }
 
-/// Time on the processor where it can be read, else by the wall: other work on the machine does not change the former.
+/// Processor time where it can be read, otherwise wall time: other work on the test host does not change the former.
 struct Clock {
     wall: Instant,
     processor: Option<f64>,
@@ -151,7 +151,7 @@ fn solved(args: &ScaleArgs, case: &str, pods: usize, mut world: World) -> Row {
 }
 
 impl Row {
-    /// The median is at most so many milliseconds.
+    /// Target for the median, in milliseconds.
     fn within(mut self, ms: f64) -> Self {
         self.wanted = format!("<= {ms:.0} ms");
         self.met = self.ms.1 <= ms;

@@ -260,8 +260,8 @@ impl World {
         Ok(())
     }
 
-    /// Machines with as many pods each, those of DaemonSets among them. One in three has room for small pods; those of the
-    /// last team have none.
+    /// Nodes with this number of pods each, DaemonSet pods included. One in three has free capacity for small pods; those of
+    /// the last team have none.
     pub(super) fn add_machines(
         &mut self,
         machines: usize,

@@ -51,7 +51,7 @@ pub(crate) struct ScheduleArgs {
     /// Timed runs per input; the median counts.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Steps per pod that go into making the new machines cheaper; 0 leaves them as upstream would fill them.
+    /// Steps per pod to reduce the cost of the new nodes; 0 leaves them as Karpenter would fill them.
     #[arg(long, default_value_t = REPACK)]
     repack: u32,
     #[command(flatten)]
@@ -77,7 +77,7 @@ struct Row {
     seconds: (f64, f64, f64),
     /// By wall time.
     pods_per_second: f64,
-    /// Seconds on a processor of one solve, median: what `seconds` would be on an idle machine.
+    /// Seconds on a processor of one solve, median: what `seconds` would be on an idle test host.
     cpu_seconds: Option<f64>,
     /// By processor time.
     pods_per_cpu_second: Option<f64>,

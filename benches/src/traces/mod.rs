@@ -1,12 +1,12 @@
 //! `traces`: what the plan for a recorded workload costs above what any plan costs.
 //!
 //! Pods come from files `openb_pod_list_*.csv` of a public set of cluster traces (`cluster-trace-gpu-v2023`), which are not part
-//! of this source: `--inputs` names their folder. CPU and memory are requests; so many GPUs as asked for, a fraction counting as
-//! one; `gpu_spec` is required node affinity to the GPU's name; pods of class `BE` tolerate spot machines. In the form `cpu`
+//! of this source: `--inputs` names their folder. CPU and memory are requests; GPUs as requested, a fraction counts as
+//! one; `gpu_spec` is required node affinity to the GPU's name; pods of class `BE` tolerate spot nodes. In the form `cpu`
 //! GPUs are left out. All pods are pending at once, and there are no nodes.
 //!
-//! Machines of the form `gpu` are the shapes of `openb_node_list_all_node.csv`; those of the form `cpu` are three families in
-//! nine sizes. Prices follow what a machine has (see [`price`]), spot machines cost 35 % of that.
+//! Instance types of the form `gpu` are the shapes of `openb_node_list_all_node.csv`; those of the form `cpu` are three
+//! families in nine sizes. Prices depend on the capacity (see [`price`]), spot instances cost 35 % of that.
 
 mod trace;
 
@@ -39,7 +39,7 @@ use trace::{Kind, TracePod, kinds, pods, price};
 
 const GPU: &str = "nvidia.com/gpu";
 const GPU_NAME: &str = "gpu.example.com/name";
-/// The pools by name; that of spot machines has the taint.
+/// The NodePools by name; that of spot nodes has the taint.
 const ON_DEMAND: &str = "on-demand";
 const SPOT: &str = "spot";
 const SPOT_TAINT: &str = "example.com/spot";
@@ -56,7 +56,7 @@ pub(crate) struct TracesArgs {
     /// Only inputs whose name contains this.
     #[arg(long)]
     only: Option<String>,
-    /// Steps per pod that go into making the new machines cheaper.
+    /// Steps per pod to reduce the cost of the new nodes.
     #[arg(long, default_value_t = REPACK)]
     repack: u32,
     #[command(flatten)]
@@ -76,9 +76,9 @@ struct Row {
     dollars_per_hour: f64,
     /// No plan for the placed pods costs less, even if pods could be cut in pieces.
     bound: f64,
-    /// Machines whose pods do not fit, by an independent sum.
+    /// Nodes whose pods do not fit, by an independent sum.
     overfull: usize,
-    /// Pods on machines of a pool whose taint they do not tolerate, or with GPUs of another name than they ask for.
+    /// Pods on nodes of a NodePool whose taint they do not tolerate, or with GPUs of another name than they ask for.
     misplaced: usize,
 }
 
@@ -202,7 +202,7 @@ fn world(pods: &[TracePod], kinds: &[Kind]) -> Result<Index> {
     Ok(index)
 }
 
-/// What a pod or a machine has, as the bound counts it.
+/// Resources of a pod or an instance type, as the bound counts them.
 fn amounts(of: &Resources) -> [f64; 4] {
     #[expect(clippy::cast_precision_loss, reason = "for display")]
     let each = |amount: i64, unit: f64| amount as f64 / unit;
@@ -255,7 +255,7 @@ fn types_of<'a, T>(claim: &PlannedClaim, by_name: &'a BTreeMap<Arc<str>, T>) -> 
     types.filter(|types| !types.is_empty())
 }
 
-/// Machines of a plan that are too small for their pods.
+/// Nodes of a plan that are too small for their pods.
 fn overfull(plan: &LaunchPlan, kinds: &[Kind]) -> usize {
     let by_name: BTreeMap<Arc<str>, InstanceType> = kinds
         .iter()

@@ -72,7 +72,7 @@ pub(super) fn pods(path: &Path, form: &str) -> Result<Vec<TracePod>> {
     table(path)?.iter().map(pod).collect()
 }
 
-/// A machine to buy.
+/// An instance type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kind {
     pub(super) cpu_milli: i64,

@@ -1,17 +1,17 @@
-//! Time is a port in the shell too.
+//! Time is injected in the controller too.
 
 use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Tells the time. The simulator drives the same service in virtual time.
+/// Source of the current time. The simulator runs the same service in virtual time.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// Now.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -21,7 +21,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// How long until `then`; zero when it is over.
+/// Time until `then`; zero if it has passed.
 #[must_use]
 pub(crate) fn until(now: Timestamp, then: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO)

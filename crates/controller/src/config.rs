@@ -1,4 +1,4 @@
-//! Everything the shell is told at start. Plain data: flags and environment variables are read by the binary.
+//! Configuration of the controller. Plain data: the binary reads flags and environment variables.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mortise_planning::settings::Settings;
 
-/// Name of the Lease that Karpenter uses too, so that the two never act at the same time.
+/// Name of the Lease that Karpenter uses too, so that the two never run at the same time.
 pub const LEASE_NAME: &str = "karpenter-leader-election";
 
 /// Configuration of a running service.
@@ -14,42 +14,42 @@ pub const LEASE_NAME: &str = "karpenter-leader-election";
 pub struct Config {
     /// Version shown in metrics and logs.
     pub version: String,
-    /// What deciders depend on.
+    /// Settings of the deciders.
     pub settings: Settings,
-    /// Where to listen.
+    /// Addresses to listen on.
     pub listen: Listen,
     /// Certificates of the HTTPS listener.
     pub certificates: CertificateSource,
-    /// Names (DNS names and IP addresses) for the server certificate besides the standard ones.
+    /// Names (DNS names and IP addresses) for the server certificate, in addition to the default ones.
     pub server_names: Vec<String>,
     /// Common or DNS names of client certificates that may call the extender and the debug paths.
     pub extender_clients: Vec<String>,
-    /// How API servers show who they are to admission; `None` = whoever asks is told facts of the cluster.
+    /// How API servers authenticate to admission; `None` = every caller gets facts of the cluster in responses.
     pub admission_clients: Option<AdmissionClients>,
     /// Debug paths need no token. Only accepted when the HTTPS listener is bound to a loopback address.
     pub insecure_debug: bool,
-    /// Admission refuses, instead of warns about, a pool that no instance type can satisfy.
+    /// Admission denies, instead of warns about, a NodePool that no instance type satisfies.
     pub deny_unsatisfiable: bool,
-    /// Conversion between versions is served. An API server asks for it only where the definitions name it.
+    /// Serve conversion between versions. An API server calls it only if the CRDs name it.
     pub conversion: bool,
     /// Leader election; `None` = this process is the only one.
     pub leader_election: Option<LeaderElection>,
-    /// Namespace of the Secret and the Lease when those do not name one; `None` = the service account's, or the
-    /// kubeconfig context's.
+    /// Namespace of the Secret and the Lease without a namespace of their own; `None` = that of the service account or of the
+    /// kubeconfig context.
     pub namespace: Option<String>,
-    /// Calls to the API server per second, in the long run (`kube-client-qps`).
+    /// Sustained calls to the API server per second (`kube-client-qps`).
     pub kube_client_qps: f64,
-    /// Calls to the API server that may be made at once (`kube-client-burst`).
+    /// Burst of calls to the API server (`kube-client-burst`).
     pub kube_client_burst: u32,
-    /// How much metrics and events tell.
+    /// Detail of metrics and events.
     pub detail: TelemetryDetail,
     /// Most concurrent launches per process.
     pub max_launches: usize,
-    /// Longest time that a shutdown may take before it is cut short.
+    /// Longest duration of a shutdown.
     pub shutdown_timeout: Duration,
     /// The effective flags, as shown by `/debug/config`. No secrets in here.
     pub effective: serde_json::Value,
-    /// Fixes every choice that is left to chance.
+    /// Seed of random choices.
     pub seed: u64,
 }
 
@@ -79,17 +79,17 @@ impl Default for Config {
     }
 }
 
-/// How much metrics and events tell.
+/// Detail of metrics and events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TelemetryDetail {
-    /// What does not grow with the cluster: some 2,000 series at most, no event for every condition of every claim.
+    /// Bounded: about 2,000 series at most, no event per condition of each NodeClaim.
     #[default]
     Bounded,
-    /// Everything that Karpenter tells: series for each node, pod, claim, pool and offering, and its buckets.
+    /// All of Karpenter's series for each node, pod, NodeClaim, NodePool and offering, and its buckets.
     Full,
 }
 
-/// Names that a client certificate of the extender CA may carry: the one issued here, and kube-scheduler's own.
+/// Names that a client certificate of the extender CA may have: the one issued here, and kube-scheduler's own.
 #[must_use]
 pub fn default_extender_clients() -> Vec<String> {
     [
@@ -101,16 +101,16 @@ pub fn default_extender_clients() -> Vec<String> {
     .to_vec()
 }
 
-/// How API servers show who they are.
+/// How API servers authenticate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionClients {
     /// File with the CA certificates that sign their client certificates.
     pub ca: PathBuf,
-    /// Common or DNS names of these certificates; empty = whatever the CA signed.
+    /// Common or DNS names of these certificates; empty = any.
     pub names: Vec<String>,
 }
 
-/// Addresses to listen on. Port 0 takes any free port; [`crate::RunningService::addresses`] tells which.
+/// Addresses to listen on. Port 0 takes any free port; [`crate::RunningService::addresses`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// Extender, webhooks, debug paths and page.
@@ -145,20 +145,20 @@ impl Default for Listen {
     }
 }
 
-/// Where certificates come from.
+/// Source of certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
-    /// A Secret that this service makes and renews. It lies in [`Config::namespace`].
+    /// A Secret that this service creates and renews, in [`Config::namespace`].
     Secret {
         /// Name of the Secret.
         name: String,
         /// Name of the Service in front of the replicas; its DNS names go into the certificate.
         service: String,
     },
-    /// A directory. Files that are missing are made, unless `tls.crt` and `tls.key` are there without `ca.key`: then
-    /// somebody else manages them, and they are only read.
+    /// A directory. Missing files are created, unless `tls.crt` and `tls.key` exist without `ca.key`: such files are managed
+    /// externally and only read.
     Directory(PathBuf),
-    /// Certificates live in memory and are new at every start. For trials.
+    /// Certificates live in memory and are new at every start. For evaluation.
     Memory,
 }
 
@@ -171,7 +171,7 @@ impl Default for CertificateSource {
     }
 }
 
-/// Which Lease decides who acts.
+/// Lease of the leader election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElection {
     /// Name of the Lease.

@@ -1,4 +1,4 @@
-//! What the parts of the service send each other: inputs to the engine loop, and effects to their executor.
+//! Messages between the parts of the service: inputs to the engine loop, and effects to their executor.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::Event;
 use mortise_engine::engine::{CompletedStep, EffectRequest, EngineInput};
 
-/// What the driver is told.
+/// Input of the driver.
 pub(crate) enum DriverMessage {
-    /// For the engine.
+    /// Input of the engine.
     Input(EngineInput),
-    /// A heavy step has been run.
+    /// A heavy step completed.
     Finished {
         id: DeciderId,
         finished: Box<CompletedStep>,
@@ -31,16 +31,16 @@ impl fmt::Debug for DriverMessage {
     }
 }
 
-/// What the executor is told.
+/// Input of the effect executor.
 #[derive(Debug)]
 pub(crate) enum ExecutorMessage {
-    /// Carry this out. `why` is the reason of a creation, for metrics.
+    /// Execute this effect. `why` is the reason of a creation, for metrics.
     Order {
         order: EffectRequest,
         why: &'static str,
     },
-    /// Tell this.
+    /// Send this event.
     Tell(Event),
-    /// This process may act, or may not any more.
+    /// This process gained or lost leadership.
     Leading(bool),
 }

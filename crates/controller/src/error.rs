@@ -1,51 +1,51 @@
-//! Why the service did not start or ended, and the exit code that says so.
+//! Why the service did not start or exited, and the exit code for it.
 
 use std::net::SocketAddr;
 
 use mortise_engine::decider_id::DeciderId;
 
-/// A decider panicked: the process must not go on with half a memory.
+/// A decider panicked: the process exits, because its state may be inconsistent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("decider {decider} panicked: {message}")]
 pub struct StepPanicked {
-    /// Which decider.
+    /// The decider.
     pub decider: DeciderId,
-    /// What it said.
+    /// The panic message.
     pub message: String,
 }
 
-/// Why the service ended. Every variant says what, where, and how to mend it.
+/// Why the service exited. Every variant states what failed, where, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A setting that cannot be.
+    /// An invalid setting.
     #[error("{0}")]
     Usage(String),
     /// No usable kubeconfig. Exit code 3.
     #[error("no usable kubeconfig ({path}): {message}; give one with --kubeconfig FILE")]
     Kubeconfig {
-        /// Where it was looked for.
+        /// Searched locations.
         path: String,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
-    /// The API server does not answer. Exit code 3.
+    /// The API server does not respond. Exit code 3.
     #[error(
         "API server {server} does not respond: {message}; check that it is running and that the kubeconfig is correct"
     )]
     Unreachable {
         /// Its URL.
         server: String,
-        /// What happened.
+        /// The problem.
         message: String,
     },
-    /// The credentials are not accepted. Exit code 3.
+    /// The API server rejects the credentials. Exit code 3.
     #[error(
         "API server {server} rejects the credentials: {message}; check the user in the kubeconfig or the service account token"
     )]
     Unauthenticated {
         /// Its URL.
         server: String,
-        /// What it said.
+        /// Message of the API server.
         message: String,
     },
     /// Custom resource definitions are missing. Exit code 4.
@@ -54,12 +54,12 @@ pub enum RunError {
         /// Names of the definitions, such as `nodepools.karpenter.sh`.
         names: Vec<String>,
     },
-    /// Rights are missing. Exit code 5.
+    /// Permissions are missing. Exit code 5.
     #[error("missing permissions of {who}: {}; grant them with: mortise manifests rbac | kubectl apply -f -", rights.join(", "))]
     Forbidden {
-        /// The user as the API server knows it, or `this user`.
+        /// The user name known to the API server, or `this user`.
         who: String,
-        /// `verb resource`, one each.
+        /// One `verb resource` each.
         rights: Vec<String>,
     },
     /// A provider or its queue cannot be used. Exit code 6.
@@ -67,26 +67,26 @@ pub enum RunError {
     Provider {
         /// Provider name.
         provider: String,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
     /// A listener could not be opened.
     #[error("cannot listen on {address} for {purpose}: {source}; choose another address or port")]
     Listen {
-        /// What for.
+        /// Purpose of the listener.
         purpose: &'static str,
-        /// Where.
+        /// Address.
         address: SocketAddr,
-        /// Why not.
+        /// The problem.
         source: std::io::Error,
     },
-    /// Certificates could not be read, made or kept.
+    /// Certificates could not be read, created or written.
     #[error("certificates: {0}")]
     Certificates(String),
     /// A decider panicked.
     #[error(transparent)]
     Panicked(#[from] StepPanicked),
-    /// A part that should run as long as the process ended.
+    /// A component exited before the process.
     #[error("{0} exited unexpectedly; this is a bug")]
     Ended(&'static str),
 }
@@ -97,10 +97,10 @@ impl RunError {
     /// | Code | Meaning |
     /// |---|---|
     /// | 1 | anything else |
-    /// | 2 | a flag, a variable or a combination that cannot be |
-    /// | 3 | no kubeconfig, or the API server cannot be reached or refuses the credentials |
+    /// | 2 | an invalid flag, variable or combination |
+    /// | 3 | no kubeconfig, or the API server is unreachable or rejects the credentials |
     /// | 4 | custom resource definitions are missing |
-    /// | 5 | rights are missing |
+    /// | 5 | permissions are missing |
     /// | 6 | a provider or its queue cannot be used |
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
@@ -115,7 +115,7 @@ impl RunError {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()

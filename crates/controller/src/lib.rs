@@ -1,5 +1,5 @@
-//! The Kubernetes shell: watches feed the core, effects leave it, and the same HTTP service stands on a cluster or on a
-//! simulation.
+//! The Kubernetes controller: watches send events to the engine, the executor applies its effects, and the same HTTP service
+//! runs on a cluster or on a simulation.
 //!
 //! ```text
 //!  API server ─► watch ────────┐                  ┌─► effects ─► API server, clouds
@@ -9,11 +9,11 @@
 //!                                       └─────────┘ steps that compute for long
 //! ```
 //!
-//! Modules import downwards only: `run` puts the others together; below it are `serve`, `tls`, `election`, `engine_loop` and
-//! `watch`; then `effects`, `service_state`, `client` and `metrics`; at the bottom is what imports nothing of this crate.
+//! Modules import downwards only: `run` composes the others; below it are `serve`, `tls`, `election`, `engine_loop` and
+//! `watch`; then `effects`, `service_state`, `client` and `metrics`; the modules at the bottom import nothing of this crate.
 //!
-//! Invariants: one thread writes the engine; only [`effects`](self) writes to the outside; whatever answers a request reads
-//! nothing but [`ServiceState`]; every task is supervised, and the first that ends unasked ends the process.
+//! Invariants: one thread writes the engine; only [`effects`](self) writes to the API server and to clouds; request handlers
+//! read only [`ServiceState`]; every task is supervised, and the process exits with the first task that ends unexpectedly.
 
 mod client;
 mod clock;

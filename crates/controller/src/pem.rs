@@ -1,8 +1,8 @@
-//! Certificate files: their names, and what is in them.
+//! Certificate files: names and contents.
 //!
 //! | File | What it is | For whom |
 //! |---|---|---|
-//! | `ca.crt`, `ca.key` | the CA of the server certificate; `ca.crt` may hold an old CA besides | `caBundle` of webhooks, `caFile` of the scheduler |
+//! | `ca.crt`, `ca.key` | the CA of the server certificate; `ca.crt` may also hold an old CA | `caBundle` of webhooks, `caFile` of the scheduler |
 //! | `tls.crt`, `tls.key` | the server certificate | this process |
 //! | `extender-ca.crt`, `extender-ca.key` | the CA of clients that may call the extender | this process |
 //! | `extender-client.crt`, `extender-client.key` | a client certificate | `certFile`, `keyFile` of the scheduler |
@@ -62,7 +62,7 @@ pub(crate) fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> 
     }
 }
 
-/// A name as it is written in settings.
+/// A subject alternative name as text.
 pub(crate) fn general_name(name: &GeneralName<'_>) -> Option<String> {
     match name {
         GeneralName::DNSName(name) => Some((*name).to_owned()),

@@ -1,4 +1,4 @@
-//! A small world for tests: two nodes, a pool, pods bound and pending, promises and decisions.
+//! A small cluster for tests: two nodes, a NodePool, bound and pending pods, nominations and decisions.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::clock::Clock;
 use crate::service_state::ServiceState;
 
-/// A clock that stands.
+/// A clock that never advances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopped(pub(crate) Timestamp);
 
@@ -29,7 +29,7 @@ impl Clock for Stopped {
     }
 }
 
-/// The time in this world.
+/// The time of the test cluster.
 pub(crate) fn noon() -> Timestamp {
     "2026-05-01T12:00:00Z".parse().unwrap()
 }
@@ -80,7 +80,7 @@ fn objects() -> Vec<Object> {
     ]
 }
 
-/// The world, published and confirmed, with a loaded certificate and a loop that turned.
+/// The test cluster, published and confirmed, with a loaded certificate and one turn of the event loop.
 pub(crate) fn shared() -> Arc<ServiceState> {
     let now = noon();
     let shared = ServiceState::new(
@@ -94,7 +94,7 @@ pub(crate) fn shared() -> Arc<ServiceState> {
         index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     }
     index.set_synced();
-    let promise = Nomination {
+    let nomination = Nomination {
         pod: PodKey::new("shop", "web-2"),
         uid: "uid-web-2".into(),
         place: NominationTarget::Node("n2".into()),
@@ -103,7 +103,7 @@ pub(crate) fn shared() -> Arc<ServiceState> {
         from: now,
         until: after(now, 90_000),
     };
-    index.change_ledger(LedgerOp::Nominate(promise));
+    index.change_ledger(LedgerOp::Nominate(nomination));
     index.change_ledger(LedgerOp::Fence(Fence {
         claim: "general-x".into(),
         reason: FenceReason::Disruption,
@@ -112,7 +112,7 @@ pub(crate) fn shared() -> Arc<ServiceState> {
     shared.publish(Arc::new(index.freeze(now)));
     shared.confirm(std::time::Duration::ZERO);
     shared.health.set_certificate(true);
-    shared.health.turned();
+    shared.health.record_turn();
     let record = |subject, verdict, reasons| Record {
         at: now,
         decider: DeciderId::Provisioning,

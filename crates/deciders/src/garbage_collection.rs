@@ -95,7 +95,7 @@ impl GarbageCollectionDecider {
                 _ => drop(self.finds.failed(provider_id, input.now)),
             },
             // A deletion that failed is tried again after the next list: nothing is in a hurry here.
-            Effect::Delete { .. } | Effect::Patch(_) => {
+            Effect::Delete { .. } | Effect::Write(_) => {
                 self.outbox.answered(input.now, &outcome.effect, result);
             }
             Effect::Terminate { provider_id, .. } => match result {

@@ -14,18 +14,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::json;
-
 use crate::tracking::write_tracker::WriteTracker;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, ObjectRef, Uid};
 use mortise_cloudprovider::{InterruptionKind, InterruptionNotice};
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectError, Event};
 use mortise_engine::record::Verdict;
-use mortise_engine::writes;
+use mortise_engine::write::ObjectWrite;
 use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
 use mortise_state::ledger::{Fence, FenceReason, LedgerOp};
@@ -195,11 +192,10 @@ impl InterruptionDecider {
                 reason: FenceReason::Interruption,
                 from: input.now,
             }));
-            let fence = json!({ "metadata": { "annotations": { labels::FENCE: FenceReason::Interruption.label() } } });
             // The deletion does not wait for the fence: writes to one object are carried out in order.
             for write in [
-                writes::unversioned(ObjectRef::Claim(name), fence),
-                writes::delete_claim(claim),
+                ObjectWrite::set_fence(name, Some(FenceReason::Interruption)).into(),
+                Effect::delete_claim(claim),
             ] {
                 if let Err(Some(at)) = self.outbox.send(input.now, write, step) {
                     step.wake_at(at);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
@@ -31,9 +31,9 @@ use mortise_apis::values::after;
 use mortise_cloudprovider::ResolvedNodeClass;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, EffectOutput, Event, Outcome, Patch};
+use mortise_engine::effect::{Effect, EffectOutput, Event, Outcome};
 use mortise_engine::record::Verdict;
-use mortise_engine::writes;
+use mortise_engine::write::{ObjectEdit, ObjectWrite, StatusEdit};
 use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
 
@@ -133,16 +133,15 @@ impl NodeClassDecider {
                 }
                 Some(class.key.clone())
             }
-            Effect::Patch(Patch {
+            Effect::Write(ObjectWrite {
                 target: ObjectRef::NodeClass(key),
-                status,
-                merge,
+                edit,
                 ..
             }) => {
                 self.outbox
                     .answered(input.now, &outcome.effect, &outcome.result);
                 if let Some(known) = self.known.get_mut(key)
-                    && *status
+                    && let ObjectEdit::SetStatus(StatusEdit::NodeClass(written)) = edit
                     && outcome.result.is_ok()
                 {
                     // There may be a newer answer than the one that was written.
@@ -150,11 +149,11 @@ impl NodeClassDecider {
                         .answer
                         .as_ref()
                         .and_then(|answer| answer.status.as_ref());
-                    known.written = merge.get("status") == answer;
+                    known.written = Some(written) == answer;
                 }
                 Some(key.clone())
             }
-            Effect::Patch(Patch {
+            Effect::Write(ObjectWrite {
                 target: ObjectRef::Claim(name),
                 ..
             }) => {
@@ -216,7 +215,7 @@ impl NodeClassDecider {
         class: &NodeClassObject,
         meta: &ObjectMeta,
         step: &mut Step,
-    ) -> Option<Effect> {
+    ) -> Option<ObjectWrite> {
         let known = self.known.get(&class.key)?;
         let target = ObjectRef::NodeClass(class.key.clone());
         if meta.deletion_timestamp.is_some() {
@@ -227,14 +226,14 @@ impl NodeClassDecider {
             if !has_finalizer(meta, &finalizer) || self.is_used(input, &class.key, step) {
                 return None;
             }
-            return Some(writes::without_finalizer(target, meta, &finalizer));
+            return Some(ObjectWrite::remove_finalizer(target, meta, &finalizer));
         }
         let answer = known.answer.as_ref()?;
         if let Some(finalizer) = answer
             .finalizer
             .filter(|finalizer| !has_finalizer(meta, finalizer))
         {
-            return Some(writes::with_finalizer(target, meta, finalizer));
+            return Some(ObjectWrite::add_finalizer(target, meta, finalizer));
         }
         let there = |key: &str, value: &str| {
             meta.annotations
@@ -242,28 +241,17 @@ impl NodeClassDecider {
                 .and_then(|all| all.get(key))
                 .is_some_and(|has| has == value)
         };
-        let annotations: BTreeMap<&String, &String> = answer
-            .annotations
-            .iter()
-            .filter(|(key, value)| !there(key, value))
-            .collect();
-        if !annotations.is_empty() {
-            return Some(writes::unversioned(
-                target,
-                json!({ "metadata": { "annotations": annotations } }),
-            ));
+        let mut hashes = answer.annotations.clone();
+        hashes.retain(|key, value| !there(key, value));
+        if !hashes.is_empty() {
+            return Some(ObjectWrite::set_hashes(target, hashes));
         }
         let status = answer.status.as_ref().filter(|_| !known.written)?;
         let now = class.object.get("status").unwrap_or(&Value::Null);
         if !would_change(now, status) {
             return None;
         }
-        Some(Effect::Patch(Patch {
-            target,
-            status: true,
-            resource_version: None,
-            merge: json!({ "status": status }),
-        }))
+        Some(ObjectWrite::class_status(class.key.clone(), status.clone()))
     }
 
     /// Stamps a claim whose hash of the class was made by another version of the algorithm.
@@ -283,7 +271,8 @@ impl NodeClassDecider {
         if !claim.is_true("Launched") {
             return;
         }
-        let Some(stamp) = writes::stamped(claim, (version_key, version), hash_key, || hash.clone())
+        let Some(stamp) =
+            ObjectWrite::upgrade_hash(claim, (version_key, version), hash_key, || hash.clone())
         else {
             return;
         };

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::json;
 
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::timer_queue::TimerQueue;
@@ -19,10 +18,11 @@ use mortise_apis::karpenter::nodeoverlay::NodeOverlay as Overlay;
 use mortise_apis::names::ObjectRef;
 use mortise_apis::schema::conditions::{self, Conditions};
 use mortise_apis::validation::{in_words, overlay_faults};
+use mortise_engine::condition_edits::edited;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, Patch};
-use mortise_engine::writes;
+use mortise_engine::effect::Effect;
+use mortise_engine::write::ObjectWrite;
 use mortise_state::index::Changes;
 use mortise_state::overlays::rivals;
 
@@ -57,7 +57,7 @@ impl NodeOverlayDecider {
         if overlay.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        let list = writes::edited(
+        let list = edited(
             conditions::NODE_OVERLAY,
             &overlay.metadata,
             &overlay.status.conditions,
@@ -65,12 +65,7 @@ impl NodeOverlayDecider {
             |conditions| judge(conditions, input, overlay),
         )?;
         let target = ObjectRef::Overlay(Arc::clone(name));
-        let write = Effect::Patch(Patch {
-            target: target.clone(),
-            status: true,
-            resource_version: overlay.metadata.resource_version.clone(),
-            merge: json!({ "status": { "conditions": &list } }),
-        });
+        let write = ObjectWrite::overlay_status(overlay, list.clone());
         if let Err(at) = self.outbox.send(input.now, write, step) {
             return at;
         }
@@ -121,7 +116,7 @@ impl Decider for NodeOverlayDecider {
         let mut names: BTreeSet<Arc<str>> = self.agenda.due(input.now).into_iter().collect();
         for delivery in input.inbox {
             if let InboxMessage::Outcome(outcome) = delivery
-                && let Effect::Patch(Patch {
+                && let Effect::Write(ObjectWrite {
                     target: ObjectRef::Overlay(name),
                     ..
                 }) = &*outcome.effect

@@ -11,8 +11,9 @@ mod small_world;
 use std::collections::BTreeMap;
 
 use mortise_apis::values::since;
-use mortise_engine::effect::{Effect, Patch};
+use mortise_engine::effect::Effect;
 use mortise_engine::record::Verdict;
+use mortise_engine::write::{ObjectWrite, WritePriority};
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;
 use serde_json::{Value, json};
@@ -459,16 +460,18 @@ fn taints_are_written_on_the_version_they_were_read_from() {
     let mut world = SmallWorld::ordinary();
     world.machine("m1", "small", "default");
     world.run(60_000);
-    let taints: Vec<&Patch> = world
+    let taints: Vec<&ObjectWrite> = world
         .effects
         .iter()
         .filter_map(|(_, effect)| match &**effect {
-            Effect::Patch(patch) if patch.merge.pointer("/spec/taints").is_some() => Some(patch),
+            Effect::Write(write) if write.edit.priority() == WritePriority::Immediate => {
+                Some(write)
+            }
             _ => None,
         })
         .collect();
     assert!(!taints.is_empty());
-    assert!(taints.iter().all(|patch| patch.resource_version.is_some()));
+    assert!(taints.iter().all(|write| write.resource_version.is_some()));
 }
 
 #[test]

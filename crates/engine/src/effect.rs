@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::Value;
 
+use mortise_apis::k8s;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{ClaimName, NodeClassKey, NodeName, ObjectRef, PodKey, ProviderId, Uid};
 use mortise_apis::node_class::NodeClassObject;
@@ -19,18 +19,8 @@ use mortise_cloudprovider::{
     TerminationStatus,
 };
 
-/// A JSON merge patch.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Patch {
-    /// What is patched.
-    pub target: ObjectRef,
-    /// Patches the status subresource.
-    pub status: bool,
-    /// The patch fails with a conflict unless the object is still at this version. Needed where a list is replaced whole.
-    pub resource_version: Option<String>,
-    /// The merge patch itself, without `resourceVersion`.
-    pub merge: Value,
-}
+use crate::write::lifecycle_step::LifecycleStep;
+use crate::write::{ObjectWrite, node_ref};
 
 /// An event for people, on an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -102,8 +92,8 @@ pub enum ProviderRef {
 pub enum Effect {
     /// Creates a claim under the name it has; "already exists" counts as done.
     CreateClaim(Arc<NodeClaim>),
-    /// Patches an object.
-    Patch(Patch),
+    /// Changes an object.
+    Write(ObjectWrite),
     /// Deletes an object; "not found" counts as done.
     Delete {
         /// What.
@@ -169,7 +159,7 @@ impl Effect {
     pub const fn label(&self) -> &'static str {
         match self {
             Self::CreateClaim(_) => "create_claim",
-            Self::Patch(_) => "patch",
+            Self::Write(_) => "patch",
             Self::Delete { .. } => "delete",
             Self::Evict { .. } => "evict",
             Self::Launch(_) => "launch",
@@ -192,7 +182,7 @@ impl Effect {
                 ObjectRef::Claim(claim.name())
             }
             Self::Launch(request) => ObjectRef::Claim(request.claim.name()),
-            Self::Patch(patch) => patch.target.clone(),
+            Self::Write(write) => write.target.clone(),
             Self::Delete { target, .. } => target.clone(),
             Self::Evict { pod, .. } => ObjectRef::Pod(pod.clone()),
             Self::ListPods(node) => ObjectRef::Node(node.clone()),
@@ -203,6 +193,57 @@ impl Effect {
                 return None;
             }
         })
+    }
+
+    /// Deletes a NodeClaim, and no other of the same name.
+    #[must_use]
+    pub fn delete_claim(claim: &NodeClaim) -> Self {
+        Self::Delete {
+            target: ObjectRef::Claim(claim.name()),
+            uid: claim.uid(),
+            grace_seconds: None,
+        }
+    }
+
+    /// Deletes a Node, and no other of the same name.
+    #[must_use]
+    pub fn delete_node(node: &k8s::Node) -> Self {
+        Self::Delete {
+            target: node_ref(node),
+            uid: node.metadata.uid.as_deref().map(Uid::from),
+            grace_seconds: None,
+        }
+    }
+
+    /// The lifecycle step that it is; `None` if it does not advance a node's lifecycle.
+    #[must_use]
+    pub fn lifecycle_step(&self) -> Option<LifecycleStep> {
+        match self {
+            Self::CreateClaim(_) => Some(LifecycleStep::CreateClaim),
+            Self::Launch(_) => Some(LifecycleStep::Launch),
+            Self::Terminate { .. } => Some(LifecycleStep::Terminate),
+            Self::Evict { .. } => Some(LifecycleStep::Evict),
+            Self::Delete { target, .. } => match target {
+                ObjectRef::Claim(_) => Some(LifecycleStep::DeleteClaim),
+                ObjectRef::Node(_) => Some(LifecycleStep::DeleteNode),
+                ObjectRef::Pod(_) => Some(LifecycleStep::DeletePod),
+                ObjectRef::Pool(_) | ObjectRef::NodeClass(_) | ObjectRef::Overlay(_) => None,
+            },
+            Self::Write(write) => write.lifecycle_step(),
+            Self::ListInstances
+            | Self::ListPods(_)
+            | Self::FindInstance { .. }
+            | Self::Resolve(_)
+            | Self::CheckDrift { .. }
+            | Self::Acknowledge { .. }
+            | Self::Event(_) => None,
+        }
+    }
+}
+
+impl From<ObjectWrite> for Effect {
+    fn from(write: ObjectWrite) -> Self {
+        Self::Write(write)
     }
 }
 

@@ -7,13 +7,13 @@
 //!
 //! Time, seeds, settings and the stop signal are arguments; the service and the simulator drive the same [`engine::Engine`].
 
+pub mod condition_edits;
 pub mod decider;
 pub mod decider_id;
 pub mod effect;
 pub mod engine;
 pub mod events;
 pub mod freshness;
-pub mod lifecycle_step;
 pub mod metric_event;
 pub mod record;
-pub mod writes;
+pub mod write;

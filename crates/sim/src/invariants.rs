@@ -1,5 +1,5 @@
-//! What must hold at every moment, whatever happens. Checked once per virtual second; a breach goes into
-//! [`Stats::violations`](crate::Stats).
+//! Invariants that hold at all times, regardless of faults. They are checked once per virtual second; a violation is added
+//! to [`Stats::violations`](crate::Stats).
 
 mod pending_pods;
 
@@ -22,26 +22,26 @@ use crate::cluster::{Cluster, is_deleting};
 use crate::replicas::Replicas;
 use pending_pods::PendingPods;
 
-/// An instance that no claim speaks of must be found and ended within this: garbage collection looks every two minutes, and
-/// leaves young instances alone.
+/// An instance without a claim must be found and terminated within this time: garbage collection runs every two minutes and
+/// ignores recently created instances.
 const ORPHAN_MS: i64 = 6 * 60_000;
-/// Breaches written down; one is enough to fail a test, and thousands would fill the memory.
+/// Maximum number of recorded violations; one is enough to fail a test, and thousands would fill the memory.
 const MOST: usize = 20;
 
-/// What is remembered from one check to the next.
+/// State between two checks.
 #[derive(Default)]
 pub(crate) struct Invariants {
-    /// Breaches that are known: the same one a second later is not written down again.
-    breaches: BTreeSet<String>,
+    /// Known violations: one that persists is recorded once.
+    known: BTreeSet<String>,
     pending_pods: PendingPods,
-    /// Claims that disruption deleted and that are still there, with their pools.
+    /// Claims that disruption deleted and that still exist, with their NodePools.
     disrupted: BTreeMap<ClaimName, String>,
-    /// The most that budgets of a pool ever allowed.
+    /// The highest number of nodes that the budgets of a NodePool have allowed so far.
     most_allowed: BTreeMap<String, i64>,
 }
 
 impl Invariants {
-    /// Everything that can be checked at any moment.
+    /// Checks everything that can be checked at any time.
     pub(crate) fn check(&mut self, cluster: &mut Cluster, replicas: &mut Replicas) {
         let mut found = Vec::new();
         let now = cluster.now();
@@ -53,30 +53,30 @@ impl Invariants {
             self.pending_pods.check(&snapshot, now, &mut found);
         }
         for text in found {
-            self.breach(text, cluster);
+            self.record(text, cluster);
         }
     }
 
-    /// An event is what the table of events says.
+    /// An event matches the table of events.
     pub(crate) fn check_event(&mut self, event: &Event, cluster: &mut Cluster) {
         if let Some(text) = mortise_engine::events::fault(event) {
-            self.breach(text, cluster);
+            self.record(text, cluster);
         }
         self.pending_pods.note_event(event, cluster.now());
     }
 
-    /// What disruption deletes keeps within its pool's budget and holds no pod that must not be disrupted, whoever decided it
-    /// and whenever.
+    /// A claim that disruption deletes is within the budget of its NodePool, and its node has no pod with `do-not-disrupt`,
+    /// regardless of which leader decided it and when.
     pub(crate) fn check_disruption(
         &mut self,
-        order: &EffectRequest,
+        request: &EffectRequest,
         cluster: &mut Cluster,
         replicas: &mut Replicas,
     ) {
         let Effect::Delete {
             target: ObjectRef::Claim(name),
             ..
-        } = &*order.effect
+        } = &*request.effect
         else {
             return;
         };
@@ -84,7 +84,7 @@ impl Invariants {
         let Some(claim) = cluster.api_server.get(&key).cloned() else {
             return;
         };
-        if order.decider != DeciderId::Disruption || is_deleting(&claim) {
+        if request.decider != DeciderId::Disruption || is_deleting(&claim) {
             return;
         }
         let node = claim.pointer("/status/nodeName").cloned();
@@ -97,7 +97,7 @@ impl Invariants {
                 && annotations.is_some_and(|all| all[labels::DO_NOT_DISRUPT] == "true")
         });
         if is_protected && !is_true(&claim, "Drifted") {
-            self.breach(
+            self.record(
                 format!("claim {name} was deleted with a protected pod"),
                 cluster,
             );
@@ -115,58 +115,59 @@ impl Invariants {
         let most = self.most_allowed.entry(pool.clone()).or_default();
         *most = (*most).max(allowed.unwrap_or(i64::MAX));
         let most = *most;
-        // A node whose instance terminates counts neither as there nor as going.
+        // A node whose instance terminates counts neither as existing nor as being deleted.
         self.disrupted.retain(|name, _| {
             let claim = cluster.api_server.get(&ObjectKey::Claim(name.clone()));
             claim.is_some_and(|claim| !is_true(claim, "InstanceTerminating"))
         });
         self.disrupted.insert(name.clone(), pool.clone());
-        let going = self.disrupted.values().filter(|each| **each == pool);
-        let going = i64::try_from(going.count()).unwrap_or(i64::MAX);
-        if going > most {
-            let text = format!("pool {pool}: {going} nodes go at once, {most} may");
-            self.breach(text, cluster);
+        let deleting = self.disrupted.values().filter(|each| **each == pool);
+        let deleting = i64::try_from(deleting.count()).unwrap_or(i64::MAX);
+        if deleting > most {
+            let text =
+                format!("pool {pool}: {deleting} nodes are deleted at once, {most} are allowed");
+            self.record(text, cluster);
         }
     }
 
-    fn breach(&mut self, text: String, cluster: &mut Cluster) {
-        if cluster.stats.violations.len() < MOST && self.breaches.insert(text.clone()) {
+    fn record(&mut self, text: String, cluster: &mut Cluster) {
+        if cluster.stats.violations.len() < MOST && self.known.insert(text.clone()) {
             cluster.violation(&text);
         }
     }
 }
 
-/// No decider requests what cannot be undone while a watch that it depends on is old.
+/// No decider requests an irreversible effect while a watch that it depends on is stale.
 pub(crate) fn check_freshness(
-    orders: &[EffectRequest],
+    requests: &[EffectRequest],
     freshness: &Freshness,
     cluster: &mut Cluster,
 ) {
-    for order in orders.iter().filter(|order| is_final(order)) {
-        let by = order.decider;
+    for request in requests.iter().filter(|request| is_final(request)) {
+        let by = request.decider;
         if let Some(old) = freshness.holds(by, cluster.now()) {
-            let effect = order.effect.label();
-            cluster.violation(&format!("{by} orders {effect} although {old}"));
+            let effect = request.effect.label();
+            cluster.violation(&format!("{by} requests {effect} although {old}"));
         }
     }
 }
 
-/// It ends something, by one of those who hold.
-fn is_final(order: &EffectRequest) -> bool {
-    HOLDING.contains(&order.decider)
-        && match &*order.effect {
+/// An irreversible effect, requested by a decider that waits for fresh watches.
+fn is_final(request: &EffectRequest) -> bool {
+    HOLDING.contains(&request.decider)
+        && match &*request.effect {
             Effect::Terminate { .. } | Effect::Evict { .. } => true,
             Effect::Delete { target, .. } => match target {
                 ObjectRef::Pod(_) => true,
-                // A claim goes with its Node, whose deletion was decided elsewhere.
-                ObjectRef::Claim(_) => order.decider != DeciderId::Termination,
+                // A claim is deleted after its Node, whose deletion another decider requested.
+                ObjectRef::Claim(_) => request.decider != DeciderId::Termination,
                 _ => false,
             },
             _ => false,
         }
 }
 
-/// No node holds more than it has.
+/// The pods of a node request no more than its allocatable resources.
 fn check_capacity(snapshot: &Snapshot, found: &mut Vec<String>) {
     for node in snapshot.nodes.values().filter(|node| node.node.is_some()) {
         if let Some(resource) = node.used.exceeds_first(&node.allocatable) {
@@ -181,35 +182,38 @@ fn check_capacity(snapshot: &Snapshot, found: &mut Vec<String>) {
 /// One instance per claim, and one claim per instance.
 fn check_instances(cluster: &Cluster, found: &mut Vec<String>) {
     let mut by_claim: BTreeMap<&str, usize> = BTreeMap::new();
-    let staying = cluster.cloud.machines();
-    for (id, machine) in staying.filter(|(_, machine)| machine.ends.is_none()) {
-        *by_claim.entry(&machine.claim).or_default() += 1;
-        let claim = ObjectKey::Claim(machine.claim.as_str().into());
+    let running = cluster.cloud.instances();
+    for (id, instance) in running.filter(|(_, instance)| instance.terminates_at.is_none()) {
+        *by_claim.entry(&instance.claim).or_default() += 1;
+        let claim = ObjectKey::Claim(instance.claim.as_str().into());
         let is_known = cluster.api_server.get(&claim).is_some();
-        if !is_known && since(cluster.now(), machine.launched) > ORPHAN_MS {
-            found.push(format!("machine {id} of claim {} is leaked", machine.claim));
+        if !is_known && since(cluster.now(), instance.launched) > ORPHAN_MS {
+            found.push(format!(
+                "instance {id} of claim {} is leaked",
+                instance.claim
+            ));
         }
     }
-    for (claim, machines) in by_claim.into_iter().filter(|(_, machines)| *machines > 1) {
-        found.push(format!("claim {claim} has {machines} machines"));
+    for (claim, instances) in by_claim.into_iter().filter(|(_, instances)| *instances > 1) {
+        found.push(format!("claim {claim} has {instances} instances"));
     }
 }
 
-/// No pool has more than it may. Instances that terminate count as gone, as they do for the service.
+/// No NodePool exceeds its limits. Terminating instances are not counted, as in the service.
 fn check_limits(snapshot: &Snapshot, cluster: &Cluster, found: &mut Vec<String>) {
     let mut used: BTreeMap<&str, (i64, Resources)> = BTreeMap::new();
-    for (_, machine) in cluster.cloud.machines() {
-        let Some(pool) = machine.labels.get(labels::NODEPOOL) else {
+    for (_, instance) in cluster.cloud.instances() {
+        let Some(pool) = instance.labels.get(labels::NODEPOOL) else {
             continue;
         };
-        let claim = ObjectKey::Claim(machine.claim.as_str().into());
-        let going = cluster.api_server.get(&claim).is_none_or(is_deleting);
-        if going || machine.ends.is_some() {
+        let claim = ObjectKey::Claim(instance.claim.as_str().into());
+        let deleting = cluster.api_server.get(&claim).is_none_or(is_deleting);
+        if deleting || instance.terminates_at.is_some() {
             continue;
         }
         let (nodes, capacity) = used.entry(pool).or_default();
         *nodes += 1;
-        capacity.add_assign(&machine.instance_type.capacity);
+        capacity.add_assign(&instance.instance_type.capacity);
     }
     check_counted(snapshot, cluster, found);
     for (name, pool) in snapshot.pools.iter() {
@@ -234,16 +238,17 @@ fn check_limits(snapshot: &Snapshot, cluster: &Cluster, found: &mut Vec<String>)
     }
 }
 
-/// What runs for a pool's claims is counted against its limits, whoever has been killed in the meantime.
+/// The running instances of a NodePool are counted against its limits, regardless of which process was killed in between.
 fn check_counted(snapshot: &Snapshot, cluster: &Cluster, found: &mut Vec<String>) {
     let mut running: BTreeMap<&str, Resources> = BTreeMap::new();
-    for (_, machine) in cluster.cloud.machines() {
-        let known = snapshot.claims.get(machine.claim.as_str()).is_some();
-        let node = snapshot.node_of_claim(&machine.claim);
-        let stays = known && node.is_some_and(|node| !node.deleting) && machine.ends.is_none();
-        if let (Some(pool), true) = (machine.labels.get(labels::NODEPOOL), stays) {
+    for (_, instance) in cluster.cloud.instances() {
+        let known = snapshot.claims.get(instance.claim.as_str()).is_some();
+        let node = snapshot.node_of_claim(&instance.claim);
+        let stays =
+            known && node.is_some_and(|node| !node.deleting) && instance.terminates_at.is_none();
+        if let (Some(pool), true) = (instance.labels.get(labels::NODEPOOL), stays) {
             let sum = running.entry(pool).or_default();
-            sum.add_assign(&machine.instance_type.capacity);
+            sum.add_assign(&instance.instance_type.capacity);
         }
     }
     let counted = PoolUsage::all(snapshot);
@@ -279,7 +284,7 @@ mod tests {
     use mortise_planning::settings::Settings;
     use serde_json::json;
 
-    use crate::{Options, Simulation};
+    use crate::{SimOptions, Simulation};
 
     fn simulation() -> Simulation {
         let mut requirements = Requirements::new();
@@ -292,7 +297,7 @@ mod tests {
             reservation: None,
             labels: Vec::new(),
         };
-        let machine = InstanceType {
+        let instance_type = InstanceType {
             name: "t4".into(),
             requirements,
             capacity: Resources::new(4000, 16 << 30),
@@ -301,11 +306,11 @@ mod tests {
             devices: std::sync::Arc::default(),
         };
         let pool = json!({ "metadata": { "name": "p" }, "spec": { "limits": { "cpu": "6", "nodes": "1" }, "template": { "spec": {} } } });
-        let options = Options {
+        let options = SimOptions {
             seed: 1,
             start: Timestamp::UNIX_EPOCH,
             settings: Settings::default(),
-            catalog: vec![machine],
+            catalog: vec![instance_type],
             node_class: NodeClassKey::new("g", "K", "default"),
             pools: vec![pool],
             daemon_sets: Vec::new(),
@@ -314,12 +319,12 @@ mod tests {
             interruption_every_s: 0,
             shortage_per_mille: 0,
         };
-        // No decider: nobody puts right what the test does wrong.
+        // Without deciders: nothing repairs the violations that the test creates.
         Simulation::new(options, Vec::new())
     }
 
     #[test]
-    fn a_doubled_and_leaked_machine_over_the_limit_is_seen() {
+    fn a_duplicate_and_leaked_instance_over_the_limit_is_reported() {
         let mut simulation = simulation();
         for uid in ["1", "2"] {
             let claim = serde_json::from_value(json!({ "metadata": { "name": "c", "uid": uid, "labels": { "karpenter.sh/nodepool": "p" } }, "spec": {} })).unwrap();
@@ -341,13 +346,13 @@ mod tests {
         simulation.cluster.api_server.erase(&claim);
         simulation.run_until(after(Timestamp::UNIX_EPOCH, 10 * 60_000));
         let seen = simulation.stats().violations.join("\n");
-        for breach in [
-            "claim c has 2 machines",
+        for violation in [
+            "claim c has 2 instances",
             "is leaked",
             "pool p has 2 nodes",
             "pool p has 8000 of cpu, limit 6000",
         ] {
-            assert!(seen.contains(breach), "{breach} is missing:\n{seen}");
+            assert!(seen.contains(violation), "{violation} is missing:\n{seen}");
         }
     }
 }

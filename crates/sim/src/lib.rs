@@ -1,16 +1,16 @@
 //! A virtual cluster, scheduler, kubelets, cloud and clock around the production engine.
 //!
 //! Invariant: one seed gives one history. Nothing here reads a clock, the network or a file, and no order depends on
-//! hashing. Used by `mortise demo`, by tests, and for questions of the kind "what would happen if".
+//! hashing. It is used by `mortise demo`, by tests and for what-if experiments.
 //!
 //! | what | where |
 //! |---|---|
-//! | time, events to come, random numbers | `clock/` |
+//! | virtual time, planned events, random numbers | `clock/` |
 //! | API server, cloud, kubelets, scheduler, workload controllers | `cluster/` |
-//! | processes of the service and the lease; their watches | `replicas.rs`, `watches.rs` |
-//! | what goes wrong | `faults/` |
-//! | what must hold; totals | `invariants.rs`, `stats.rs` |
-//! | the event loop, which composes them | `simulation.rs` |
+//! | replicas of the service and the lease; their watches | `replicas.rs`, `watches.rs` |
+//! | fault injection | `faults/` |
+//! | invariants; totals | `invariants.rs`, `stats.rs` |
+//! | the event loop, which owns all of them | `simulation.rs` |
 
 mod clock;
 mod cluster;
@@ -24,6 +24,6 @@ mod watches;
 
 pub use cluster::{ApiServer, Cloud, Extender, SimInstance};
 pub use faults::{Fault, FaultTarget, WatchFault};
-pub use options::{Deployment, JobSpec, Options};
+pub use options::{Deployment, JobSpec, SimOptions};
 pub use simulation::Simulation;
 pub use stats::Stats;

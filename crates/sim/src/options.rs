@@ -1,4 +1,4 @@
-//! What a simulation is told.
+//! Inputs of a simulation.
 
 use jiff::Timestamp;
 use mortise_apis::names::NodeClassKey;
@@ -6,24 +6,24 @@ use mortise_cloudprovider::InstanceType;
 use mortise_planning::settings::Settings;
 use serde_json::Value;
 
-/// A workload whose replica count may swing.
+/// A workload whose replica count may oscillate.
 #[derive(Clone, Debug)]
 pub struct Deployment {
     /// Name; its pods are called `<name>-<number>`.
     pub name: String,
     /// Pod template: `{metadata: {labels}, spec}` as in Kubernetes.
     pub template: Value,
-    /// Fewest replicas.
+    /// Minimum number of replicas.
     pub low: u32,
-    /// Most replicas.
+    /// Maximum number of replicas.
     pub high: u32,
-    /// Length of a swing from low to high and back, in virtual seconds; 0 = always `high`. The size changes once a minute.
+    /// Period of the oscillation from `low` to `high` and back, in virtual seconds; 0 = always `high`. The size changes once a minute.
     pub period_s: i64,
     /// `maxUnavailable` of a disruption budget for its pods; `None` = no budget.
     pub max_unavailable: Option<u32>,
 }
 
-/// Pods that come by chance and end by themselves.
+/// Pods that are created at random times and complete.
 #[derive(Clone, Debug)]
 pub struct JobSpec {
     /// Name; its pods are called `<name>-<number>`.
@@ -32,33 +32,33 @@ pub struct JobSpec {
     pub template: Value,
     /// Mean time between arrivals, in virtual seconds.
     pub every_s: i64,
-    /// Shortest and longest run, in virtual seconds.
+    /// Minimum and maximum run time, in virtual seconds.
     pub runs_s: (i64, i64),
 }
 
-/// Everything a simulation depends on.
+/// All inputs of a simulation.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Fixes everything that is left to chance.
+pub struct SimOptions {
+    /// Seed for random choices.
     pub seed: u64,
-    /// Virtual time of the start.
+    /// Virtual start time.
     pub start: Timestamp,
     /// Settings of the deciders.
     pub settings: Settings,
-    /// What the cloud sells.
+    /// Instance types of the cloud.
     pub catalog: Vec<InstanceType>,
-    /// The one node class.
+    /// The only node class.
     pub node_class: NodeClassKey,
     /// NodePool objects.
     pub pools: Vec<Value>,
     /// DaemonSet objects.
     pub daemon_sets: Vec<Value>,
-    /// Swinging workloads.
+    /// Workloads whose replica count may oscillate.
     pub deployments: Vec<Deployment>,
-    /// Ending workloads.
+    /// Workloads of pods that complete.
     pub jobs: Vec<JobSpec>,
     /// Mean time between spot interruptions in the whole cluster, in virtual seconds; 0 = none.
     pub interruption_every_s: i64,
-    /// Of a thousand launches that ask for a spot pool, how many find it empty.
+    /// Of a thousand launches from a spot capacity pool, how many fail for lack of capacity.
     pub shortage_per_mille: u64,
 }

@@ -1,4 +1,4 @@
-//! The processes of the service: how one starts, what it is shown, and which of them leads.
+//! The replicas of the service: their start, the events that they get, and which of them leads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use serde_json::Value;
 
 use crate::clock::{Action, StoreEvent};
 use crate::cluster::Cluster;
-use crate::options::Options;
+use crate::options::SimOptions;
 
-/// More steps of deciders than this at one moment are a loop without end.
+/// More steps of deciders than this at one time are an endless loop.
 const STEPS: usize = 10_000;
 
-/// Kinds whose watches say how they are.
+/// Kinds whose watches report their state.
 pub(crate) const FOLLOWED: [ObjectKind; 5] = [
     ObjectKind::Pod,
     ObjectKind::Node,
@@ -29,19 +29,23 @@ pub(crate) const FOLLOWED: [ObjectKind; 5] = [
     ObjectKind::Pdb,
 ];
 
-/// The processes, each with its own state of the same objects, and the lease.
+/// The replicas, each with its own state of the same objects, and the lease.
 pub(crate) struct Replicas {
     engines: Vec<Engine>,
-    /// The one that leads, or led last.
+    /// The replica that leads, or led last.
     leader: usize,
-    /// Whether the leader still has the lease: without it, nothing that it requests is done.
+    /// Whether the leader holds the lease: without it, none of its requests is executed.
     has_lease: bool,
 }
 
 impl Replicas {
-    /// One process, which leads.
-    pub(crate) fn new(options: &Options, deciders: Vec<Box<dyn Decider>>, now: Timestamp) -> Self {
-        let mut engine = start(options, deciders, now);
+    /// One replica, which leads.
+    pub(crate) fn new(
+        options: &SimOptions,
+        deciders: Vec<Box<dyn Decider>>,
+        now: Timestamp,
+    ) -> Self {
+        let mut engine = start_engine(options, deciders, now);
         engine.apply(EngineInput::Leading(true), now);
         Self {
             engines: vec![engine],
@@ -58,7 +62,7 @@ impl Replicas {
         self.has_lease
     }
 
-    /// Whether what was requested may be done: by the leader, while it has the lease, in its present term.
+    /// Whether a request may be executed: the replica leads, holds the lease, and requested it in its current term.
     pub(crate) fn may_write(&self, replica: usize, request: &EffectRequest) -> bool {
         let term = self.engines.get(replica).map(Engine::term);
         self.has_lease && replica == self.leader && term == Some(request.term)
@@ -80,7 +84,7 @@ impl Replicas {
         self.engines[replica].freshness()
     }
 
-    /// When some decider wants to be stepped although nothing changes.
+    /// When the next decider is due without a change.
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
         self.engines.iter().filter_map(Engine::next_wake).min()
     }
@@ -90,25 +94,25 @@ impl Replicas {
         self.engines[replica].turn(now, STEPS, &|| false)
     }
 
-    /// Tells every replica.
+    /// Applies an input to every replica.
     pub(crate) fn apply_all(&mut self, now: Timestamp, input: impl Fn() -> EngineInput) {
         for engine in &mut self.engines {
             engine.apply(input(), now);
         }
     }
 
-    /// Tells one replica.
+    /// Applies an input to one replica.
     pub(crate) fn apply(&mut self, replica: usize, now: Timestamp, input: EngineInput) {
         let at = replica.min(self.engines.len().saturating_sub(1));
         self.engines[at].apply(input, now);
     }
 
-    /// Tells the leader.
+    /// Applies an input to the leader.
     pub(crate) fn apply_leader(&mut self, now: Timestamp, input: EngineInput) {
         self.leading().apply(input, now);
     }
 
-    /// Shows changes to every replica, as watches do.
+    /// Delivers changes to every replica, as watches do.
     pub(crate) fn show(&mut self, events: Vec<StoreEvent>, cluster: &mut Cluster) {
         let now = cluster.now();
         for StoreEvent {
@@ -129,7 +133,7 @@ impl Replicas {
         self.apply_all(now, || EngineInput::Synced);
     }
 
-    /// Shows a replica the object that its write returned.
+    /// Delivers to a replica the object that its write returned.
     pub(crate) fn show_write(
         &mut self,
         writer: usize,
@@ -146,40 +150,41 @@ impl Replicas {
     /// Starts one more replica, which waits for the lease.
     pub(crate) fn add(
         &mut self,
-        options: &Options,
+        options: &SimOptions,
         deciders: Vec<Box<dyn Decider>>,
         cluster: &mut Cluster,
     ) {
-        let mut engine = start(options, deciders, cluster.now());
-        read_all(&mut engine, cluster);
+        let mut engine = start_engine(options, deciders, cluster.now());
+        list_all(&mut engine, cluster);
         self.engines.push(engine);
     }
 
-    /// Kills the replica that leads and starts it again: memory is lost, objects and instances stay. It leads again.
+    /// Kills the leader and starts it again: memory is lost, objects and instances stay. It leads again.
     pub(crate) fn restart(
         &mut self,
-        options: &Options,
+        options: &SimOptions,
         deciders: Vec<Box<dyn Decider>>,
         cluster: &mut Cluster,
     ) {
-        let is_kept = |action: &Action| !matches!(action, Action::Execute(..) | Action::Answer(..));
+        let is_kept =
+            |action: &Action| !matches!(action, Action::Execute(..) | Action::Outcome(..));
         cluster.clock.retain(is_kept);
         let now = cluster.now();
-        let mut engine = start(options, deciders, now);
+        let mut engine = start_engine(options, deciders, now);
         engine.apply(EngineInput::Leading(true), now);
-        read_all(&mut engine, cluster);
+        list_all(&mut engine, cluster);
         *self.leading() = engine;
         self.has_lease = true;
         self.deliver_all(cluster);
     }
 
-    /// The lease is no longer the leader's, which learns of that in `ms`; what it requests meanwhile is not done.
+    /// The leader loses the lease and notices it after `ms`; requests until then are not executed.
     pub(crate) fn lose_lease(&mut self, ms: i64, cluster: &mut Cluster) {
         self.has_lease = false;
         cluster.clock.in_ms(ms, Action::LeaseLost);
     }
 
-    /// A replica has the lease.
+    /// A replica acquires the lease.
     pub(crate) fn win_lease(&mut self, replica: usize, cluster: &Cluster) {
         self.leader = replica;
         self.has_lease = true;
@@ -187,7 +192,7 @@ impl Replicas {
         self.deliver_all(cluster);
     }
 
-    /// Hands a message of the cloud to the leader.
+    /// Delivers an interruption notice to the leader.
     pub(crate) fn deliver(&mut self, notice: InterruptionNotice, now: Timestamp) {
         let provider = "sim".into();
         self.apply_leader(now, EngineInput::Notice { provider, notice });
@@ -200,8 +205,8 @@ impl Replicas {
     }
 }
 
-/// A process whose watches stand and have shown nothing.
-fn start(options: &Options, deciders: Vec<Box<dyn Decider>>, now: Timestamp) -> Engine {
+/// A process with established watches and without objects.
+fn start_engine(options: &SimOptions, deciders: Vec<Box<dyn Decider>>, now: Timestamp) -> Engine {
     let mut engine = Engine::new(
         deciders,
         options.settings.clone(),
@@ -216,8 +221,8 @@ fn start(options: &Options, deciders: Vec<Box<dyn Decider>>, now: Timestamp) -> 
     engine
 }
 
-/// Shows every object to a replica, as the lists of a process that starts do.
-fn read_all(engine: &mut Engine, cluster: &mut Cluster) {
+/// Delivers every object to a replica, as the initial lists do.
+fn list_all(engine: &mut Engine, cluster: &mut Cluster) {
     let now = cluster.now();
     let all = cluster.api_server.iter();
     let all: Vec<_> = all
@@ -233,7 +238,7 @@ fn read_all(engine: &mut Engine, cluster: &mut Cluster) {
     engine.apply(EngineInput::Synced, now);
 }
 
-/// Ends a list of every kind, as a watch does that has begun again.
+/// Completes a list of every kind, as a restarted watch does.
 fn end_lists(engine: &mut Engine, cluster: &Cluster) {
     let mut lists: BTreeMap<ObjectKind, BTreeSet<ObjectKey>> = BTreeMap::new();
     for (key, _) in cluster.api_server.iter() {

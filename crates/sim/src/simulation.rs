@@ -18,21 +18,21 @@ use serde_json::{Value, json};
 use crate::clock::Action;
 use crate::cluster::{
     ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, WorkloadControllers,
-    instance_gone, latency, node_ready, pod_done, pod_stopped,
+    complete_pod, latency, mark_node_ready, remove_instance, remove_stopped_pod,
 };
 use crate::faults::{FaultInjector, WatchFault};
 use crate::invariants::{Invariants, check_freshness};
-use crate::options::Options;
+use crate::options::SimOptions;
 use crate::replicas::Replicas;
 use crate::stats::{CostMeter, Stats};
-use crate::watches::{Watches, say};
+use crate::watches::{Watches, report_state};
 
-/// Controllers look at the cluster this often.
+/// Interval of the controllers.
 const TICK_MS: i64 = 1_000;
 
 /// A virtual cluster with the production deciders in it.
 pub struct Simulation {
-    options: Options,
+    options: SimOptions,
     pub(crate) cluster: Cluster,
     kubelets: Kubelets,
     kube_scheduler: KubeScheduler,
@@ -46,9 +46,9 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A cluster at its start: pools and workloads exist, no node does.
+    /// A cluster with NodePools and workloads and without nodes.
     #[must_use]
-    pub fn new(options: Options, deciders: Vec<Box<dyn Decider>>) -> Self {
+    pub fn new(options: SimOptions, deciders: Vec<Box<dyn Decider>>) -> Self {
         let now = options.start;
         let mut simulation = Self {
             cluster: Cluster::new(&options),
@@ -88,7 +88,7 @@ impl Simulation {
         std::mem::take(&mut self.records)
     }
 
-    /// Sums so far.
+    /// Totals so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
@@ -103,31 +103,31 @@ impl Simulation {
         &self.cluster.cloud
     }
 
-    /// The objects.
+    /// The API server.
     #[must_use]
-    pub const fn store(&self) -> &ApiServer {
+    pub const fn api_server(&self) -> &ApiServer {
         &self.cluster.api_server
     }
 
-    /// Lets the scheduler ask an extender.
+    /// Configures the extender of the scheduler.
     pub fn set_extender(&mut self, extender: Box<dyn Extender>) {
         self.kube_scheduler.set_extender(extender);
     }
 
-    /// From now on instances start and never join as nodes, or do so again.
+    /// Sets whether instances start without ever joining as nodes.
     pub const fn break_images(&mut self, are_bad: bool) {
         self.kubelets.break_images(are_bad);
     }
 
-    /// From now on nodes join with so much less CPU and memory than their types say.
-    pub const fn withhold(&mut self, percent: i64) {
-        self.kubelets.withhold(percent);
+    /// Nodes that join from now on have less CPU and memory than their instance types, by this percentage.
+    pub const fn withhold_capacity(&mut self, percent: i64) {
+        self.kubelets.withhold_capacity(percent);
     }
 
-    /// A user changes an object by a merge patch, its specification among it.
+    /// Applies a user's merge patch to the specification of an object.
     ///
     /// # Errors
-    /// There is no such object.
+    /// The object does not exist.
     pub fn edit(&mut self, key: &ObjectKey, mut merge: Value) -> Result<(), EffectError> {
         let api_server = &mut self.cluster.api_server;
         let generation = api_server
@@ -137,25 +137,25 @@ impl Simulation {
         api_server.patch(key, &merge, None).map(drop)
     }
 
-    /// Scales every workload, in per cent of its normal size; 0 = nothing runs.
+    /// Scales every workload to a percentage of its normal size; 0 = no pod runs.
     pub fn apply_scale(&mut self, percent: u32) {
         self.workloads.scale_percent = percent;
         if percent == 0 {
             let clock = &mut self.cluster.clock;
             let now = clock.now();
-            for pod in self.kubelets.waiting_jobs() {
-                clock.at(now, Action::PodDone(pod.clone()));
+            for pod in self.kubelets.unstarted_jobs() {
+                clock.at(now, Action::CompletePod(pod.clone()));
             }
         }
     }
 
-    /// Gives a workload a size, as `kubectl scale` does.
+    /// Sets the replicas of a workload, as `kubectl scale` does.
     pub fn scale(&mut self, deployment: &str, replicas: u32) {
         let scaled = &mut self.workloads.scaled;
         scaled.insert(deployment.to_owned(), replicas);
     }
 
-    /// The cloud announces that it reclaims a spot instance, and does so two minutes later. `false`: there is none.
+    /// Interrupts a spot instance: the notice arrives now, the instance is reclaimed two minutes later. `false`: there is none.
     pub fn interrupt_one(&mut self) -> bool {
         let Cluster {
             cloud,
@@ -177,28 +177,28 @@ impl Simulation {
             .add(&self.options, deciders, &mut self.cluster);
     }
 
-    /// How many replicas there are.
+    /// Number of replicas.
     #[must_use]
     pub const fn replicas(&self) -> usize {
         self.replicas.count()
     }
 
-    /// Kills the replica that leads and starts it again: memory is lost, objects and instances stay. It leads again.
+    /// Kills the leader and starts it again: memory is lost, objects and instances stay. It leads again.
     pub fn restart_engine(&mut self, deciders: Vec<Box<dyn Decider>>) {
         self.replicas
             .restart(&self.options, deciders, &mut self.cluster);
     }
 
-    /// From now on something is wrong with the watch of a kind, or nothing is any more: what it has not shown is shown then.
+    /// Sets or clears the fault of the watch of a kind. When it is cleared, the watch delivers what it has missed.
     pub fn disturb_watch(&mut self, kind: &ObjectKind, fault: Option<WatchFault>) {
         self.watches
             .disturb(kind, fault, &mut self.cluster, &mut self.replicas);
     }
 
-    /// Plays until a time.
+    /// Runs the simulation until a time.
     pub fn run_until(&mut self, end: Timestamp) {
         loop {
-            self.pump();
+            self.step_replicas();
             let event = self.cluster.clock.next_at();
             let wake = self.replicas.next_wake().map(|at| at.max(self.now()));
             let next = match (event, wake) {
@@ -212,12 +212,12 @@ impl Simulation {
             }
             self.advance(next);
             while let Some(action) = self.cluster.clock.take_due() {
-                self.act(action);
+                self.perform(action);
             }
         }
     }
 
-    /// Time passes; instances cost.
+    /// Advances virtual time and counts the cost of instances.
     fn advance(&mut self, to: Timestamp) {
         let Cluster {
             cloud,
@@ -229,8 +229,8 @@ impl Simulation {
         clock.advance(to);
     }
 
-    /// Steps what is due, sends its requests on their way, and lets watches see what was written.
-    fn pump(&mut self) {
+    /// Sends written changes to the watches, steps the deciders that are due, and plans the effects that they request.
+    fn step_replicas(&mut self) {
         let cluster = &mut self.cluster;
         let events = cluster.api_server.take_changes();
         self.kube_scheduler.observe(&events, &mut cluster.clock);
@@ -243,9 +243,9 @@ impl Simulation {
             }
             self.records.extend(turn.records);
             check_freshness(&turn.orders, self.replicas.freshness(replica), cluster);
-            for order in turn.orders {
-                let ms = latency(&order.effect, &mut cluster.clock.random);
-                cluster.clock.in_ms(ms, Action::Execute(replica, order));
+            for request in turn.orders {
+                let ms = latency(&request.effect, &mut cluster.clock.random);
+                cluster.clock.in_ms(ms, Action::Execute(replica, request));
             }
         }
         let snapshot = self.replicas.snapshot(cluster.now());
@@ -262,7 +262,7 @@ impl Simulation {
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn perform(&mut self, action: Action) {
         let Self {
             cluster,
             kubelets,
@@ -272,26 +272,26 @@ impl Simulation {
         let now = cluster.now();
         match action {
             Action::Watch(events) => replicas.show(events, cluster),
-            Action::Execute(replica, order) => self.execute(replica, order),
-            Action::Answer(replica, order, outcome) => {
-                let answer = EngineInput::Outcome {
-                    decider: order.decider,
-                    term: order.term,
+            Action::Execute(replica, request) => self.execute(replica, request),
+            Action::Outcome(replica, request, outcome) => {
+                let input = EngineInput::Outcome {
+                    decider: request.decider,
+                    term: request.term,
                     outcome: *outcome,
                 };
-                replicas.apply(replica, now, answer);
+                replicas.apply(replica, now, input);
             }
             Action::LeaseLost => replicas.apply_leader(now, EngineInput::Leading(false)),
             Action::LeaseWon(replica) => replicas.win_lease(replica, cluster),
-            Action::NodeAppears(id) => kubelets.node_appears(&id, cluster),
-            Action::NodeReady(id) => node_ready(&id, cluster),
-            Action::InstanceGone(id) => instance_gone(&id, cluster),
-            Action::PodRuns(pod) => kubelets.pod_runs(&pod, cluster),
-            Action::PodDone(pod) => pod_done(&pod, cluster),
-            Action::PodStopped(pod, uid) => pod_stopped(&pod, &uid, cluster),
+            Action::CreateNode(id) => kubelets.create_node(&id, cluster),
+            Action::MarkNodeReady(id) => mark_node_ready(&id, cluster),
+            Action::RemoveInstance(id) => remove_instance(&id, cluster),
+            Action::RunPod(pod) => kubelets.run_pod(&pod, cluster),
+            Action::CompletePod(pod) => complete_pod(&pod, cluster),
+            Action::RemoveStoppedPod(pod, uid) => remove_stopped_pod(&pod, &uid, cluster),
             Action::Bookmark(kind, version) => {
                 let bookmark = WatchState::Bookmark(Some(version));
-                say(&kind, bookmark, cluster, replicas);
+                report_state(&kind, bookmark, cluster, replicas);
             }
             Action::Tick => self.tick(),
             Action::Schedule => self.schedule(),
@@ -313,7 +313,7 @@ impl Simulation {
         let random = &mut cluster.clock.random;
         let started = self.workloads.tick(&mut cluster.api_server, now, random);
         for run in started {
-            kubelets.expect_job(run.pod, run.ms);
+            kubelets.set_job_duration(run.pod, run.ms);
         }
         kubelets.tick(cluster);
         self.watches.tick(cluster, replicas);

@@ -1,4 +1,4 @@
-//! What happened, in numbers.
+//! Totals of a simulation.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,40 +15,40 @@ pub struct Stats {
     pub virtual_seconds: i64,
     /// Pods bound to a node, DaemonSet pods not counted.
     pub pods_placed: u64,
-    /// Machines launched.
+    /// Instances launched.
     pub nodes_launched: u64,
-    /// Machines ended.
+    /// Instances terminated.
     pub nodes_removed: u64,
-    /// Machines that the cloud took back.
+    /// Spot instances that the cloud reclaimed.
     pub interruptions: u64,
     /// Launches that found no capacity.
     pub shortages: u64,
     /// Pods evicted.
     pub evictions: u64,
-    /// Evictions refused by a disruption budget.
+    /// Evictions rejected because of a disruption budget.
     pub evictions_refused: u64,
-    /// Micro-dollars spent so far.
+    /// Total cost so far, in micro-dollars.
     pub spent_micro_usd: i64,
-    /// Price of the machines that are there now, in micro-dollars an hour.
+    /// Price of the running instances, in micro-dollars an hour.
     pub price_micro_usd: i64,
-    /// The highest that price has been.
+    /// Highest price so far, in micro-dollars an hour.
     pub peak_price_micro_usd: i64,
     /// Decisions by kind.
     pub decisions: BTreeMap<&'static str, u64>,
-    /// Effects carried out, by kind.
+    /// Effects executed, by kind.
     pub effects: BTreeMap<&'static str, u64>,
     /// Events sent, by reason.
     pub events: BTreeMap<Cow<'static, str>, u64>,
-    /// Times an invariant did not hold, with what and when. Empty in a right world.
+    /// Violated invariants, with the time. Empty in a correct simulation.
     pub violations: Vec<String>,
 }
 
-/// Adds up what instances cost while time passes.
+/// Accumulates the cost of instances over time.
 #[derive(Debug)]
 pub(crate) struct CostMeter {
-    /// Up to when everything is paid.
+    /// The cost is counted up to this time.
     since: Timestamp,
-    /// What is left of a micro-dollar, in micro-dollars times milliseconds an hour.
+    /// Remainder below a micro-dollar, in micro-dollars times milliseconds an hour.
     rest: i128,
 }
 

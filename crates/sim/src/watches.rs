@@ -1,6 +1,6 @@
-//! The watches of the virtual API server: what each shows when, bookmarks, and what can be wrong with one of them alone.
+//! The watches of the virtual API server: when each delivers an event, bookmarks, and the faults of a single watch.
 //!
-//! The virtual scheduler is shown every change at once: a watch that is disturbed here disturbs the service alone.
+//! The virtual scheduler gets every change immediately: a fault of a watch affects the service alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use crate::cluster::{Cluster, object};
 use crate::faults::WatchFault;
 use crate::replicas::{FOLLOWED, Replicas};
 
-/// A watch shows a change after this.
+/// Delay of watch events.
 const WATCH_MS: i64 = 5;
-/// Bookmarks come this often, in seconds.
+/// Interval of bookmarks, in seconds.
 const BOOKMARK_S: i64 = 60;
-/// A watch that is too old again and again is listed again this often, in seconds.
+/// Interval of relists while a watch keeps expiring, in seconds.
 const RELIST_S: i64 = 15;
 
-/// Watches with which something is wrong, and what they have not shown.
+/// Faults of watches, and the events that they delay.
 #[derive(Default)]
 pub(crate) struct Watches {
     faults: BTreeMap<ObjectKind, WatchFault>,
@@ -28,7 +28,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// From now on something is wrong with the watch of a kind, or nothing is any more: what it has not shown is shown then.
+    /// Sets or clears the fault of the watch of a kind. When it is cleared, the watch delivers what it has missed.
     pub(crate) fn disturb(
         &mut self,
         kind: &ObjectKind,
@@ -42,10 +42,12 @@ impl Watches {
             self.faults.insert(kind.clone(), fault);
         }
         match (before, fault) {
-            (_, Some(WatchFault::Expired)) => say(kind, WatchState::Broke, cluster, replicas),
+            (_, Some(WatchFault::Expired)) => {
+                report_state(kind, WatchState::Broke, cluster, replicas)
+            }
             (Some(WatchFault::Expired), None) => {
-                list(kind, cluster, replicas);
-                say(kind, WatchState::Stands, cluster, replicas);
+                relist(kind, cluster, replicas);
+                report_state(kind, WatchState::Stands, cluster, replicas);
             }
             _ => {}
         }
@@ -54,7 +56,7 @@ impl Watches {
         }
     }
 
-    /// Sends what was written on its way to the service.
+    /// Plans the delivery of written changes to the service.
     pub(crate) fn send(&mut self, events: Vec<StoreEvent>, clock: &mut Clock) {
         let mut usual = Vec::new();
         for event in events {
@@ -73,7 +75,7 @@ impl Watches {
         }
     }
 
-    /// Bookmarks, and lists in place of watches, when it is time; called every second.
+    /// Plans bookmarks and relists that are due; called every second.
     pub(crate) fn tick(&self, cluster: &mut Cluster, replicas: &mut Replicas) {
         let second = cluster.now().as_second();
         for kind in FOLLOWED {
@@ -81,7 +83,7 @@ impl Watches {
                 Some(WatchFault::Silent) => continue,
                 Some(WatchFault::Expired) => {
                     if second % RELIST_S == 0 {
-                        list(&kind, cluster, replicas);
+                        relist(&kind, cluster, replicas);
                     }
                     continue;
                 }
@@ -90,7 +92,7 @@ impl Watches {
             };
             if second % BOOKMARK_S == 0 {
                 let version = cluster.api_server.version();
-                // After whatever was written until now.
+                // After every change that is written so far.
                 let bookmark = Action::Bookmark(kind, version);
                 cluster.clock.in_ms(late + WATCH_MS + 1, bookmark);
             }
@@ -98,8 +100,8 @@ impl Watches {
     }
 }
 
-/// Says how the watch of a kind is.
-pub(crate) fn say(
+/// Reports the state of the watch of a kind to every replica.
+pub(crate) fn report_state(
     kind: &ObjectKind,
     state: WatchState,
     cluster: &Cluster,
@@ -111,8 +113,8 @@ pub(crate) fn say(
     });
 }
 
-/// Lists a kind, as a watch does that is too old.
-fn list(kind: &ObjectKind, cluster: &Cluster, replicas: &mut Replicas) {
+/// Lists a kind, as an expired watch does.
+fn relist(kind: &ObjectKind, cluster: &Cluster, replicas: &mut Replicas) {
     let now = cluster.now();
     let all = cluster
         .api_server

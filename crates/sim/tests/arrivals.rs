@@ -1,8 +1,8 @@
-//! Pods with every kind of constraint between pods come one after the other, in an order and at times that chance makes, while
-//! nodes boot: nobody is left waiting, and the laws of [`mortise_sim`] hold all the time.
+//! Pods with every kind of constraint between pods are created one after the other, in random order and at random times, while
+//! nodes boot: no pod stays pending, and the invariants of [`mortise_sim`] hold all the time.
 //!
-//! `MORTISE_ARRIVAL_SEEDS=10000` plays that many seeds instead of those that every test run does; `MORTISE_ARRIVAL_SEEDS=17-17`
-//! plays one.
+//! `MORTISE_ARRIVAL_SEEDS=10000` runs that many seeds instead of the default; `MORTISE_ARRIVAL_SEEDS=17-17` runs
+//! one.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,20 +14,20 @@ mod world;
 
 use mortise_apis::labels;
 use mortise_apis::values::SplitMix64;
-use mortise_sim::{Deployment, Options, Simulation};
+use mortise_sim::{Deployment, SimOptions, Simulation};
 use serde_json::{Value, json};
 use world::matrix::each_seed;
 use world::{options, stuck, template};
 
-/// Seeds of a test run that says nothing else.
+/// Default number of seeds.
 const SEEDS: u64 = 200;
 /// Workloads of a seed, and pods of each.
 const WORKLOADS: u64 = 6;
 const REPLICAS: u64 = 4;
-/// Nodes boot within three minutes here; a shortage may cost as much again.
+/// Nodes boot within three minutes; a shortage may take as long again.
 const PATIENCE_MS: i64 = 8 * 60_000;
 
-/// A constraint between pods that can always be met: two zones, and as many nodes as are needed.
+/// A constraint between pods that can always be satisfied: two zones, and as many nodes as necessary.
 fn constraint(kind: u64, app: &str, other: &str) -> Value {
     let of = |app: &str| json!({ "matchLabels": { "app": app } });
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -53,12 +53,12 @@ fn constraint(kind: u64, app: &str, other: &str) -> Value {
     }
 }
 
-fn drawn(seed: u64, rng: &mut SplitMix64) -> Options {
+fn random_options(seed: u64, rng: &mut SplitMix64) -> SimOptions {
     let name = |at: u64| format!("d{at}");
     let deployment = |at: u64, rng: &mut SplitMix64| {
         let cpu = ["100m", "500m", "1500m"][usize::try_from(rng.below(3)).unwrap()];
         let mut template = template(&name(at), cpu, "256Mi");
-        // The partner of an affinity term has none of its own, or a circle could never begin.
+        // The pod that an affinity term selects has no term of its own: a cycle could never start.
         let kind = if at == 0 { 7 } else { rng.below(8) };
         let constraint = constraint(kind, &name(at), &name(0));
         let spec = template["spec"].as_object_mut().unwrap();
@@ -73,7 +73,7 @@ fn drawn(seed: u64, rng: &mut SplitMix64) -> Options {
         }
     };
     let deployments = (0..WORKLOADS).map(|at| deployment(at, rng)).collect();
-    Options {
+    SimOptions {
         deployments,
         jobs: Vec::new(),
         interruption_every_s: 0,
@@ -81,13 +81,13 @@ fn drawn(seed: u64, rng: &mut SplitMix64) -> Options {
     }
 }
 
-/// Plays a seed; what is wrong at its end.
+/// Runs a seed; returns the violations.
 fn play(seed: u64) -> Vec<String> {
     let mut rng = SplitMix64::new(seed);
-    let options = drawn(seed, &mut rng);
+    let options = random_options(seed, &mut rng);
     let mut simulation = Simulation::new(options, mortise_deciders::all());
     let mut sizes = vec![0; usize::try_from(WORKLOADS).unwrap()];
-    // The partner comes first, once; everybody else in any order.
+    // The selected pod is created first, once; all others in random order.
     let mut order: Vec<usize> = vec![0];
     let mut rest: Vec<usize> = (0..WORKLOADS * REPLICAS - 1)
         .map(|at| usize::try_from((at + 1) % WORKLOADS).unwrap())
@@ -104,22 +104,22 @@ fn play(seed: u64) -> Vec<String> {
         simulation.run_until(mortise_apis::values::after(simulation.now(), ms));
     }
     simulation.run_until(mortise_apis::values::after(simulation.now(), PATIENCE_MS));
-    // Consolidation moves pods at any time, so some may be on their way at the end: nobody for longer than a node takes.
-    let mut wrong: Vec<String> = stuck(&mut simulation)
+    // Consolidation moves pods at any time, so some may be pending at the end, but none for longer than a node takes to boot.
+    let mut violations: Vec<String> = stuck(&mut simulation)
         .into_iter()
-        .map(|pod| format!("{pod} waits"))
+        .map(|pod| format!("{pod} is pending"))
         .collect();
     let snapshot = simulation.snapshot();
-    let ours = snapshot.pods.values().filter(|pod| !pod.is_daemon());
-    let ours = u64::try_from(ours.count()).unwrap();
-    if ours != WORKLOADS * REPLICAS {
-        wrong.push(format!("there are {ours} pods"));
+    let workload_pods = snapshot.pods.values().filter(|pod| !pod.is_daemon());
+    let count = u64::try_from(workload_pods.count()).unwrap();
+    if count != WORKLOADS * REPLICAS {
+        violations.push(format!("there are {count} pods"));
     }
-    wrong.extend(simulation.stats().violations);
-    wrong
+    violations.extend(simulation.stats().violations);
+    violations
 }
 
 #[test]
-fn pods_that_come_one_after_the_other_all_find_a_place() {
+fn all_pods_that_arrive_one_after_the_other_are_scheduled() {
     each_seed("MORTISE_ARRIVAL_SEEDS", SEEDS, play);
 }

@@ -1,4 +1,4 @@
-//! An image is bad: the whole service, from pods to machines, wastes no more than a handful of machines and recovers by itself.
+//! A bad image: the whole service, from pods to instances, wastes a handful of instances at most and recovers automatically.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ fn run(simulation: &mut Simulation, minutes: i64) {
 }
 
 #[test]
-fn ten_machines_in_the_first_hour_and_one_that_joins_ends_it() {
+fn a_bad_image_costs_ten_instances_in_the_first_hour_and_one_that_joins_ends_the_pause() {
     let mut simulation = small(1);
     simulation.break_images(true);
     run(&mut simulation, 60);
@@ -48,10 +48,10 @@ fn ten_machines_in_the_first_hour_and_one_that_joins_ends_it() {
     assert!((3..=10).contains(&first), "{first} in the first hour");
     assert!(has_paused_launches(&mut simulation));
     assert!(stats.events.contains_key(LAUNCHES_PAUSED), "{stats:#?}");
-    // Claims are objects too: no storm of them while nothing can come up.
-    let made = stats.effects.get("create_claim").copied().unwrap_or(0);
-    assert!(made <= 60, "{made} claims");
-    // The image is mended; nobody touches pool or class, so the next try finds out.
+    // Claims are objects too: few are created while no node can become ready.
+    let created = stats.effects.get("create_claim").copied().unwrap_or(0);
+    assert!(created <= 60, "{created} claims");
+    // The image is fixed; NodePool and node class do not change, so the next launch discovers it.
     simulation.break_images(false);
     run(&mut simulation, 30);
     assert!(!has_paused_launches(&mut simulation));

@@ -1,8 +1,8 @@
-//! The service is killed before and after every step of nodes' lives, in an order that chance makes, for many seeds: no
-//! machine is leaked or made twice, no finalizer stays, and the pods run.
+//! The service is killed before and after every lifecycle step of nodes, in random order, for many seeds: no instance is leaked
+//! or launched twice, no finalizer stays, and the pods run.
 //!
-//! `MORTISE_CRASH_SEEDS=1000` (or `just crash-matrix`) plays that many seeds instead of the few that every test run does;
-//! `MORTISE_CRASH_SEEDS=17-17` plays one.
+//! `MORTISE_CRASH_SEEDS=1000` (or `just crash-matrix`) runs that many seeds instead of the default;
+//! `MORTISE_CRASH_SEEDS=17-17` runs one.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ mod world;
 use mortise_sim::Fault;
 use world::matrix::{Matrix, play_seeds};
 
-/// Seeds of a test run that says nothing else.
+/// Default number of seeds.
 const SEEDS: u64 = 4;
 
 #[test]

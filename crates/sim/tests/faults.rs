@@ -1,4 +1,4 @@
-//! The service is killed around every kind of effect, and every kind of effect is done twice; nothing is lost or doubled.
+//! The service is killed around every kind of effect, and every kind of effect is executed twice; nothing is lost or duplicated.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use mortise_sim::{Fault, FaultTarget, Simulation};
 use world::{left, options, stuck};
 
 const NOTHING: Vec<String> = Vec::new();
-/// Every kind of [`mortise_engine::effect::Effect`] but `find_instance`, which no healthy cluster needs.
+/// Every kind of [`mortise_engine::effect::Effect`] except `find_instance`, which no healthy cluster needs.
 const EFFECTS: [&str; 12] = [
     "create_claim",
     "patch",
@@ -28,10 +28,11 @@ const EFFECTS: [&str; 12] = [
     "event",
 ];
 
-/// Disturbs one effect of every kind, one after the other, lets the cluster come to rest, scales to zero, and looks for what is left.
-fn survives(fault: Fault) {
+/// Injects a fault into one effect of every kind, one after the other, waits until the cluster is stable, scales to zero, and
+/// checks that nothing is left.
+fn inject_into_every_effect(fault: Fault) {
     let mut options = options(11);
-    // Often enough that no kind of effect has to be waited for long.
+    // Frequent enough for every kind of effect to occur soon.
     options.interruption_every_s = 240;
     let mut simulation = Simulation::new(options, mortise_deciders::all());
     for effect in EFFECTS {
@@ -62,15 +63,15 @@ fn survives(fault: Fault) {
 
 #[test]
 fn a_crash_before_an_effect_loses_nothing() {
-    survives(Fault::CrashBefore);
+    inject_into_every_effect(Fault::CrashBefore);
 }
 
 #[test]
-fn a_crash_after_an_effect_doubles_nothing() {
-    survives(Fault::CrashAfter);
+fn a_crash_after_an_effect_duplicates_nothing() {
+    inject_into_every_effect(Fault::CrashAfter);
 }
 
 #[test]
-fn an_effect_that_is_done_twice_is_done_once() {
-    survives(Fault::Twice);
+fn an_effect_that_is_executed_twice_has_one_result() {
+    inject_into_every_effect(Fault::Twice);
 }

@@ -19,27 +19,27 @@ fn minutes(count: i64) -> Timestamp {
 }
 
 #[test]
-fn two_hours_keep_every_promise_and_leave_nothing() {
+fn no_invariant_is_violated_in_two_hours_and_nothing_is_left() {
     let mut simulation = Simulation::new(options(1), mortise_deciders::all());
     for minute in (10..=120).step_by(10) {
         simulation.run_until(minutes(minute));
         assert_eq!(
             stuck(&mut simulation),
             NOTHING,
-            "pods that wait for more than three minutes after {minute} minutes"
+            "pods that are pending for more than three minutes after {minute} minutes"
         );
     }
     let stats = simulation.stats();
     assert_eq!(stats.violations, NOTHING);
-    // The story must have been one: growth, shrinking, and machines that the cloud took back.
-    let happened = [
+    // The history must contain growth, shrinking, and interrupted instances.
+    let counts = [
         stats.nodes_launched,
         stats.nodes_removed,
         stats.pods_placed,
         stats.evictions,
         stats.interruptions,
     ];
-    assert!(happened.iter().all(|count| *count > 0), "{stats:#?}");
+    assert!(counts.iter().all(|count| *count > 0), "{stats:#?}");
 
     simulation.apply_scale(0);
     simulation.run_until(minutes(150));
@@ -64,10 +64,10 @@ fn the_same_seed_gives_the_same_history_however_it_is_cut() {
         first.0.len() > 10_000,
         "a history that is long enough to tell histories apart"
     );
-    assert!(first == play(7, &[]), "played again");
+    assert!(first == play(7, &[]), "repeated");
     assert!(
         first == play(7, &[1, 777, 60_000, 60_001, 433_333]),
-        "played in pieces"
+        "run in parts"
     );
     assert!(first.0 != play(8, &[]).0, "another seed");
 }

@@ -1,5 +1,5 @@
-//! Nodes have less than their types say, as when a system takes more memory than is known: what cannot be right is not bought
-//! over and over, what can be placed is placed, and nothing is left to mend once the types are right.
+//! Nodes have less capacity than their instance types, as when the system uses more memory than expected: launches that cannot
+//! help are not repeated, all other pods are scheduled, and the cluster recovers once the capacity is correct.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ fn waiting(simulation: &mut Simulation, app: &str) -> usize {
 }
 
 #[test]
-fn pods_that_no_node_has_room_for_in_the_end_cost_a_handful_of_nodes() {
+fn pods_that_fit_no_node_cost_a_handful_of_nodes() {
     let mut options = options(3);
     options.interruption_every_s = 0;
     options.shortage_per_mille = 0;
@@ -38,7 +38,7 @@ fn pods_that_no_node_has_room_for_in_the_end_cost_a_handful_of_nodes() {
         deployment.period_s = 0;
         deployment.high = 20;
     }
-    // Of 32 CPUs a node says that 31.9 can be had.
+    // Of 32 CPUs 31.9 are expected to be allocatable.
     let huge = Deployment {
         name: "huge".to_owned(),
         template: template("huge", "30", "8Gi"),
@@ -48,11 +48,11 @@ fn pods_that_no_node_has_room_for_in_the_end_cost_a_handful_of_nodes() {
         max_unavailable: None,
     };
     options.deployments.push(huge);
-    // What was bought in vain stays, so that it can be counted.
+    // Unused nodes stay, so that they can be counted.
     options.pools[0]["spec"]["disruption"]["consolidateAfter"] = json!("Never");
     options.pools[0]["spec"]["limits"] = json!({});
     let mut simulation = Simulation::new(options, mortise_deciders::all());
-    simulation.withhold(10);
+    simulation.withhold_capacity(10);
     run(&mut simulation, 10);
     let early = simulation.stats().nodes_launched;
     assert_eq!(waiting(&mut simulation, "huge"), 3);
@@ -62,11 +62,11 @@ fn pods_that_no_node_has_room_for_in_the_end_cost_a_handful_of_nodes() {
     );
     run(&mut simulation, 110);
     let stats = simulation.stats();
-    // Three pods, each with a node every half hour at last.
+    // Three pods, each finally with a node every half hour.
     let late = stats.nodes_launched - early;
     assert!(late <= 3 * 7, "{early}, then {late}");
     assert!(stats.events.contains_key("FailedScheduling"), "{stats:#?}");
-    simulation.withhold(0);
+    simulation.withhold_capacity(0);
     run(&mut simulation, 40);
     assert_eq!(stuck(&mut simulation), Vec::<String>::new());
     assert_eq!(simulation.stats().violations, Vec::<String>::new());

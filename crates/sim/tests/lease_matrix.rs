@@ -1,9 +1,9 @@
-//! Two and three replicas; the lease is lost and comes back, to the same or to another, in the middle of every step of
-//! nodes' lives, in an order that chance makes, for many seeds: no machine is leaked or made twice, no finalizer stays, no
-//! limit and no budget is exceeded, nothing protected goes, and the pods run.
+//! Two and three replicas; the lease is lost and acquired, by the same or by another replica, around every lifecycle step of
+//! nodes, in random order, for many seeds: no instance is leaked or launched twice, no finalizer stays, no limit and no budget
+//! is exceeded, no protected pod is disrupted, and the pods run.
 //!
-//! `MORTISE_LEASE_SEEDS=1000` plays that many seeds instead of the few that every test run does; `MORTISE_LEASE_SEEDS=17-17`
-//! plays one.
+//! `MORTISE_LEASE_SEEDS=1000` runs that many seeds instead of the default; `MORTISE_LEASE_SEEDS=17-17`
+//! runs one.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ mod world;
 use mortise_sim::Fault;
 use world::matrix::{Matrix, play_seeds};
 
-/// Seeds of a test run that says nothing else.
+/// Default number of seeds.
 const SEEDS: u64 = 4;
 
 #[test]

@@ -1,4 +1,4 @@
-//! A cluster in which nothing happens is left alone, and a busy one is not talked to death.
+//! A cluster without changes gets no writes, and a busy one gets a bounded number of events.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use mortise_engine::record::Verdict;
-use mortise_sim::{Options, Simulation};
+use mortise_sim::{SimOptions, Simulation};
 use world::{options, start};
 
-/// Workloads that stay as they are, a cloud that lets them.
-fn quiet() -> Options {
+/// Workloads of constant size, a cloud without interruptions.
+fn quiet() -> SimOptions {
     let mut options = options(5);
     options.interruption_every_s = 0;
     options.shortage_per_mille = 0;
@@ -31,7 +31,7 @@ fn run_to(simulation: &mut Simulation, minutes: i64) {
     simulation.run_until(mortise_apis::values::after(start(), minutes * 60_000));
 }
 
-/// What came to be between two counts.
+/// Increase between two counts.
 fn grown<K: Ord + Clone>(after: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>) -> BTreeMap<K, u64> {
     let mut grown = after.clone();
     for (kind, count) in before {
@@ -42,9 +42,9 @@ fn grown<K: Ord + Clone>(after: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>) ->
 }
 
 #[test]
-fn a_cluster_at_rest_is_asked_nothing_and_told_little() {
+fn a_cluster_at_rest_gets_no_writes_and_few_events() {
     let mut simulation = Simulation::new(quiet(), mortise_deciders::all());
-    // Long enough for the last consolidation, and for every rest after it.
+    // Long enough for the last consolidation and every cooldown after it.
     run_to(&mut simulation, 60);
     let before = simulation.stats();
     simulation.take_records();
@@ -52,19 +52,19 @@ fn a_cluster_at_rest_is_asked_nothing_and_told_little() {
     let after = simulation.stats();
     assert_eq!(after.violations, Vec::<String>::new());
     let nodes = after.nodes_launched - after.nodes_removed;
-    assert!(nodes >= 3, "there is something to leave alone: {after:#?}");
+    assert!(nodes >= 3, "too few nodes: {after:#?}");
 
     let mut effects = grown(&after.effects, &before.effects);
-    // Looking is no change: machines every two minutes, the class and each claim every five.
+    // Reads are allowed: instances every two minutes, the class and each claim every five.
     assert!(effects.remove("list_instances").unwrap_or(0) <= 31);
     assert!(effects.remove("resolve").unwrap_or(0) <= 13);
     assert!(effects.remove("check_drift").unwrap_or(0) <= 13 * nodes);
-    // Why a node stays is said again every quarter of an hour, on Node and claim.
+    // The event that explains why a node stays is repeated every 15 minutes, on Node and claim.
     let events = grown(&after.events, &before.events);
-    let said = effects.remove("event").unwrap_or(0);
+    let sent = effects.remove("event").unwrap_or(0);
     assert!(
-        said <= 2 * nodes * 4,
-        "{said} events of {nodes} nodes in an hour: {events:?}"
+        sent <= 2 * nodes * 4,
+        "{sent} events of {nodes} nodes in an hour: {events:?}"
     );
     assert_eq!(effects, BTreeMap::new(), "nothing is written");
     let records = simulation.take_records();
@@ -77,7 +77,7 @@ fn a_cluster_at_rest_is_asked_nothing_and_told_little() {
 }
 
 #[test]
-fn a_busy_cluster_is_told_each_thing_once() {
+fn a_busy_cluster_gets_each_event_once() {
     let mut simulation = Simulation::new(options(1), mortise_deciders::all());
     run_to(&mut simulation, 60);
     let stats = simulation.stats();
@@ -87,8 +87,8 @@ fn a_busy_cluster_is_told_each_thing_once() {
         launched > 50 && stats.pods_placed > 350,
         "a busy hour: {stats:#?}"
     );
-    // A node lives for some twenty minutes here. What is said of it: twice (Node and claim), at most once per period; of
-    // what is in the way, each kind (promised, not initialized, a pod, a budget), two of them at a time.
+    // A node lives for some twenty minutes here. Its events are sent twice (Node and claim), at most once per period; those
+    // about blockers for each kind (nominated, not initialized, a pod, a budget), two of them at a time.
     assert!(count("Unconsolidatable") <= 2 * 2 * launched, "{stats:#?}");
     assert!(
         count("DisruptionBlocked") <= 2 * 2 * 6 * launched,
@@ -98,16 +98,16 @@ fn a_busy_cluster_is_told_each_thing_once() {
     for reason in ["Launched", "Registered", "Initialized"] {
         assert!(count(reason) <= launched, "{reason}: {stats:#?}");
     }
-    // Of each pod: one place, at most two when its first node goes before it comes.
+    // Per pod: one nomination, at most two if its first node is deleted before it is ready.
     assert!(count("Nominated") <= 2 * stats.pods_placed, "{stats:#?}");
-    let mut told: BTreeMap<String, Timestamp> = BTreeMap::new();
+    let mut seen: BTreeMap<String, Timestamp> = BTreeMap::new();
     for record in simulation.take_records() {
         if matches!(record.verdict, Verdict::Refused | Verdict::Blocked) {
             let what = format!(
                 "{} {} {:?} {:?}",
                 record.decider, record.subject, record.verdict, record.reasons
             );
-            if let Some(before) = told.insert(what.clone(), record.at) {
+            if let Some(before) = seen.insert(what.clone(), record.at) {
                 let passed = mortise_apis::values::since(record.at, before);
                 assert!(passed >= 60_000, "{what} again after {passed} ms");
             }

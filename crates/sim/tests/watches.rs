@@ -1,5 +1,5 @@
-//! One watch alone is silent, late, or too old again and again, while the cluster scales up and down. What cannot be taken
-//! back waits; nothing is lost, doubled or leaked; and when the watch is well again, everything goes on.
+//! One watch alone is silent, late, or expires repeatedly, while the cluster scales up and down. Irreversible effects wait;
+//! nothing is lost, duplicated or leaked; and the cluster recovers when the fault ends.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,8 +22,9 @@ const FAULTS: [WatchFault; 3] = [
     WatchFault::Expired,
 ];
 
-/// A quarter of an hour of life, four minutes of the fault, rest, and scale to zero. Returns how often somebody held.
-fn weathers(seed: u64, kind: &ObjectKind, fault: WatchFault) -> usize {
+/// 15 minutes without a fault, four minutes with it, recovery, and scale to zero. Returns how often a decider waited for a
+/// fresh watch.
+fn run_with_fault(seed: u64, kind: &ObjectKind, fault: WatchFault) -> usize {
     let what = format!("seed {seed}, {kind} {fault:?}");
     let mut simulation = Simulation::new(options(seed), mortise_deciders::all());
     let pass = |simulation: &mut Simulation, minutes: i64| {
@@ -36,14 +37,14 @@ fn weathers(seed: u64, kind: &ObjectKind, fault: WatchFault) -> usize {
     drop(simulation.take_records());
     simulation.disturb_watch(kind, Some(fault));
     pass(&mut simulation, 4);
-    let held = |record: &Record| {
-        let old = |reason: &Reason| matches!(reason, Reason::Outdated(_));
-        record.reasons.iter().any(old)
+    let waited = |record: &Record| {
+        let is_outdated = |reason: &Reason| matches!(reason, Reason::Outdated(_));
+        record.reasons.iter().any(is_outdated)
     };
-    let held = simulation
+    let waited = simulation
         .take_records()
         .iter()
-        .filter(|each| held(each))
+        .filter(|each| waited(each))
         .count();
     simulation.disturb_watch(kind, None);
     pass(&mut simulation, 10);
@@ -52,17 +53,17 @@ fn weathers(seed: u64, kind: &ObjectKind, fault: WatchFault) -> usize {
     pass(&mut simulation, 20);
     assert_eq!(left(&simulation), NOTHING, "{what}");
     assert_eq!(simulation.stats().violations, NOTHING, "{what}");
-    held
+    waited
 }
 
 #[test]
-fn a_fault_of_one_watch_is_weathered() {
+fn the_cluster_recovers_from_a_fault_of_one_watch() {
     for kind in [ObjectKind::Claim, ObjectKind::Node, ObjectKind::Pdb] {
         for (seed, fault) in (21..).zip(FAULTS) {
-            let held = weathers(seed, &kind, fault);
+            let waited = run_with_fault(seed, &kind, fault);
             assert!(
-                held > 0 || fault == WatchFault::Expired || kind == ObjectKind::Pdb,
-                "nobody held: {kind}, {fault:?}"
+                waited > 0 || fault == WatchFault::Expired || kind == ObjectKind::Pdb,
+                "no decider waited: {kind}, {fault:?}"
             );
         }
     }

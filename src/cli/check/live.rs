@@ -1,4 +1,4 @@
-//! Trying an extender's entry as kube-scheduler would: from here, with its files, its server name and its time limit.
+//! Calls the extender like kube-scheduler would: from this host, with the files, server name and timeout of its entry.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,18 +16,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// So much of an answer is read.
+/// Maximum length of a response that is read.
 const MOST: u64 = 1 << 20;
-/// kube-scheduler's limit where the entry has none.
+/// Default timeout of kube-scheduler.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a working entry answered.
+/// Result of a successful call.
 pub(super) struct Answered {
     pub(super) url: String,
     pub(super) took: Duration,
 }
 
-/// A field of the entry that keeps the call from arriving, and why.
+/// A field of the entry that makes the call fail, and the reason.
 struct Fault {
     field: &'static str,
     problem: String,
@@ -44,7 +44,7 @@ impl Fault {
     }
 }
 
-/// One filter call about a pod that is not there, on no node: it changes nothing.
+/// Makes one filter call for a pod that does not exist, without nodes: it has no effect.
 pub(super) async fn call(entry: &Value, at: usize) -> Result<Answered, Deviation> {
     let begun = Instant::now();
     let limit = timeout(entry);
@@ -164,7 +164,7 @@ async fn exchange(entry: &Value) -> Result<String, Fault> {
         body.len()
     );
     let mut answer = Vec::new();
-    // With TLS 1.3 the service says only now what it thinks of the client's certificate.
+    // With TLS 1.3 the service rejects a client certificate only now.
     let exchanged = async {
         stream.write_all(request.as_bytes()).await?;
         stream.flush().await?;
@@ -182,7 +182,7 @@ async fn exchange(entry: &Value) -> Result<String, Fault> {
     judge(&String::from_utf8_lossy(&answer)).map(|()| url)
 }
 
-/// What the status of an answer means for the entry.
+/// Maps the status of a response to the field of the entry that causes it.
 fn judge(answer: &str) -> Result<(), Fault> {
     let head = answer.lines().next().unwrap_or_default();
     let status = head.split(' ').nth(1).unwrap_or_default();
@@ -210,7 +210,7 @@ fn judge(answer: &str) -> Result<(), Fault> {
     }
 }
 
-/// Why the service's certificate was refused here, as kube-scheduler would.
+/// The reason why the server certificate was rejected, as kube-scheduler would.
 fn refused(error: &std::io::Error) -> Fault {
     let tls = error
         .get_ref()
@@ -241,7 +241,7 @@ fn refused(error: &std::io::Error) -> Fault {
     }
 }
 
-/// The bytes of `caFile` or `caData` and the like; `None` where there is neither.
+/// The bytes of `caFile`, `caData` and the like; `None` if neither is set.
 fn pem(entry: &Value, file: &'static str, data: &str) -> Result<Option<Vec<u8>>, Fault> {
     let own = |name: &str| text(entry, &format!("/{}", name.replace('.', "/"))).to_owned();
     let (path, inline) = (own(file), own(data));
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart_as_go_does() {
+    fn urls_are_parsed_like_in_go() {
         let of = |url| parts(url).map(|(host, port, path)| format!("{host} {port} {path}"));
         assert_eq!(
             of("https://127.0.0.1:8443/extender/v1/filter").unwrap(),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_means_is_said_of_the_field_that_causes_it() {
+    fn a_failed_response_names_the_field_that_causes_it() {
         let field = |answer| judge(answer).err().map(|fault| fault.field);
         assert_eq!(field("HTTP/1.1 200 OK\r\n\r\n{}"), None);
         assert_eq!(

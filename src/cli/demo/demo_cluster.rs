@@ -1,21 +1,21 @@
-//! What the simulated cluster consists of: three pools, workloads that swing, jobs that come and go.
+//! The simulated cluster: three NodePools, workloads that grow and shrink, and Jobs.
 
 use anyhow::Context as _;
 use mortise_apis::names::NodeClassKey;
 use mortise_apis::node_class::NodeClassKind;
 use mortise_planning::settings::{FeatureGates, Settings};
-use mortise_sim::{Deployment, JobSpec, Options};
+use mortise_sim::{Deployment, JobSpec, SimOptions};
 use serde_json::{Value, json};
 
 const GROUP: &str = "karpenter.k8s.aws";
 const CLASS: &str = "EC2NodeClass";
-/// The pool that most pods go to.
+/// NodePool of most pods.
 pub(super) const FIRST_POOL: &str = "general";
-/// The pool for jobs.
+/// NodePool of Jobs.
 const BATCH: &str = "batch";
-/// The pool for what must not be interrupted.
+/// NodePool of pods that must not be interrupted.
 const STEADY: &str = "steady";
-/// A pod of this workload asks for what no pool offers: there is always something to ask "why?" about.
+/// Workload with a pod that no NodePool can run, so that there is always something to explain.
 pub(super) const MISFIT: &str = "arm-only";
 
 pub(super) fn node_class_kind() -> NodeClassKind {
@@ -27,8 +27,8 @@ pub(super) fn node_class_kind() -> NodeClassKind {
     }
 }
 
-/// Upstream's defaults, but for a gate: most nodes of the demo are spot machines, and without it they would never be replaced
-/// by cheaper ones.
+/// Karpenter's defaults, except for one feature gate: most nodes of the demo are spot instances, which would otherwise
+/// never be replaced by cheaper ones.
 pub(super) fn settings() -> Settings {
     Settings {
         gates: FeatureGates {
@@ -39,14 +39,14 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-pub(super) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Result<Options> {
+pub(super) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Result<SimOptions> {
     let catalog = mortise_aws::catalog::embedded_catalog()?;
     let known = catalog.zones(region);
     let zones: Vec<&str> = known.into_iter().take(3).collect();
     let catalog = catalog.instance_types(region, &zones).context("--region")?;
-    Ok(Options {
+    Ok(SimOptions {
         seed,
-        // Any fixed time does; a start that moved would give another history every day.
+        // A fixed time: a moving start would change the history every day.
         start: "2026-01-05T08:00:00Z".parse()?,
         settings,
         catalog,
@@ -87,10 +87,10 @@ fn pool(
     })
 }
 
-/// A pool that takes spot where it is cheaper, one for jobs that leave empty nodes behind, and one for what must not be
-/// interrupted.
+/// A NodePool for spot capacity where it is cheaper, one for Jobs that leave empty nodes, and one for pods that must
+/// not be interrupted.
 fn pools() -> Vec<Value> {
-    // Small and middle sizes only: a demo of three huge nodes would show little.
+    // Small and medium sizes only: three huge nodes would show little.
     let common = [
         requirement("kubernetes.io/arch", "In", &["amd64"]),
         requirement(
@@ -177,7 +177,7 @@ fn deployments() -> Vec<Deployment> {
         "labelSelector": { "matchLabels": { "app": "api" } },
     }] });
     let arm = json!({ "nodeSelector": { "kubernetes.io/arch": "arm64" } });
-    // Days of about ten minutes: each workload grows for five and shrinks for five, not quite together.
+    // Days of about ten minutes: each workload grows for five and shrinks for five, with a different offset.
     vec![
         deployment(
             "web",
@@ -222,7 +222,7 @@ fn deployments() -> Vec<Deployment> {
     ]
 }
 
-/// Pods for the nodes of one tainted pool.
+/// Scheduling constraints for the nodes of one tainted NodePool.
 fn only_on(pool: &str) -> Value {
     json!({ "tolerations": [{ "key": pool, "operator": "Exists" }], "nodeSelector": { "karpenter.sh/nodepool": pool } })
 }
@@ -287,8 +287,8 @@ mod tests {
         }
     }
 
-    /// What a viewer sees in ten minutes of the cluster, with any seed: the same deciders as in production, so if one of these
-    /// stops happening either the workloads or the deciders have lost something.
+    /// What a user sees in ten minutes, with any seed. The deciders are those of production, so a failure means a
+    /// regression of the workloads or the deciders.
     #[test]
     fn ten_minutes_show_growth_shrinking_savings_and_an_interruption() {
         let (mut lows, mut peaks) = (0, 0);
@@ -330,7 +330,7 @@ mod tests {
             lows += low.0;
             peaks += peak.0;
         }
-        // By 11 to 27 % with one seed or another, by a fifth in the mean: how much a viewer sees depends on the minute.
+        // Between 11 and 27 % depending on the seed, 20 % on average; it varies over time.
         assert!(
             lows < peaks * 85 / 100,
             "{lows} is not far below {peaks} micro-dollars an hour"

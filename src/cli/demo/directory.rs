@@ -1,18 +1,18 @@
-//! Where the certificates of one run lie, so that the printed commands can use them.
+//! Directory of the certificates of one run, for the printed commands.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// A directory that only its owner may enter, and that goes with this value.
+/// A directory with access for its owner only, deleted on drop.
 #[derive(Debug)]
 pub(super) struct Directory(PathBuf);
 
 impl Directory {
     pub(super) fn new() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("mortise-demo-{}", std::process::id()));
-        // Made here and now, or not at all: a directory that somebody else put there could be anybody's.
+        // It must be created here: an existing directory could belong to another user.
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_private_and_goes_with_its_owner() {
+    fn it_is_private_and_deleted_on_drop() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = Directory::new().unwrap();
         let path = directory.path().to_owned();
@@ -47,7 +47,10 @@ mod tests {
             0o700
         );
         std::fs::write(path.join("a"), "b").unwrap();
-        assert!(Directory::new().is_err(), "never somebody else's directory");
+        assert!(
+            Directory::new().is_err(),
+            "an existing directory is never used"
+        );
         drop(directory);
         assert!(!path.exists());
     }

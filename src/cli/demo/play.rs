@@ -1,4 +1,4 @@
-//! The thread that plays the cluster, and the clock that it moves.
+//! The simulation thread, and the clock that it advances.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use mortise_controller::{Clock, ServiceState, Shutdown};
 use mortise_sim::{Simulation, Stats};
 use tokio::sync::oneshot;
 
-/// Real time between two pictures: the page draws four a second, and looks steady at ten.
+/// Real time between two published snapshots: the UI draws four per second.
 const FRAME: Duration = Duration::from_millis(100);
-/// Virtual time played at once when playing is slower than asked, so that pictures still come.
+/// Maximum virtual time per step if the simulation is slower than requested, so that snapshots are still published.
 const MOST_PER_FRAME_MS: i64 = 5_000;
-/// Virtual time played before the first picture, at most: until there are nodes to look at.
+/// Maximum virtual time before the first snapshot is published, which waits for the first nodes.
 const PRELUDE_MS: i64 = 5 * 60_000;
 
 /// Virtual time per real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// So many virtual seconds per real second.
+    /// Virtual seconds per real second.
     Times(u32),
-    /// As fast as it can be played.
+    /// As fast as possible.
     Max,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Pace {
     }
 }
 
-/// Shows the time of the simulation.
+/// The clock of the simulation.
 #[derive(Debug)]
 pub(super) struct VirtualClock(AtomicI64);
 
@@ -70,19 +70,19 @@ impl Clock for VirtualClock {
     }
 }
 
-/// Plays the cluster and publishes what is seen of it.
+/// Runs the simulation and publishes its snapshots.
 pub(super) struct Player {
     pub(super) simulation: Simulation,
     pub(super) shared: Arc<ServiceState>,
     pub(super) clock: Arc<VirtualClock>,
     pub(super) pace: Pace,
-    /// Ends after so many virtual milliseconds.
+    /// Virtual milliseconds after which it ends.
     pub(super) most: Option<i64>,
     pub(super) stop: Shutdown,
 }
 
 impl Player {
-    /// Plays until it is stopped or its time is over. `ready` is told when there is something to look at.
+    /// Runs until it is stopped or its time is over. `ready` gets a message when the first snapshot is published.
     pub(super) fn run(mut self, ready: oneshot::Sender<()>) -> Stats {
         let start = self.simulation.now();
         let end = self.most.map(|ms| after(start, ms));
@@ -98,7 +98,7 @@ impl Player {
         {
             self.play(after(self.simulation.now(), MOST_PER_FRAME_MS).min(prelude));
         }
-        // Nobody waits any more: the process ends already.
+        // The receiver was dropped: the process is already exiting.
         if ready.send(()).is_err() {
             return self.simulation.stats();
         }
@@ -113,7 +113,7 @@ impl Player {
                     let passed = i64::try_from(real.elapsed().as_millis()).unwrap_or(i64::MAX);
                     let due = after(virtual_from, passed.saturating_mul(i64::from(times)));
                     if since(due, slice) > 0 && since(due, now) > 10 * MOST_PER_FRAME_MS {
-                        // Playing cannot keep up: time goes slower rather than in jumps.
+                        // The simulation cannot keep up: slow down instead of skipping time.
                         (real, virtual_from) = (Instant::now(), now);
                     }
                     due.min(slice)
@@ -134,7 +134,7 @@ impl Player {
         self.shared.publish(self.simulation.snapshot());
         self.shared.record(self.simulation.take_records());
         self.shared.confirm(std::time::Duration::ZERO);
-        self.shared.health.turned();
+        self.shared.health.record_turn();
     }
 }
 

@@ -1,5 +1,5 @@
-//! The demo's own first questions to its service, as a scheduler and a person ask them: over TCP, TLS and HTTP, with the
-//! client certificate. The commands that are printed after them have been seen working, and the time until then is real.
+//! First requests of the demo to its service, like those of a scheduler and of a user: over TCP, TLS and HTTP, with
+//! the client certificate. They verify the printed commands and measure the real time until the first response.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use tokio_rustls::TlsConnector;
 
 use super::text::SampleRequests;
 
-/// So much of an answer is read; its first line is what counts.
+/// Maximum length of a response that is read; only its first line matters.
 const MOST: u64 = 1 << 20;
 
-/// Asks for a filter verdict and for an explanation.
+/// Requests a filter decision and an explanation.
 ///
 /// # Errors
-/// One of them was not answered with 200.
+/// A response has a status other than 200.
 pub(super) async fn ask(
     to: SocketAddr,
     files: &Files,

@@ -1,4 +1,4 @@
-//! The virtual scheduler asks the production extender, in process.
+//! Calls of the simulated scheduler to the production extender, in process.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use mortise_webhooks::extender::wire::Args;
 use mortise_webhooks::extender::{ExtenderState, filter, prioritize};
 use mortise_webhooks::{ClusterView, Counters};
 
-/// The extender's handlers without HTTP between. Its memory is its own, so that calls from outside change no history; its
-/// counters are the service's.
+/// The extender handlers without HTTP. The state is separate from that of the service, so that external calls do not
+/// change the history; the counters are those of the service.
 pub(super) struct InProcess {
     memory: ExtenderState,
     counters: Arc<Counters>,
@@ -27,7 +27,7 @@ impl InProcess {
     }
 }
 
-/// The moment of one call.
+/// Cluster state at the time of one call.
 struct Moment {
     snapshot: Arc<Snapshot>,
     now: Timestamp,

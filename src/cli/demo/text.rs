@@ -1,4 +1,4 @@
-//! What the demo prints: where to look, what to paste, and what happened.
+//! Output of the demo: addresses, commands, and the summary.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::demo_cluster;
 use super::play::Pace;
 
-/// Where things are.
+/// Addresses and files of the demo.
 pub(super) struct DemoEndpoints<'a> {
     pub(super) addresses: Addresses,
     pub(super) directory: &'a Path,
@@ -21,11 +21,11 @@ pub(super) struct DemoEndpoints<'a> {
     pub(super) seed: u64,
 }
 
-/// What the demo asks about, and proposes to ask: names of what is really there.
+/// Names of existing objects for the printed commands and the probe.
 pub(super) struct SampleRequests {
-    /// Nodes that are ready, a few.
+    /// Some ready nodes.
     nodes: Vec<String>,
-    /// A pod that waits, if one does.
+    /// A pending pod, if there is one.
     pod: Option<Arc<Pod>>,
 }
 
@@ -152,7 +152,7 @@ fn ready_nodes(snapshot: &Snapshot) -> Vec<String> {
         .collect()
 }
 
-/// The pod that waits for good, or any that waits.
+/// The unschedulable pod of the demo, or any pending pod.
 fn misfit(snapshot: &Snapshot) -> Option<Arc<Pod>> {
     let pending = || snapshot.pending.values();
     pending()
@@ -188,13 +188,13 @@ fn review() -> Value {
     })
 }
 
-/// The last text.
+/// Summary at the end.
 pub(super) struct Summary<'a> {
     pub(super) stats: &'a Stats,
     pub(super) calls: BTreeMap<&'static str, u64>,
     pub(super) seed: u64,
     pub(super) region: &'a str,
-    /// From the start of the process to the first answers, if there were any.
+    /// Time from the start of the process to the first responses, if there were any.
     pub(super) first_answer: Option<Duration>,
     pub(super) real: Duration,
 }
@@ -278,7 +278,7 @@ fn dollars(micro_usd: i64) -> f64 {
     micro_usd as f64 / 1e6
 }
 
-/// Dollars to a hundredth of a cent.
+/// Dollars, rounded to a hundredth of a cent.
 fn rounded(micro_usd: i64) -> f64 {
     (dollars(micro_usd) * 1e4).round() / 1e4
 }

@@ -1,4 +1,4 @@
-//! The instance types that manifests are judged by: those of the program, in the regions that the files are about.
+//! The instance types for `lint`: the built-in ones of the regions that the files refer to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,16 +13,17 @@ use mortise_manifests::file::manifests;
 use mortise_manifests::migrate::SourceFile;
 use serde_json::Value;
 
-/// Region whose types stand in for those of regions that are not known.
+/// Region whose types are used for unknown regions.
 const STAND_IN: &str = "us-east-1";
-/// Labels that differ from region to region.
+/// Labels that differ between regions.
 const OF_PLACES: [&str; 3] = [
     labels::TOPOLOGY_ZONE,
     labels::TOPOLOGY_REGION,
     labels::aws::ZONE_ID,
 ];
 
-/// The types of the regions asked for, or else of those that the files name, or else of all; and warnings about them.
+/// The instance types of the requested regions, otherwise of the regions in the files, otherwise of all regions; and
+/// warnings about the choice.
 pub(super) fn types(
     sources: &[SourceFile],
     asked: &[String],
@@ -73,7 +74,8 @@ pub(super) fn types(
     Ok((all.into_values().map(with_reserved).collect(), warnings))
 }
 
-/// The zones that requirements and labels of the files name, by region; a region that is named itself is there without any.
+/// The zones in requirements and labels of the files, by region; a region that is named itself has an entry without
+/// zones.
 fn zones_by_region(sources: &[SourceFile]) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut see = |key: &str, value: &str| {
@@ -134,7 +136,7 @@ fn region_of(zone: &str) -> Option<&str> {
     (region.matches('-').count() >= 2 && zone.get(..begin).is_some_and(letters)).then_some(region)
 }
 
-/// The type as if it were sold in these zones of another region.
+/// The type as if it were offered in these zones of another region.
 fn moved(mut of: InstanceType, region: &str, zones: &BTreeSet<String>) -> InstanceType {
     let any = format!("{region}a");
     let zones: Vec<&str> = if zones.is_empty() {
@@ -168,7 +170,7 @@ fn moved(mut of: InstanceType, region: &str, zones: &BTreeSet<String>) -> Instan
     of
 }
 
-/// Adds the places where a type is sold.
+/// Adds the offerings of the same type in another region.
 fn join(first: &mut InstanceType, other: InstanceType) {
     for key in OF_PLACES {
         let values: BTreeSet<String> = [&*first, &other]
@@ -184,7 +186,7 @@ fn join(first: &mut InstanceType, other: InstanceType) {
     first.offerings.extend(other.offerings);
 }
 
-/// Whether there are reservations only the account knows, so there may be.
+/// Adds reserved capacity: only the account knows its reservations, so they may exist.
 fn with_reserved(mut of: InstanceType) -> InstanceType {
     let zones: BTreeSet<Arc<str>> = of
         .offerings
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn types_come_from_the_regions_that_the_files_name() {
+    fn types_of_the_regions_in_the_files_are_used() {
         let zones = |types: &[InstanceType]| -> BTreeSet<String> {
             let offerings = types.iter().flat_map(|each| &each.offerings);
             offerings

@@ -1,4 +1,4 @@
-//! Where the manifests come from.
+//! Sources of the manifests.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use mortise_manifests::migrate::{SourceFile, from_cluster};
 /// Name of standard input.
 pub(in crate::cli) const STDIN: &str = "<stdin>";
 
-/// Kinds that are read from a cluster: kind, plural, group and versions, the newest first.
+/// Kinds that are listed in a cluster: kind, plural, group and versions, the newest first.
 const KINDS: [(&str, &str, &str, &[&str]); 4] = [
     ("Provisioner", "provisioners", "karpenter.sh", &["v1alpha5"]),
     (
@@ -75,13 +75,13 @@ pub(in crate::cli) fn text_of(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Adds every manifest below a directory, links to directories apart.
+/// Adds every manifest below a directory, except in linked directories.
 pub(in crate::cli) fn manifests_below(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let place = || format!("cannot read {}", dir.display());
     for entry in std::fs::read_dir(dir).with_context(place)? {
         let entry = entry.with_context(place)?;
         let path = entry.path();
-        // A link may lead back up.
+        // A link may create a cycle.
         let kind = entry.file_type().with_context(place)?;
         if kind.is_dir() {
             manifests_below(&path, files)?;
@@ -95,9 +95,9 @@ pub(in crate::cli) fn manifests_below(dir: &Path, files: &mut Vec<PathBuf>) -> a
     Ok(())
 }
 
-/// The objects of a cluster, each as a file of its own. Nothing is written.
+/// The objects of a cluster, each as a separate file. The cluster is not modified.
 pub(super) async fn live(kubeconfig: Option<&Path>) -> anyhow::Result<Vec<SourceFile>> {
-    let clients = Clients::find(kubeconfig, None).await?;
+    let clients = Clients::from_kubeconfig(kubeconfig, None).await?;
     let mut sources = Vec::new();
     let mut served = false;
     for (kind, plural, group, versions) in KINDS {

@@ -1,4 +1,4 @@
-//! What stands in sources and documents as text: JSON where decisions are made, names of clouds, words that are retired.
+//! Text in sources and documents: JSON where decisions are made, names of clouds, retired words.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What kube-scheduler hears when it asks: an extender on loopback, without TLS, for scenarios only.
+//! The extender of kube-scheduler: a server on loopback, without TLS, for scenarios only.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,15 +30,16 @@ use tokio::task::JoinHandle;
 use super::plan::Plan;
 use crate::harness::ExtenderConfig;
 
-/// Whether kube-scheduler asks somebody, and what it hears.
+/// Which extender kube-scheduler calls, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Advice {
-    /// It asks nobody: it may put a pod wherever its own filters allow, also where room was bought for another.
+    /// No extender: kube-scheduler may bind a pod to any node that its own filters allow, also one that was launched for
+    /// another pod.
     None,
     /// Each pod may go to the node that the plan has it on, and nowhere else: its filters judge the plan itself.
     Plan,
-    /// mortise's extender, with the plan's promises in its ledger.
+    /// mortise's extender, with the plan's nominations in its ledger.
     Promises,
 }
 
@@ -64,7 +65,7 @@ impl Advice {
     }
 }
 
-/// Longest that a promise lasts; scenarios are over before.
+/// Expiry of nominations; scenarios are over before.
 const PROMISED_FOR: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Debug, Default)]

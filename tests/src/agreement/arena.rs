@@ -34,7 +34,7 @@ use super::provisioner;
 use super::scenario::{LABEL, NAMESPACES, PRIORITIES, Scenario};
 use crate::harness::{Component, ControlPlane, SchedulerOptions, progress, wait_until};
 
-/// Objects come up in a fraction of a second; this is for a machine that builds something heavy at the same time.
+/// Objects appear in a fraction of a second; this is for a test host that builds something at the same time.
 const SOON: Duration = Duration::from_mins(1);
 /// Requests at a time.
 const WRITERS: usize = 8;
@@ -136,8 +136,7 @@ impl Arena {
     /// Plays a scenario: makes it, plans it, makes the plan's nodes, lets the scheduler bind, and takes everything away.
     ///
     /// # Errors
-    /// The API server refuses an object, nodes do not come up, or the plan makes no sense. Pods that do not land are no
-    /// error.
+    /// The API server rejects an object, nodes do not become ready, or the plan is invalid. Unschedulable pods are no error.
     pub async fn play(&mut self, scenario: &Scenario) -> Result<Outcome> {
         let started = Instant::now();
         self.make(&scenario.before).await?;
@@ -423,7 +422,7 @@ fn is_daemon(pod: &Pod) -> bool {
     owners.into_iter().any(|owner| owner.kind == "DaemonSet")
 }
 
-/// Ready, without the taints of a node that comes up, and cordoned in both ways if in one.
+/// Ready, without the taints of a starting node, and cordoned in both ways if in one.
 fn takes_pods(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| &status.conditions);
     let ready = conditions

@@ -11,10 +11,10 @@
 //! | [`Scenario`]: a small cluster drawn from a seed | `scenario.rs`, `supply.rs`, `workload.rs` |
 //! | [`Plan`]: what the production solver makes of it, and the Node objects that follow | `plan.rs` |
 //! | [`Arena`]: a control plane on which one scenario after the other is played | `arena.rs`, `objects.rs`, `provisioner.rs` |
-//! | [`Advice`]: whether kube-scheduler asks somebody, and what it hears | `advice.rs` |
+//! | [`Advice`]: which extender kube-scheduler calls, if any | `advice.rs` |
 //! | [`Outcome`], [`Landing`]: where pods went | `outcome.rs` |
 //!
-//! Pods wait behind a scheduling gate while the plan is made and its nodes come up. Then the gates are taken away one by
+//! Pods wait behind a scheduling gate while the plan is made and its nodes become ready. Then the gates are removed one by
 //! one, in the order in which the scheduler's queue would hold the pods: priority, then age.
 //!
 //! [`arrivals`] is another form: nothing is planned beforehand, pods arrive over time, and mortise itself runs.

@@ -65,8 +65,8 @@ impl Scenario {
         Ok(index)
     }
 
-    /// Solves with the settings of provisioning, and launches what is planned: each claim becomes a machine of any type and
-    /// offering that it allows, because clouds choose too.
+    /// Solves with the settings of provisioning, and launches what is planned: each claim becomes an instance of any type
+    /// and offering that it allows, because clouds choose too.
     ///
     /// # Errors
     /// A planned claim that no offering satisfies.
@@ -116,7 +116,7 @@ impl Scenario {
         Ok(made)
     }
 
-    /// The machine of a claim: half of the time the cheapest it allows, else any.
+    /// The instance of a claim: in half of the cases the cheapest it allows, otherwise any.
     fn launch(&self, claim: &NodeClaim, name: &str, rng: &mut SplitMix64) -> Result<PlannedNode> {
         let wanted = claim.requirements();
         let allows = |key: &str, value: &str| wanted.get(key).is_none_or(|own| own.has(value));

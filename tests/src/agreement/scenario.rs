@@ -26,7 +26,7 @@ pub(crate) const CPUS: &str = "mortise.test/cpus";
 /// An extended resource that few types have.
 pub(crate) const DEVICE: &str = "mortise.test/device";
 
-/// What a pod uses of scheduling beside CPU, memory and pods.
+/// Scheduling constraints of a pod in addition to CPU, memory and pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Feature {

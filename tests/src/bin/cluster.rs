@@ -54,7 +54,7 @@ struct Options {
     /// Name expected in the extender's server certificate, if it is not the URL's host.
     #[arg(long, value_name = "NAME", requires = "extender")]
     extender_server_name: Option<String>,
-    /// kube-scheduler asks nobody (the default).
+    /// kube-scheduler calls no extender (the default).
     #[arg(long)]
     no_extender: bool,
     /// No webhooks are registered, with --mortise.
@@ -85,7 +85,7 @@ async fn main() -> std::process::ExitCode {
     match run(Options::parse()).await {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell when standard error is closed.
+            // An error of a closed standard error is ignored.
             writeln!(std::io::stderr(), "cluster: {error:#}").ok();
             std::process::ExitCode::FAILURE
         }

@@ -14,7 +14,7 @@ use super::wait::wait_until;
 
 /// Field manager of everything that the harness applies.
 const MANAGER: &str = "mortise-tests";
-/// A new CRD is served within a second; a busy machine takes longer.
+/// A new CRD is served within a second; a busy test host takes longer.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Applies every document of `yaml` in order; a CRD is waited for until it is served. Namespaced objects without a

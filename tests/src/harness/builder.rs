@@ -93,7 +93,7 @@ impl Builder {
         self
     }
 
-    /// State and kubeconfig in this directory, which is kept (but for etcd's data, which is always new).
+    /// State and kubeconfig in this directory, which is kept (except etcd's data, which is always new).
     #[must_use]
     pub fn dir(mut self, dir: &Path) -> Self {
         self.dir = Some(dir.to_owned());

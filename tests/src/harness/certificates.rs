@@ -12,7 +12,7 @@ use rcgen::{
 
 /// Longer than any test or trial cluster lives, short enough that a leaked key is worthless.
 const LIFETIME: Duration = Duration::from_hours(7 * 24);
-/// Clocks of one machine agree; this covers rounding to whole seconds.
+/// Clocks of one test host agree; this covers rounding to whole seconds.
 const BACKDATE: Duration = Duration::from_mins(5);
 
 /// A certificate authority with its key (EC P-256).

@@ -96,7 +96,7 @@ pub(crate) struct Site<'a> {
     /// State directory: `pki/`, `etc/`, `etcd/`, `kubeconfig`.
     pub(crate) dir: &'a Path,
     pub(crate) ports: &'a Ports,
-    /// Whether somebody makes service accounts (kube-controller-manager); without, pods must not need one.
+    /// Whether a component creates service accounts (kube-controller-manager); without, pods must not need one.
     pub(crate) service_accounts: bool,
 }
 
@@ -127,7 +127,7 @@ impl Site<'_> {
             format!("--listen-peer-urls={peer}"),
             format!("--initial-advertise-peer-urls={peer}"),
             format!("--initial-cluster=node0={peer}"),
-            // A test's data need not survive the machine.
+            // A test's data need not survive a crash of the test host.
             "--unsafe-no-fsync".to_owned(),
             "--quota-backend-bytes=8589934592".to_owned(),
             "--auto-compaction-retention=5m".to_owned(),

@@ -24,7 +24,7 @@ use super::stages::Stages;
 use super::state_dir::StateDir;
 use super::wait::wait_until;
 
-/// Seconds on a free machine; this is for one that builds something heavy at the same time.
+/// Seconds on an idle test host; this is for one that builds something at the same time.
 const READY_WITHIN: Duration = Duration::from_mins(2);
 /// kube-apiserver drains for ten seconds and more after SIGTERM; nothing here waits for that.
 const GRACE: Duration = Duration::from_secs(2);
@@ -453,7 +453,7 @@ impl ControlPlane {
         self.start_component(Component::Scheduler).await
     }
 
-    /// Starts kube-scheduler with the file that somebody wrote for its `--config`; a running one is stopped first.
+    /// Starts kube-scheduler with the caller's file for its `--config`; a running one is stopped first.
     ///
     /// # Errors
     /// As [`ControlPlane::start_scheduler`].
@@ -502,7 +502,7 @@ impl ControlPlane {
     /// Ends everything and removes the state. A control plane that is dropped instead keeps its logs for a day, because
     /// the test did not come to its end.
     pub async fn stop(mut self) {
-        // Nothing in it is wanted any more, so nobody is asked politely.
+        // Nothing in it is needed any more, so the processes are killed.
         for process in self.processes.values_mut() {
             process.signal(Signal::Kill);
         }

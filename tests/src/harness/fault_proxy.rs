@@ -42,9 +42,9 @@ type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 pub enum Requests {
     /// All of them.
     All,
-    /// Those that change something, but for the Lease.
+    /// Those that change something, except the Lease.
     Writes,
-    /// Merge patches, but for the Lease.
+    /// Merge patches, except of the Lease.
     Patches,
     /// Beginnings of watches.
     Watches,
@@ -57,7 +57,7 @@ pub enum Bad {
     Refused(u16, &'static str, &'static str),
     /// It is forwarded this much later.
     Late(Duration),
-    /// It is carried out, and the answer is lost.
+    /// It is executed, and the response is lost.
     AnswerLost,
     /// The watch ends in the middle after its first events.
     Cut,
@@ -100,7 +100,7 @@ struct Inner {
     upstream: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     server: String,
     rules: Mutex<Vec<Counted>>,
-    /// Grows when the rules change: what hangs in silence and watches begin anew.
+    /// Increases when the rules change: silent connections and watches restart.
     season: watch::Sender<u64>,
     writes: Mutex<Vec<Forwarded>>,
     collections: Collections,
@@ -178,8 +178,8 @@ impl FaultProxy {
         rules.iter().map(|each| each.hits).collect()
     }
 
-    /// From now on something is wrong with the watch of one resource alone (`pods`, `nodeclaims`), or nothing is any more:
-    /// what was held back comes through then. Watches of other resources, and the rules, stay as they are.
+    /// Sets or clears the fault of the watch of one resource alone (`pods`, `nodeclaims`). When it is cleared, delayed events
+    /// are delivered. Watches of other resources, and the rules, stay as they are.
     pub fn disturb(&self, resource: &str, fault: Option<WatchFault>) {
         self.inner.collections.disturb(resource, fault);
     }

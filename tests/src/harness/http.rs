@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::certificates::Identity;
 
-/// Longer than any answer of a healthy peer on a busy machine.
+/// Longer than any response of a healthy peer on a busy test host.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A client that trusts the given authority only, and shows a client certificate if it has one. Plain `http` works too.

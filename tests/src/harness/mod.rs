@@ -12,7 +12,7 @@
 //! | [`wait_until`]: the only place that waits by polling | `wait.rs` |
 //! | [`Helm`]: the real one, on the charts of this repository | `helm.rs` |
 //! | [`Http`]: a small client, mutual TLS when given an identity | `http.rs` |
-//! | [`FaultProxy`]: a network and an API server in bad weather; [`WatchFault`]: one watch alone | `fault_proxy.rs`, `watch_faults.rs` |
+//! | [`FaultProxy`]: fault injection for a network and an API server; [`WatchFault`]: one watch alone | `fault_proxy.rs`, `watch_faults.rs` |
 
 mod apply;
 mod builder;

@@ -16,7 +16,7 @@ use super::progress;
 use super::scheduler::ExtenderConfig;
 use super::wait::wait_until;
 
-/// It is up in a second; this is for a machine that builds something heavy at the same time.
+/// It starts in a second; this is for a test host that builds something at the same time.
 const READY_WITHIN: Duration = Duration::from_mins(1);
 /// What it may take after SIGTERM: longer than its own limit, so that exceeding that one is seen.
 const GRACE: Duration = Duration::from_secs(40);

@@ -14,11 +14,11 @@ use super::process::{Launch, Process, Signal};
 use super::state_dir::StateDir;
 use super::wait::wait_until;
 
-/// moto loads half a gigabyte of Python; seconds on a free machine.
+/// moto loads half a gigabyte of Python; seconds on an idle test host.
 const READY_WITHIN: Duration = Duration::from_mins(1);
 /// On-demand prices of us-east-1, `{"m5.large": 0.096, ...}`, in dollars per hour.
 const PRICES: &[u8] = include_bytes!("../../data/aws-on-demand-us-east-1.json.gz");
-/// The emulator's program, written beside its state so that it needs no checkout.
+/// The emulator's program, written next to its state so that it needs no checkout.
 const PROGRAM: [(&str, &str); 6] = [
     ("launcher.py", include_str!("../../peers/moto/launcher.py")),
     ("cloud.py", include_str!("../../peers/moto/cloud.py")),
@@ -153,9 +153,9 @@ pub struct Fault {
     pub action: String,
     /// How many calls it meets.
     pub times: u32,
-    /// `before`: the action is not carried out. `after`: it is, and its answer is lost or late.
+    /// `before`: the action is not executed. `after`: it is, and its response is lost or late.
     pub when: &'static str,
-    /// Blocks the call until the faults are set anew.
+    /// Blocks the call until the faults are set again.
     pub hold: bool,
     /// Error code of the answer; `None`: the real answer.
     pub code: Option<String>,
@@ -164,7 +164,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The next `times` calls of `action` fail with `code` and are not carried out.
+    /// The next `times` calls of `action` fail with `code` and are not executed.
     #[must_use]
     pub fn fail(action: &str, code: &str, times: u32) -> Self {
         let status = (code == "RequestLimitExceeded").then_some(503);
@@ -178,7 +178,7 @@ impl Fault {
         }
     }
 
-    /// The next call of `action` is carried out, and its answer is an error.
+    /// The next call of `action` is executed, and its response is an error.
     #[must_use]
     pub fn lose_answer(action: &str) -> Self {
         Self {
@@ -191,7 +191,7 @@ impl Fault {
         }
     }
 
-    /// The next call of `action` waits, not yet carried out, until faults are set anew.
+    /// The next call of `action` waits, not yet executed, until faults are set again.
     #[must_use]
     pub fn hold_before(action: &str) -> Self {
         Self {
@@ -204,7 +204,7 @@ impl Fault {
         }
     }
 
-    /// The next call of `action` is carried out, and its answer waits until faults are set anew.
+    /// The next call of `action` is executed, and its response waits until faults are set again.
     #[must_use]
     pub fn hold_after(action: &str) -> Self {
         Self {
@@ -221,7 +221,7 @@ impl Moto {
     /// Starts an empty account.
     ///
     /// # Errors
-    /// Python or a package cannot be had, or the emulator does not come up (with the end of its log).
+    /// Python or a package is unavailable, or the emulator does not start (with the end of its log).
     pub async fn start() -> Result<Self> {
         let venv = Venv::ready().await?;
         let state = StateDir::create("moto")?;
@@ -286,7 +286,7 @@ impl Moto {
             ("AWS_ACCESS_KEY_ID", "test"),
             ("AWS_SECRET_ACCESS_KEY", "test"),
             ("AWS_EC2_METADATA_DISABLED", "true"),
-            // A proxy of this machine would be asked for loopback addresses too.
+            // A proxy of the test host would be used for loopback addresses too.
             ("NO_PROXY", "127.0.0.1,localhost"),
         ]
         .iter()
@@ -480,7 +480,7 @@ impl Moto {
         self.post("protect", &body).await.map(drop)
     }
 
-    /// Instances that are terminated from now on stay in state `shutting-down` until this is taken back.
+    /// Instances that are terminated from now on stay in state `shutting-down` until this is reverted.
     ///
     /// # Errors
     /// The emulator does not answer.

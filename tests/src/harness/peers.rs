@@ -143,7 +143,7 @@ pub(crate) async fn make(recipe: &Recipe) -> Result<PathBuf> {
     }
     let making = peers.join(format!("{key}.making"));
     if making.exists() {
-        // Left by a process that was killed; the lock says that nobody works on it.
+        // Left by a killed process; the lock shows that no process works on it.
         std::fs::remove_dir_all(&making)
             .with_context(|| format!("cannot remove {}", making.display()))?;
     }

@@ -17,7 +17,7 @@ const LOWEST: u16 = 15_000;
 /// How many ports there are to choose from; 15,000 to 27,999 is below the ephemeral range of every usual system.
 const COUNT: u16 = 13_000;
 
-/// A TCP port on 127.0.0.1 that no other harness on this machine uses while this value lives.
+/// A TCP port on 127.0.0.1 that no other harness on this test host uses while this value lives.
 #[derive(Debug)]
 pub struct Port {
     number: u16,

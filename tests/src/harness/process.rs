@@ -194,7 +194,7 @@ impl Process {
         }
     }
 
-    /// Runs `ready`, but gives up with the end of the log when the process ends first.
+    /// Runs `ready`, but fails with the end of the log if the process exits first.
     ///
     /// # Errors
     /// Those of `ready`, with the end of the log added, and: the process ended.

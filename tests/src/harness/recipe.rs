@@ -35,7 +35,7 @@ pub(crate) struct Recipe {
     pub(crate) tool: (&'static str, &'static str),
     /// Files written before the steps run: (name, content).
     pub(crate) files: Vec<(&'static str, &'static str)>,
-    /// Further inputs of the key: what the result depends on beside files and steps.
+    /// Further inputs of the key: what the result depends on in addition to files and steps.
     pub(crate) inputs: Vec<String>,
     pub(crate) steps: Vec<Step>,
     /// Symbolic links made afterwards in the result: (link, target), both relative.

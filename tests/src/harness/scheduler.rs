@@ -100,7 +100,7 @@ pub struct SchedulerOptions {
     pub extenders: Vec<ExtenderConfig>,
     /// Longest back-off of an unschedulable pod, whole seconds. Kubernetes' default is 10; tests take 2.
     pub pod_max_backoff: Duration,
-    /// Share of the nodes that is looked at for one pod; `None`: kube-scheduler decides (100 nodes and more: a part).
+    /// Percentage of the nodes that is evaluated for one pod; `None`: kube-scheduler decides (100 nodes and more: a part).
     pub percentage_of_nodes_to_score: Option<u32>,
     /// Prefer full nodes (`MostAllocated`) instead of spreading, as a cluster that consolidates wants.
     pub most_allocated: bool,

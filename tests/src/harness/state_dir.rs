@@ -30,7 +30,7 @@ pub struct StateDir {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Nobody said that all went well.
+    /// Success was not reported.
     KeepLogs,
     Remove,
     /// Chosen by a person: never touched.

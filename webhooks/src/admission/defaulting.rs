@@ -13,18 +13,20 @@ use super::review::{AdmissionRequest, AdmissionResult};
 /// Answers a defaulting request. What can never work is told along when the definition refuses the object anyway; alone it
 /// is left to validation.
 #[must_use]
-pub fn default(
+pub fn set_defaults(
     rules: &AdmissionSettings,
     well_known: &WellKnown,
     request: &AdmissionRequest,
 ) -> AdmissionResult {
     // The rules are those of the present version.
-    if !request.asks_for_a_spec() || request.kind.newer_version().is_some() {
+    if !request.changes_spec() || request.kind.newer_version().is_some() {
         return AdmissionResult::default();
     }
     let patch = match request.kind.kind.as_str() {
-        "NodePool" => node_class_ref(rules, &request.object, "/spec/template/spec/nodeClassRef"),
-        "NodeClaim" => node_class_ref(rules, &request.object, "/spec/nodeClassRef"),
+        "NodePool" => {
+            node_class_ref_patch(rules, &request.object, "/spec/template/spec/nodeClassRef")
+        }
+        "NodeClaim" => node_class_ref_patch(rules, &request.object, "/spec/nodeClassRef"),
         _ => Vec::new(),
     };
     let mut object = request.object.clone();
@@ -38,7 +40,7 @@ pub fn default(
         }
     }
     let mut found = faults(
-        rules.definitions(),
+        rules.crd_set(),
         well_known,
         &request.kind.kind,
         &object,
@@ -55,13 +57,13 @@ pub fn default(
         patch,
         ..AdmissionResult::default()
     };
-    found.iter().for_each(|fault| answer.fault(fault));
+    found.iter().for_each(|fault| answer.add_issue(fault));
     answer
 }
 
 /// Group and kind of the node class, when the reference leaves them out and only one kind is served. With one of them of
 /// another kind the other is not known here, and the definition refuses what is missing.
-fn node_class_ref(rules: &AdmissionSettings, object: &Value, at: &str) -> Vec<Value> {
+fn node_class_ref_patch(rules: &AdmissionSettings, object: &Value, at: &str) -> Vec<Value> {
     let ([kind], Some(reference)) = (
         rules.node_class_kinds.as_slice(),
         object.pointer(at).and_then(Value::as_object),
@@ -112,7 +114,7 @@ mod tests {
                 operation: "CREATE".to_owned(),
                 ..AdmissionRequest::default()
             };
-            default(&rules, &WellKnown::kwok(), &request)
+            set_defaults(&rules, &WellKnown::kwok(), &request)
         };
         let with = |reference: Value| {
             let answer = answer(reference);
@@ -131,14 +133,14 @@ mod tests {
             with(json!({ "name": "default", "group": "other", "kind": "Other" })),
             Vec::<Value>::new()
         );
-        let of_served = json!({ "name": "default", "group": "karpenter.kwok.sh", "kind": "" });
-        assert_eq!(with(of_served).len(), 1);
-        for of_another in [
+        let served = json!({ "name": "default", "group": "karpenter.kwok.sh", "kind": "" });
+        assert_eq!(with(served).len(), 1);
+        for other in [
             json!({ "name": "default", "group": "other", "kind": "" }),
             json!({ "name": "default", "group": "", "kind": "Other" }),
             json!({ "name": "default", "kind": "Other" }),
         ] {
-            let answer = answer(of_another);
+            let answer = answer(other);
             assert_eq!(answer.patch, Vec::<Value>::new());
             assert_eq!(answer.denied.len(), 1, "{answer:?}");
         }

@@ -5,7 +5,7 @@ use mortise_apis::validation::{FieldIssue, IssueSeverity, IssueTopic};
 use super::review::AdmissionResult;
 use super::text::warning;
 
-/// What a note is about.
+/// The check that a finding comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Check {
     /// A type, a bound, a pattern or a rule of the definition.
@@ -81,16 +81,16 @@ impl Check {
     /// Its name in reports.
     #[must_use]
     pub const fn label(self) -> &'static str {
-        self.words().0
+        self.label_and_description().0
     }
 
     /// What it finds, in a sentence without an end.
     #[must_use]
-    pub const fn about(self) -> &'static str {
-        self.words().1
+    pub const fn description(self) -> &'static str {
+        self.label_and_description().1
     }
 
-    const fn words(self) -> (&'static str, &'static str) {
+    const fn label_and_description(self) -> (&'static str, &'static str) {
         match self {
             Self::Schema => (
                 "schema",
@@ -191,23 +191,23 @@ impl From<&FieldIssue> for AdmissionFinding {
 }
 
 /// Most things that are said about an object: what comes after them would be read by nobody.
-const MOST_NOTES: usize = 300;
+const MOST_FINDINGS: usize = 300;
 
 impl AdmissionResult {
     /// Nobody reads more: what would be said from now on is not kept, so it need not be looked for.
     pub(super) const fn is_full(&self) -> bool {
-        self.notes.len() >= MOST_NOTES
+        self.findings.len() >= MOST_FINDINGS
     }
 
     /// Says what is wrong with the object itself.
-    pub(super) fn fault(&mut self, fault: &FieldIssue) {
-        let note = AdmissionFinding::from(fault);
-        if note.refused {
+    pub(super) fn add_issue(&mut self, fault: &FieldIssue) {
+        let finding = AdmissionFinding::from(fault);
+        if finding.refused {
             self.denied.push(fault.to_string());
         } else {
             self.warnings.push(warning(fault));
         }
-        self.notes.push(note);
+        self.findings.push(finding);
     }
 
     /// Adds a warning about a field.
@@ -216,20 +216,22 @@ impl AdmissionResult {
             return;
         }
         let text = text.into();
-        self.notes.push(note(check, false, field.into(), &text));
+        self.findings
+            .push(new_finding(check, false, field.into(), &text));
         self.warnings.push(text);
     }
 
     /// Refuses the object because of a field.
     pub(super) fn deny(&mut self, check: Check, field: impl Into<String>, text: impl Into<String>) {
         let text = text.into();
-        self.notes.push(note(check, true, field.into(), &text));
+        self.findings
+            .push(new_finding(check, true, field.into(), &text));
         self.denied.push(text);
     }
 }
 
 /// What stands behind the last semicolon of such a text is what to do.
-fn note(check: Check, refused: bool, field: String, text: &str) -> AdmissionFinding {
+fn new_finding(check: Check, refused: bool, field: String, text: &str) -> AdmissionFinding {
     let (problem, fix) = text.rsplit_once("; ").unwrap_or((text, ""));
     AdmissionFinding {
         check,

@@ -18,11 +18,11 @@ mod scheduler_name;
 mod text;
 mod validation;
 
-pub(crate) use checks::never_allows;
-pub use defaulting::default;
+pub(crate) use checks::why_never_allows;
+pub use defaulting::set_defaults;
 pub use finding::{AdmissionFinding, Check};
-pub use review::{AdmissionRequest, AdmissionResult, GroupVersionKind, review};
-pub use scheduler_name::scheduler_name;
+pub use review::{AdmissionRequest, AdmissionResult, GroupVersionKind, respond_to_review};
+pub use scheduler_name::set_scheduler_name;
 pub use validation::validate;
 
 use jiff::Timestamp;
@@ -30,7 +30,7 @@ use mortise_apis::CrdSet;
 use mortise_apis::node_class::NodeClassKind;
 use mortise_state::snapshot::Snapshot;
 
-/// How admission answers.
+/// Settings of admission.
 #[derive(Clone, Debug, Default)]
 pub struct AdmissionSettings {
     /// Deny, instead of warn about, a pool that no instance type can satisfy.
@@ -44,7 +44,7 @@ pub struct AdmissionSettings {
 impl AdmissionSettings {
     /// The definitions that go with the served node classes.
     #[must_use]
-    pub fn definitions(&self) -> CrdSet {
+    pub fn crd_set(&self) -> CrdSet {
         let serves = |group: &str| self.node_class_kinds.iter().any(|kind| kind.group == group);
         if serves(mortise_apis::labels::aws::GROUP) {
             CrdSet::Aws
@@ -60,7 +60,7 @@ impl AdmissionSettings {
 pub struct AdmissionContext<'a> {
     /// The cluster.
     pub snapshot: &'a Snapshot,
-    /// How admission answers.
+    /// Settings.
     pub rules: &'a AdmissionSettings,
     /// Now.
     pub now: Timestamp,

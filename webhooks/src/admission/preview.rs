@@ -19,25 +19,25 @@ use super::review::{AdmissionRequest, AdmissionResult};
 use super::text::count;
 
 /// The preview of an edited pool. An edit outside the template drifts nothing, so nothing is looked for.
-pub(super) fn pool(
-    facts: &AdmissionContext<'_>,
+pub(super) fn preview_pool(
+    context: &AdmissionContext<'_>,
     request: &AdmissionRequest,
     pool: &NodePool,
     before: Option<&NodePool>,
     answer: &mut AdmissionResult,
 ) {
     if before.is_some_and(|old| old.spec.template == pool.spec.template) {
-        let nodes = facts.snapshot.nodes_of_pool(&pool.name()).count();
-        none(request, nodes, answer);
+        let nodes = context.snapshot.nodes_of_pool(&pool.name()).count();
+        report_no_drift(request, nodes, answer);
         return;
     }
-    let (view, concerned) = edited_pool(facts.now, facts.snapshot, pool);
-    tell(facts, request, &view, &concerned, answer);
+    let (view, affected) = edited_pool(context.now, context.snapshot, pool);
+    report_drift(context, request, &view, &affected, answer);
 }
 
 /// The preview of an edited EC2NodeClass. What its selectors resolve to is known only when it is resolved.
-pub(super) fn ec2_class(
-    facts: &AdmissionContext<'_>,
+pub(super) fn preview_ec2_class(
+    context: &AdmissionContext<'_>,
     request: &AdmissionRequest,
     answer: &mut AdmissionResult,
 ) {
@@ -53,57 +53,57 @@ pub(super) fn ec2_class(
     );
     // The certificate of the cluster, which is hashed along, is the same on both sides.
     let changes = new.hash("") != old.hash("");
-    let concerned = edited_class(facts.snapshot, &key, changes);
-    tell(facts, request, facts.snapshot, &concerned, answer);
+    let affected = edited_class(context.snapshot, &key, changes);
+    report_drift(context, request, context.snapshot, &affected, answer);
     let (new, old) = (&new.spec, &old.spec);
     let selectors = new.ami_selector_terms != old.ami_selector_terms
         || new.subnet_selector_terms != old.subnet_selector_terms
         || new.security_group_selector_terms != old.security_group_selector_terms
         || new.capacity_reservation_selector_terms != old.capacity_reservation_selector_terms;
-    if selectors && concerned.drifting.len() < concerned.all.len() {
+    if selectors && affected.drifting.len() < affected.all.len() {
         answer.warn(Check::Preview, "spec", format!(
             "new selectors are resolved after this; any of the {} that does not match the result drifts too",
-            count(concerned.all.len(), "node")
+            count(affected.all.len(), "node")
         ));
     }
 }
 
-fn tell(
-    facts: &AdmissionContext<'_>,
+fn report_drift(
+    context: &AdmissionContext<'_>,
     request: &AdmissionRequest,
     view: &Snapshot,
-    concerned: &AffectedNodes,
+    affected: &AffectedNodes,
     answer: &mut AdmissionResult,
 ) {
     let asked = request.dry_run == Some(true);
-    let (drifting, all) = (concerned.drifting.len(), concerned.all.len());
+    let (drifting, all) = (affected.drifting.len(), affected.all.len());
     if drifting == 0 {
-        none(request, all, answer);
+        report_no_drift(request, all, answer);
         return;
     }
     let mut text = format!("drifts {drifting} of {}", count(all, "node"));
     if asked {
-        let answered = if (facts.stop)() {
+        let answered = if (context.stop)() {
             None
         } else {
-            replacement(facts.now, view, concerned, facts.stop)
+            replacement(context.now, view, affected, context.stop)
         };
         match answered {
-            Some(found) => text.push_str(&priced(&found)),
+            Some(found) => text.push_str(&price_text(&found)),
             None => text.push_str("; price preview skipped: it takes too long"),
         }
     }
     answer.warn(Check::Preview, "spec", text);
 }
 
-fn none(request: &AdmissionRequest, all: usize, answer: &mut AdmissionResult) {
+fn report_no_drift(request: &AdmissionRequest, all: usize, answer: &mut AdmissionResult) {
     if request.dry_run == Some(true) && all > 0 {
         let text = format!("drifts none of {}", count(all, "node"));
         answer.warn(Check::Preview, "spec", text);
     }
 }
 
-fn priced(found: &ReplacementCost) -> String {
+fn price_text(found: &ReplacementCost) -> String {
     let ReplacementCost {
         before,
         after,

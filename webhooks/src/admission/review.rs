@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::finding::AdmissionFinding;
-use super::text::shortened;
+use super::text::shorten;
 use crate::Counters;
 
 /// Most warnings of an answer: API servers cut what is longer than 4 KiB in sum, and nobody reads more.
@@ -49,15 +49,15 @@ impl AdmissionRequest {
     /// Something is to be looked at: the object is made, or its spec is changed, and it is not on its way out. Finalizers,
     /// labels and status of any object can always be written.
     #[must_use]
-    pub fn asks_for_a_spec(&self) -> bool {
-        let going = self
+    pub fn changes_spec(&self) -> bool {
+        let deleting = self
             .object
             .pointer("/metadata/deletionTimestamp")
             .is_some_and(|time| !time.is_null());
         let same = self.operation == "UPDATE"
             && !self.old_object.is_null()
             && self.object.get("spec") == self.old_object.get("spec");
-        self.operation != "DELETE" && !self.object.is_null() && !going && !same
+        self.operation != "DELETE" && !self.object.is_null() && !deleting && !same
     }
 
     /// What to write instead of the version that the client sent, when that is of before.
@@ -106,7 +106,7 @@ pub struct AdmissionResult {
     /// JSON patch operations.
     pub patch: Vec<Value>,
     /// The same as `denied` and `warnings`, piece by piece.
-    pub notes: Vec<AdmissionFinding>,
+    pub findings: Vec<AdmissionFinding>,
 }
 
 #[derive(Deserialize)]
@@ -130,10 +130,10 @@ pub struct ReviewAnswer {
 /// Reads the envelope, asks, and wraps the answer. A body that is no review is answered with a refusal that says so: a
 /// well-formed answer is what the API server can show to a user.
 #[must_use]
-pub fn review(
+pub fn respond_to_review(
     body: &[u8],
     counters: &Counters,
-    ask: impl FnOnce(&AdmissionRequest) -> AdmissionResult,
+    decide: impl FnOnce(&AdmissionRequest) -> AdmissionResult,
 ) -> ReviewAnswer {
     let read: Result<AdmissionReview, String> =
         serde_json::from_slice(body).map_err(|error| error.to_string());
@@ -143,11 +143,11 @@ pub fn review(
             kind,
             request: Some(request),
         }) => (api_version, kind, request),
-        Ok(_) => return invalid(counters, "the review has no request"),
-        Err(error) => return invalid(counters, &error),
+        Ok(_) => return malformed_review(counters, "the review has no request"),
+        Err(error) => return malformed_review(counters, &error),
     };
-    let answer = ask(&request);
-    let mut warnings: Vec<String> = answer.warnings.iter().map(|text| shortened(text)).collect();
+    let answer = decide(&request);
+    let mut warnings: Vec<String> = answer.warnings.iter().map(|text| shorten(text)).collect();
     if warnings.len() > MOST_WARNINGS {
         let more = warnings.len() - (MOST_WARNINGS - 1);
         warnings.truncate(MOST_WARNINGS - 1);
@@ -161,7 +161,7 @@ pub fn review(
     if !answer.denied.is_empty() {
         counters.admission_denied.inc();
         response["status"] =
-            json!({ "code": 422, "reason": "Invalid", "message": message(&answer.denied) });
+            json!({ "code": 422, "reason": "Invalid", "message": denial_message(&answer.denied) });
     } else if !answer.patch.is_empty() {
         use base64::Engine as _;
         let patch = Value::Array(answer.patch).to_string();
@@ -183,7 +183,7 @@ pub fn review(
 }
 
 /// One answer to a body that cannot be read.
-fn invalid(counters: &Counters, error: &str) -> ReviewAnswer {
+fn malformed_review(counters: &Counters, error: &str) -> ReviewAnswer {
     counters.malformed.inc();
     let message = format!("body is not an AdmissionReview of admission.k8s.io/v1: {error}");
     ReviewAnswer {
@@ -194,7 +194,7 @@ fn invalid(counters: &Counters, error: &str) -> ReviewAnswer {
 }
 
 /// One reason stands by itself; several are a list.
-fn message(denied: &[String]) -> String {
+fn denial_message(denied: &[String]) -> String {
     match denied {
         [only] => only.clone(),
         several => {

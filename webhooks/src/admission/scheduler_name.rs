@@ -14,7 +14,7 @@ const DEFAULT: &str = "default-scheduler";
 
 /// Answers a request about a pod that is made.
 #[must_use]
-pub fn scheduler_name(snapshot: &Snapshot, request: &AdmissionRequest) -> AdmissionResult {
+pub fn set_scheduler_name(snapshot: &Snapshot, request: &AdmissionRequest) -> AdmissionResult {
     let none = AdmissionResult::default();
     let spec = request.object.get("spec").filter(|spec| spec.is_object());
     let (true, Some(spec)) = (request.operation == "CREATE", spec) else {

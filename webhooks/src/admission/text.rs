@@ -8,7 +8,7 @@ use mortise_apis::validation::FieldIssue;
 pub(super) const WARNING_MAX: usize = 120;
 
 /// A label key without its domain reads well within the length of a warning.
-pub(super) fn short(key: &str) -> &str {
+pub(super) fn without_domain(key: &str) -> &str {
     key.rsplit('/').next().unwrap_or(key)
 }
 
@@ -19,7 +19,7 @@ pub(super) fn count(number: usize, what: &str) -> String {
 }
 
 /// The first few of many.
-pub(super) fn some<T: Display>(all: impl IntoIterator<Item = T>, most: usize) -> String {
+pub(super) fn first_of<T: Display>(all: impl IntoIterator<Item = T>, most: usize) -> String {
     let mut all = all.into_iter();
     let mut text = String::new();
     for each in all.by_ref().take(most) {
@@ -67,7 +67,7 @@ pub(super) fn warning(fault: &FieldIssue) -> String {
 }
 
 /// Cuts at a character, not in one.
-pub(super) fn shortened(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     if text.chars().count() <= WARNING_MAX {
         return text.to_owned();
     }

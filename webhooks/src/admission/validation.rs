@@ -19,13 +19,13 @@ const AS_WRITTEN: &str = "/metadata/annotations/kubectl.kubernetes.io~1last-appl
 
 /// Answers a validation request. Deletions are refused only where an annotation of the object asks for it.
 #[must_use]
-pub fn validate(facts: &AdmissionContext<'_>, request: &AdmissionRequest) -> AdmissionResult {
+pub fn validate(context: &AdmissionContext<'_>, request: &AdmissionRequest) -> AdmissionResult {
     let mut answer = AdmissionResult::default();
     if request.operation == "DELETE" {
-        checks::deletion(facts, request, &mut answer);
+        checks::check_deletion(context, request, &mut answer);
         return answer;
     }
-    if !request.asks_for_a_spec() {
+    if !request.changes_spec() {
         return answer;
     }
     if let Some(newer) = request.newer_version() {
@@ -40,16 +40,16 @@ pub fn validate(facts: &AdmissionContext<'_>, request: &AdmissionRequest) -> Adm
         }
         return answer;
     }
-    itself(facts, request, &mut answer);
+    check_fields(context, request, &mut answer);
     match request.kind.kind.as_str() {
         "NodePool" => match serde_json::from_value::<NodePool>(request.object.clone()) {
             Ok(pool) => {
                 let before = request
                     .before()
                     .and_then(|old| serde_json::from_value::<NodePool>(old.clone()).ok());
-                checks::pool(facts, &pool, before.as_ref(), &mut answer);
+                checks::check_pool(context, &pool, before.as_ref(), &mut answer);
                 if request.operation == "UPDATE" {
-                    preview::pool(facts, request, &pool, before.as_ref(), &mut answer);
+                    preview::preview_pool(context, request, &pool, before.as_ref(), &mut answer);
                 }
             }
             // What is wrong has been said already, in most cases.
@@ -62,10 +62,10 @@ pub fn validate(facts: &AdmissionContext<'_>, request: &AdmissionRequest) -> Adm
             }
             Err(_) => {}
         },
-        "NodeOverlay" => checks::overlay(facts, &request.object, &mut answer),
-        "CapacityBuffer" => checks::buffer(facts, request, &mut answer),
+        "NodeOverlay" => checks::check_overlay(context, &request.object, &mut answer),
+        "CapacityBuffer" => checks::check_buffer(context, request, &mut answer),
         "EC2NodeClass" if request.operation == "UPDATE" => {
-            preview::ec2_class(facts, request, &mut answer);
+            preview::preview_ec2_class(context, request, &mut answer);
         }
         _ => {}
     }
@@ -73,15 +73,19 @@ pub fn validate(facts: &AdmissionContext<'_>, request: &AdmissionRequest) -> Adm
 }
 
 /// What the object says of itself.
-fn itself(facts: &AdmissionContext<'_>, request: &AdmissionRequest, answer: &mut AdmissionResult) {
-    let definitions = facts.rules.definitions();
-    let known = &facts.snapshot.well_known;
+fn check_fields(
+    context: &AdmissionContext<'_>,
+    request: &AdmissionRequest,
+    answer: &mut AdmissionResult,
+) {
+    let crds = context.rules.crd_set();
+    let known = &context.snapshot.well_known;
     let kind = request.kind.kind.as_str();
-    let mut told = BTreeSet::new();
-    for fault in faults(definitions, known, kind, &request.object, request.before()) {
-        answer.fault(&fault);
+    let mut reported = BTreeSet::new();
+    for fault in faults(crds, known, kind, &request.object, request.before()) {
+        answer.add_issue(&fault);
         if fault.weight == IssueSeverity::Suspicious {
-            told.insert(fault.field);
+            reported.insert(fault.field);
         }
     }
     // The API server has dropped the fields that it does not know; they are to be seen only where kubectl wrote down
@@ -97,13 +101,14 @@ fn itself(facts: &AdmissionContext<'_>, request: &AdmissionRequest, answer: &mut
         return;
     };
     let before = request.before().and_then(written);
-    for fault in faults(definitions, known, kind, &now, before.as_ref()) {
+    for fault in faults(crds, known, kind, &now, before.as_ref()) {
         let dropped = matches!(
             fault.topic,
             IssueTopic::UnknownField | IssueTopic::Deprecated
         );
-        if dropped && fault.weight == IssueSeverity::Suspicious && !told.contains(&fault.field) {
-            answer.fault(&fault);
+        if dropped && fault.weight == IssueSeverity::Suspicious && !reported.contains(&fault.field)
+        {
+            answer.add_issue(&fault);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Room that a passed pod may be about to take.
 //!
 //! Between kube-scheduler's choice and our watch's news of the bind, the same free room beside a promise could be given
-//! away twice. So every pass on a node with promises charges that node with the pod, until the watch tells where it went or
-//! a short time is over. Over-charging is the safe side, and only nodes with promises are charged. Asking again replaces the
-//! pod's own charge; about the same nodes, it only makes it last.
+//! away twice. So every pass on a node with promises assumed that node with the pod, until the watch tells where it went or
+//! a short time is over. Over-charging is the safe side, and only nodes with promises are usage. Asking again replaces the
+//! pod's own assumed; about the same nodes, it only makes it last.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,11 @@ use mortise_apis::resources::Resources;
 use mortise_apis::values::after;
 use mortise_state::snapshot::{Pod, Snapshot};
 
-/// How long a pass charges a node at most: longer than a bind takes to come back through the watch (5 to 100 ms).
-const LIFE_MS: i64 = 2_000;
-/// What is over or bound is looked for this often: each charge lies on all nodes that its pod may use, so that at some hundred
+/// How long a pass assumed a node at most: longer than a bind takes to come back through the watch (5 to 100 ms).
+const ASSUMED_MS: i64 = 2_000;
+/// What is over or bound is looked for this often: each assumed lies on all nodes that its pod may use, so that at some hundred
 /// pods a second a node is soon full of pods that went elsewhere.
-const SETTLE_MS: i64 = 25;
+const PRUNE_INTERVAL_MS: i64 = 25;
 
 /// Charges by node and pod. The lock is held for a few map operations; it is shared by extender calls only.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub struct AssumedPods {
 struct Inner {
     pods: HashMap<Uid, AssumedPod, FixedState>,
     nodes: HashMap<Arc<str>, AssumedUsage, FixedState>,
-    settle_at: Option<Timestamp>,
+    prune_at: Option<Timestamp>,
 }
 
 /// A pod and the nodes that it may be about to go to.
@@ -43,7 +43,7 @@ struct AssumedPod {
 }
 
 impl AssumedPod {
-    fn is_of(&self, nodes: &[&str], pod: &Pod) -> bool {
+    fn matches(&self, nodes: &[&str], pod: &Pod) -> bool {
         self.nodes.len() == nodes.len()
             && nodes.iter().all(|node| self.nodes.contains(*node))
             && self.pod.class.requests == pod.class.requests
@@ -64,34 +64,34 @@ impl AssumedPods {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes off what is over, and pods that were bound. Cost: the number of charged pods, now and then.
+    /// Takes off what is over, and pods that were bound. Cost: the number of usage pods, now and then.
     pub fn prune(&self, snapshot: &Snapshot, now: Timestamp) {
         let mut inner = self.lock();
-        if inner.settle_at.is_some_and(|at| at > now) {
+        if inner.prune_at.is_some_and(|at| at > now) {
             return;
         }
-        inner.settle_at = Some(after(now, SETTLE_MS));
-        let is_over = |charge: &AssumedPod| {
-            let known = snapshot.pods.get(&charge.pod.key);
+        inner.prune_at = Some(after(now, PRUNE_INTERVAL_MS));
+        let is_settled = |assumed: &AssumedPod| {
+            let known = snapshot.pods.get(&assumed.pod.key);
             // One that the watch has not told of yet may still be about to go somewhere.
-            charge.until <= now
-                || known.is_some_and(|pod| pod.uid != charge.pod.uid || pod.node.is_some())
+            assumed.until <= now
+                || known.is_some_and(|pod| pod.uid != assumed.pod.uid || pod.node.is_some())
         };
-        let over = inner.pods.iter().filter(|(_, charge)| is_over(charge));
-        let over: Vec<Uid> = over.map(|(uid, _)| uid.clone()).collect();
-        for uid in over {
+        let settled = inner.pods.iter().filter(|(_, assumed)| is_settled(assumed));
+        let settled: Vec<Uid> = settled.map(|(uid, _)| uid.clone()).collect();
+        for uid in settled {
             inner.release(&uid);
         }
     }
 
     /// What other pods than `uid` may be about to take on a node.
     #[must_use]
-    pub fn others(&self, node: &str, uid: &str) -> Resources {
+    pub fn usage_by_others(&self, node: &str, uid: &str) -> Resources {
         let inner = self.lock();
-        let Some(charged) = inner.nodes.get(node) else {
+        let Some(usage) = inner.nodes.get(node) else {
             return Resources::zero();
         };
-        let mut sum = charged.sum.clone();
+        let mut sum = usage.sum.clone();
         let own = inner.pods.get(uid);
         if let Some(own) = own.filter(|own| own.nodes.contains(node)) {
             sum.sub_assign(&own.pod.class.requests);
@@ -104,36 +104,36 @@ impl AssumedPods {
         if nodes.is_empty() {
             return;
         }
-        let until = after(now, LIFE_MS);
+        let until = after(now, ASSUMED_MS);
         let mut inner = self.lock();
-        if let Some(charge) = inner.pods.get_mut(&pod.uid)
-            && charge.is_of(nodes, pod)
+        if let Some(assumed) = inner.pods.get_mut(&pod.uid)
+            && assumed.matches(nodes, pod)
         {
-            charge.until = until;
+            assumed.until = until;
             return;
         }
         inner.release(&pod.uid);
-        let mut charge = AssumedPod {
+        let mut assumed = AssumedPod {
             pod: Arc::clone(pod),
             until,
             nodes: HashSet::with_capacity_and_hasher(nodes.len(), FixedState::default()),
         };
         for node in nodes {
-            // One that is named twice is charged once.
-            if !charge.nodes.contains(*node) {
-                charge.nodes.insert(inner.put(node, pod));
+            // One that is named twice is usage once.
+            if !assumed.nodes.contains(*node) {
+                assumed.nodes.insert(inner.add_usage(node, pod));
             }
         }
-        inner.pods.insert(pod.uid.clone(), charge);
+        inner.pods.insert(pod.uid.clone(), assumed);
     }
 
-    /// How many charges are kept, those included that are over and not taken off yet.
+    /// How many assumed are kept, those included that are over and not taken off yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().pods.values().map(|each| each.nodes.len()).sum()
     }
 
-    /// Whether nothing is charged.
+    /// Whether nothing is usage.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -142,34 +142,34 @@ impl AssumedPods {
 
 impl Inner {
     /// Puts a pod on a node where it is not yet, and returns the node's name as it is kept.
-    fn put(&mut self, node: &str, pod: &Arc<Pod>) -> Arc<str> {
-        if let Some(charged) = self.nodes.get_mut(node) {
-            charged.sum.add_assign(&pod.class.requests);
-            charged.pods += 1;
-            return Arc::clone(&charged.name);
+    fn add_usage(&mut self, node: &str, pod: &Arc<Pod>) -> Arc<str> {
+        if let Some(usage) = self.nodes.get_mut(node) {
+            usage.sum.add_assign(&pod.class.requests);
+            usage.pods += 1;
+            return Arc::clone(&usage.name);
         }
         let name: Arc<str> = Arc::from(node);
-        let charged = AssumedUsage {
+        let usage = AssumedUsage {
             name: Arc::clone(&name),
             sum: pod.class.requests.clone(),
             pods: 1,
         };
-        self.nodes.insert(Arc::clone(&name), charged);
+        self.nodes.insert(Arc::clone(&name), usage);
         name
     }
 
     /// Takes a pod off all its nodes.
     fn release(&mut self, uid: &Uid) {
-        let Some(charge) = self.pods.remove(uid) else {
+        let Some(assumed) = self.pods.remove(uid) else {
             return;
         };
-        for name in &charge.nodes {
-            let Some(charged) = self.nodes.get_mut(name) else {
+        for name in &assumed.nodes {
+            let Some(usage) = self.nodes.get_mut(name) else {
                 continue;
             };
-            charged.pods -= 1;
-            charged.sum.sub_assign(&charge.pod.class.requests);
-            if charged.pods == 0 {
+            usage.pods -= 1;
+            usage.sum.sub_assign(&assumed.pod.class.requests);
+            if usage.pods == 0 {
                 self.nodes.remove(name);
             }
         }
@@ -210,76 +210,76 @@ mod tests {
 
     #[test]
     fn others_are_charged_until_they_must_be_seen_bound() {
-        let charges = AssumedPods::default();
+        let assumed = AssumedPods::default();
         let now = Timestamp::UNIX_EPOCH;
-        charges.assume(&["a", "b"], &pod("x", "1"), now);
-        charges.assume(&["a"], &pod("y", "500m"), after(now, 1_000));
+        assumed.assume(&["a", "b"], &pod("x", "1"), now);
+        assumed.assume(&["a"], &pod("y", "500m"), after(now, 1_000));
         let cpu = |node, uid, ms| {
-            charges.prune(&snapshot(&[]), after(now, ms));
-            charges.others(node, uid).cpu
+            assumed.prune(&snapshot(&[]), after(now, ms));
+            assumed.usage_by_others(node, uid).cpu
         };
         assert_eq!(cpu("a", "z", 1_000), 1_500);
         assert_eq!(cpu("a", "x", 1_000), 500, "not its own");
-        charges.assume(&["a"], &pod("x", "2"), after(now, 1_100));
+        assumed.assume(&["a"], &pod("x", "2"), after(now, 1_100));
         assert_eq!(cpu("a", "z", 1_100), 2_500, "asking again replaces");
         assert_eq!(cpu("b", "z", 1_100), 0, "not asked about again");
         assert_eq!(cpu("a", "z", 2_999), 2_500);
         assert_eq!(cpu("a", "z", 3_025), 2_000, "over");
-        assert_eq!(cpu("c", "z", 3_025), 0, "never charged");
+        assert_eq!(cpu("c", "z", 3_025), 0, "never usage");
     }
 
     #[test]
     fn a_pod_that_asks_again_is_charged_once_and_for_longer() {
-        let charges = AssumedPods::default();
+        let assumed = AssumedPods::default();
         let now = Timestamp::UNIX_EPOCH;
         let x = pod("x", "1");
         let cpu = |node, ms| {
-            charges.prune(&snapshot(&[]), after(now, ms));
-            charges.others(node, "z").cpu
+            assumed.prune(&snapshot(&[]), after(now, ms));
+            assumed.usage_by_others(node, "z").cpu
         };
-        charges.assume(&["a", "b", "a"], &x, now);
+        assumed.assume(&["a", "b", "a"], &x, now);
         assert_eq!((cpu("a", 0), cpu("b", 0)), (1_000, 1_000), "named twice");
-        charges.assume(&["b", "a"], &x, after(now, 1_500));
+        assumed.assume(&["b", "a"], &x, after(now, 1_500));
         assert_eq!((cpu("a", 2_500), cpu("b", 2_500)), (1_000, 1_000));
-        assert_eq!(charges.others("a", "x").cpu, 0, "its own");
-        charges.assume(&["b", "c"], &x, after(now, 2_600));
+        assert_eq!(assumed.usage_by_others("a", "x").cpu, 0, "its own");
+        assumed.assume(&["b", "c"], &x, after(now, 2_600));
         assert_eq!((cpu("a", 2_600), cpu("c", 2_600)), (0, 1_000));
-        charges.assume(&["b", "c"], &pod("x", "3"), after(now, 2_700));
+        assumed.assume(&["b", "c"], &pod("x", "3"), after(now, 2_700));
         assert_eq!(cpu("c", 2_700), 3_000, "it has grown");
         assert_eq!(cpu("c", 4_800), 0);
-        assert!(charges.lock().nodes.is_empty());
+        assert!(assumed.lock().nodes.is_empty());
     }
 
     #[test]
     fn what_was_bound_charges_nobody() {
-        let charges = AssumedPods::default();
+        let assumed = AssumedPods::default();
         let now = Timestamp::UNIX_EPOCH;
         let (x, y) = (pod("x", "1"), pod("y", "500m"));
-        charges.assume(&["a", "b"], &x, now);
-        charges.assume(&["a", "b"], &y, now);
-        charges.prune(&snapshot(&[&x]), after(now, 100));
-        assert_eq!(charges.others("a", "z").cpu, 500);
-        assert_eq!(charges.others("b", "y").cpu, 0);
-        // Another pod of the same name is not the one that was charged.
+        assumed.assume(&["a", "b"], &x, now);
+        assumed.assume(&["a", "b"], &y, now);
+        assumed.prune(&snapshot(&[&x]), after(now, 100));
+        assert_eq!(assumed.usage_by_others("a", "z").cpu, 500);
+        assert_eq!(assumed.usage_by_others("b", "y").cpu, 0);
+        // Another pod of the same name is not the one that was usage.
         let again = Arc::new(Pod {
             uid: "y2".into(),
             ..Pod::clone(&y)
         });
-        charges.prune(&snapshot(&[&again]), after(now, 200));
-        assert!(charges.is_empty());
+        assumed.prune(&snapshot(&[&again]), after(now, 200));
+        assert!(assumed.is_empty());
     }
 
     #[test]
     fn what_is_over_is_not_kept() {
-        let charges = AssumedPods::default();
+        let assumed = AssumedPods::default();
         let now = Timestamp::UNIX_EPOCH;
         let names: Vec<String> = (0..100).map(|number| format!("node-{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        charges.assume(&names, &pod("x", "1"), now);
-        charges.assume(&[], &pod("y", "1"), now);
-        assert_eq!(charges.len(), 100);
-        charges.prune(&snapshot(&[]), after(now, 2_000));
-        assert!(charges.is_empty());
-        assert!(charges.lock().nodes.is_empty());
+        assumed.assume(&names, &pod("x", "1"), now);
+        assumed.assume(&[], &pod("y", "1"), now);
+        assert_eq!(assumed.len(), 100);
+        assumed.prune(&snapshot(&[]), after(now, 2_000));
+        assert!(assumed.is_empty());
+        assert!(assumed.lock().nodes.is_empty());
     }
 }

@@ -44,7 +44,7 @@ impl CallLog {
     }
 
     /// Keeps a call; the oldest goes.
-    pub fn keep(&self, call: ExtenderCall) {
+    pub fn push(&self, call: ExtenderCall) {
         let mut inner = self.lock();
         if inner.len() >= MOST {
             inner.pop_front();

@@ -17,7 +17,7 @@ use mortise_planning::scheduling::DaemonSetPods;
 use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 
 /// Until this age of its claim a node is young.
-const YOUNG_MS: i64 = 15 * 60_000;
+const RECENTLY_CREATED_MS: i64 = 15 * 60_000;
 /// Nodes that are remembered; beyond, all are forgotten, which costs a look at each again.
 const MOST: usize = 8_192;
 
@@ -32,7 +32,7 @@ pub struct DaemonSetReservations {
 
 #[derive(Debug, Default)]
 struct Inner {
-    of: Option<(Sets, Pods, DaemonSetPods)>,
+    source: Option<(Sets, Pods, DaemonSetPods)>,
     missing: HashMap<Box<str>, (Arc<StateNode>, Resources), FixedState>,
 }
 
@@ -50,22 +50,27 @@ impl DaemonSetReservations {
         node: &Arc<StateNode>,
         now: Timestamp,
     ) -> Option<Resources> {
-        if snapshot.daemon_sets.is_empty() || !is_young(node, now) {
+        if snapshot.daemon_sets.is_empty() || !is_recently_created(node, now) {
             return None;
         }
         let mut inner = self.lock();
-        let missing = inner.look(snapshot, name, node);
+        let missing = inner.compute_missing(snapshot, name, node);
         (!missing.is_zero()).then_some(missing)
     }
 }
 
 impl Inner {
-    fn look(&mut self, snapshot: &Snapshot, name: &str, node: &Arc<StateNode>) -> Resources {
-        let current = self.of.as_ref().is_some_and(|(sets, pods, _)| {
+    fn compute_missing(
+        &mut self,
+        snapshot: &Snapshot,
+        name: &str,
+        node: &Arc<StateNode>,
+    ) -> Resources {
+        let current = self.source.as_ref().is_some_and(|(sets, pods, _)| {
             Arc::ptr_eq(sets, &snapshot.daemon_sets) && Arc::ptr_eq(pods, &snapshot.daemon_pods)
         });
         if !current {
-            self.of = Some((
+            self.source = Some((
                 Arc::clone(&snapshot.daemon_sets),
                 Arc::clone(&snapshot.daemon_pods),
                 DaemonSetPods::from_snapshot(snapshot),
@@ -78,7 +83,7 @@ impl Inner {
             return missing.clone();
         }
         let missing = self
-            .of
+            .source
             .as_ref()
             .map_or_else(Resources::zero, |(_, _, daemons)| daemons.missing_on(node));
         if self.missing.len() >= MOST {
@@ -90,9 +95,9 @@ impl Inner {
     }
 }
 
-fn is_young(node: &StateNode, now: Timestamp) -> bool {
+fn is_recently_created(node: &StateNode, now: Timestamp) -> bool {
     node.claim.is_some()
         && node
             .created()
-            .is_some_and(|created| since(now, created) < YOUNG_MS)
+            .is_some_and(|created| since(now, created) < RECENTLY_CREATED_MS)
 }

@@ -20,7 +20,7 @@ const MOST_NODES: usize = 64;
 
 #[derive(Clone, Debug)]
 struct DeniedPod {
-    asker: IncomingPod,
+    incoming: IncomingPod,
     nodes: Arc<[Box<str>]>,
     at: Timestamp,
 }
@@ -37,17 +37,17 @@ impl DeniedPods {
     }
 
     /// Remembers that the pod was denied all of these nodes.
-    pub fn hold(&self, asker: &IncomingPod, names: &[&str], now: Timestamp) {
+    pub fn record_denied(&self, incoming: &IncomingPod, names: &[&str], now: Timestamp) {
         let nodes = names.iter().take(MOST_NODES);
-        let held = DeniedPod {
-            asker: asker.clone(),
+        let denied = DeniedPod {
+            incoming: incoming.clone(),
             nodes: nodes.map(|name| Box::from(*name)).collect(),
             at: now,
         };
         let mut inner = self.lock();
-        inner.insert(asker.pod.uid.clone(), held);
+        inner.insert(incoming.pod.uid.clone(), denied);
         if inner.len() > MOST_PODS {
-            let oldest = inner.iter().min_by_key(|(_, held)| held.at);
+            let oldest = inner.iter().min_by_key(|(_, denied)| denied.at);
             if let Some(uid) = oldest.map(|(uid, _)| uid.clone()) {
                 inner.remove(&uid);
             }
@@ -55,7 +55,7 @@ impl DeniedPods {
     }
 
     /// The pod was not denied everything.
-    pub fn passed(&self, uid: &Uid) {
+    pub fn forget(&self, uid: &Uid) {
         let mut inner = self.lock();
         if !inner.is_empty() {
             inner.remove(uid);
@@ -77,35 +77,35 @@ impl DeniedPods {
 
 impl ExtenderState {
     /// A node that is no longer denied to a pod that was denied everything, if there is any. Pods of which this is true are
-    /// forgotten: they will be asked about again. Cost: the pods held times their nodes.
+    /// forgotten: they will be asked about again. Cost: the pods denied times their nodes.
     #[must_use]
     pub fn allowed_node(&self, snapshot: &Snapshot, now: Timestamp) -> Option<NodeName> {
-        // The verdicts look at other parts of the memory, never at this one, but the scheduler should not wait for us.
+        // The node_filter look at other parts of the state, never at this one, but the scheduler should not wait for us.
         let all: Vec<(Uid, DeniedPod)> = {
-            let inner = self.held.lock();
+            let inner = self.denied_pods.lock();
             inner
                 .iter()
-                .map(|(uid, held)| (uid.clone(), held.clone()))
+                .map(|(uid, denied)| (uid.clone(), denied.clone()))
                 .collect()
         };
         let mut freed = None;
-        for (uid, held) in all {
-            let pod = snapshot.pods.get(&held.asker.pod.key);
+        for (uid, denied) in all {
+            let pod = snapshot.pods.get(&denied.incoming.pod.key);
             let waits = pod.is_some_and(|pod| pod.uid == uid && pod.node.is_none());
-            let verdicts = NodeFilter::new(snapshot, self, &held.asker, now);
+            let node_filter = NodeFilter::new(snapshot, self, &denied.incoming, now);
             let allowed = |name: &&str| {
                 snapshot.node(name).is_some()
-                    && !matches!(verdicts.on(name), FilterVerdict::Denied(_))
+                    && !matches!(node_filter.decide(name), FilterVerdict::Denied(_))
             };
             let node = if waits {
-                held.nodes.iter().map(AsRef::as_ref).find(allowed)
+                denied.nodes.iter().map(AsRef::as_ref).find(allowed)
             } else {
                 None
             };
             if !waits || node.is_some() {
-                let mut inner = self.held.lock();
+                let mut inner = self.denied_pods.lock();
                 // Unless it was denied again since.
-                if inner.get(&uid).is_some_and(|newest| newest.at == held.at) {
+                if inner.get(&uid).is_some_and(|newest| newest.at == denied.at) {
                     inner.remove(&uid);
                 }
             }

@@ -12,17 +12,17 @@ use super::spot_counts::SpotCounts;
 #[derive(Debug, Default)]
 pub struct ExtenderState {
     /// Room that passed pods may be about to take.
-    pub charges: AssumedPods,
+    pub assumed_pods: AssumedPods,
     /// What DaemonSet pods will take of young nodes.
-    pub rooms: DaemonSetReservations,
+    pub daemonset_reservations: DaemonSetReservations,
     /// Pods that were denied everything.
-    pub held: DeniedPods,
+    pub denied_pods: DeniedPods,
     /// How workloads are divided between spot and other capacity.
-    pub shares: SpotCounts,
+    pub spot_counts: SpotCounts,
     /// Pods for which a node was left, for the workers.
-    pub signals: FeasibilitySignals,
+    pub feasibility_signals: FeasibilitySignals,
     /// The newest calls.
-    pub calls: CallLog,
+    pub call_log: CallLog,
     /// Which schedulers ask, and whether pods are bound without a call.
     pub schedulers: Schedulers,
     own_namespace: Option<Box<str>>,
@@ -31,7 +31,7 @@ pub struct ExtenderState {
 impl ExtenderState {
     /// Of a service that runs in this namespace: its pods there are never denied.
     #[must_use]
-    pub fn of(namespace: &str) -> Self {
+    pub fn new(namespace: &str) -> Self {
         Self {
             own_namespace: Some(namespace.into()),
             ..Self::default()

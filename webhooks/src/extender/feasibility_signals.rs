@@ -15,30 +15,30 @@ const MOST: usize = 4_096;
 /// The signals that nobody has taken yet.
 #[derive(Debug, Default)]
 pub struct FeasibilitySignals {
-    waiting: Mutex<VecDeque<(Uid, Timestamp)>>,
+    pending: Mutex<VecDeque<(Uid, Timestamp)>>,
 }
 
 impl FeasibilitySignals {
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Uid, Timestamp)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The scheduler has a node for the pod.
-    pub(super) fn tell(&self, pod: &Uid, now: Timestamp) {
-        let mut waiting = self.lock();
-        if waiting.len() >= MOST {
-            waiting.pop_front();
+    pub(super) fn push(&self, pod: &Uid, now: Timestamp) {
+        let mut pending = self.lock();
+        if pending.len() >= MOST {
+            pending.pop_front();
         }
-        waiting.push_back((pod.clone(), now));
+        pending.push_back((pod.clone(), now));
     }
 
     /// What came since the last time, oldest first.
     #[must_use]
-    pub fn take(&self) -> VecDeque<(Uid, Timestamp)> {
-        let mut waiting = self.lock();
-        if waiting.is_empty() {
+    pub fn drain(&self) -> VecDeque<(Uid, Timestamp)> {
+        let mut pending = self.lock();
+        if pending.is_empty() {
             return VecDeque::new();
         }
-        std::mem::take(&mut *waiting)
+        std::mem::take(&mut *pending)
     }
 }

@@ -8,8 +8,8 @@ use crate::{ClusterView, Counters};
 /// Answers a filter call. `real`: the call may change what later calls are told (not so for `simulate`).
 #[must_use]
 pub fn filter<'a>(
-    world: &dyn ClusterView,
-    memory: &ExtenderState,
+    view: &dyn ClusterView,
+    state: &ExtenderState,
     counters: &Counters,
     args: &'a Args<'_>,
     real: bool,
@@ -18,7 +18,7 @@ pub fn filter<'a>(
     let Denials {
         denied,
         nominated_node,
-    } = denials(world, memory, counters, args, &names, real);
+    } = decide_nodes(view, state, counters, args, &names, real);
     let failed: Vec<(&str, &'static str)> = names
         .iter()
         .zip(&denied)
@@ -57,36 +57,36 @@ struct Denials {
 }
 
 /// An empty list of names denies nothing.
-fn denials(
-    world: &dyn ClusterView,
-    memory: &ExtenderState,
+fn decide_nodes(
+    view: &dyn ClusterView,
+    state: &ExtenderState,
     counters: &Counters,
     args: &Args<'_>,
     names: &[&str],
     real: bool,
 ) -> Denials {
     let mut denied = vec![None; names.len()];
-    let nothing = |denied| Denials {
+    let without_nomination = |denied| Denials {
         denied,
         nominated_node: None,
     };
-    let snapshot = world.snapshot();
-    if !is_usable(world, &snapshot, counters) {
-        return nothing(denied);
+    let snapshot = view.snapshot();
+    if !is_usable(view, &snapshot, counters) {
+        return without_nomination(denied);
     }
-    let asker = IncomingPod::of_call(&snapshot, &args.pod);
-    if let Some(exemption) = asker.exemption(memory.own_namespace()) {
-        counters.exempt(exemption);
-        return nothing(denied);
+    let incoming = IncomingPod::from_call(&snapshot, &args.pod);
+    if let Some(exemption) = incoming.exemption(state.own_namespace()) {
+        counters.count_exemption(exemption);
+        return without_nomination(denied);
     }
-    let now = world.now();
-    memory.charges.prune(&snapshot, now);
-    let verdicts = NodeFilter::new(&snapshot, memory, &asker, now);
-    let mut promised = Vec::new();
+    let now = view.now();
+    state.assumed_pods.prune(&snapshot, now);
+    let node_filter = NodeFilter::new(&snapshot, state, &incoming, now);
+    let mut nominated = Vec::new();
     for (name, denied) in names.iter().zip(&mut denied) {
-        match verdicts.on(name) {
+        match node_filter.decide(name) {
             FilterVerdict::Denied(denial) => *denied = Some(denial),
-            FilterVerdict::PassedWithNominations => promised.push(*name),
+            FilterVerdict::PassedWithNominations => nominated.push(*name),
             FilterVerdict::Passed => {}
         }
     }
@@ -97,29 +97,29 @@ fn denials(
         }
         counters.soft_denials_dropped.inc();
     }
-    let own = verdicts.nominated_among(names);
-    let nominated_node = verdicts.is_nominated().then_some(own.is_some());
-    if let Some(own) = own.filter(|own| verdicts.prefers_nominated(own)) {
+    let own = node_filter.nominated_among(names);
+    let nominated_node = node_filter.is_nominated().then_some(own.is_some());
+    if let Some(own) = own.filter(|own| node_filter.prefers_nominated(own)) {
         counters.sent_to_nominated_node.inc();
         for (name, denied) in names.iter().zip(&mut denied) {
             if *name != own {
                 denied.get_or_insert(Denial::NominatedElsewhere);
             }
         }
-        promised.retain(|name| *name == own);
+        nominated.retain(|name| *name == own);
     } else if nominated_node == Some(false) {
         counters.nominated_node_absent.inc();
     }
     for denial in denied.iter().flatten() {
-        counters.denied(*denial);
+        counters.count_denial(*denial);
     }
     if real {
-        memory.charges.assume(&promised, &asker.pod, now);
+        state.assumed_pods.assume(&nominated, &incoming.pod, now);
         if !denied.is_empty() && denied.iter().all(Option::is_some) {
-            memory.held.hold(&asker, names, now);
+            state.denied_pods.record_denied(&incoming, names, now);
         } else {
-            memory.held.passed(&asker.pod.uid);
-            memory.signals.tell(&asker.pod.uid, now);
+            state.denied_pods.forget(&incoming.pod.uid);
+            state.feasibility_signals.push(&incoming.pod.uid, now);
         }
     }
     Denials {

@@ -22,7 +22,7 @@ pub struct IncomingPod {
     /// How long it runs, in milliseconds, as far as it says so.
     pub run_ms: Option<i64>,
     /// It ends by itself: a Job owns it, or it says how long it runs.
-    pub ends_itself: bool,
+    pub runs_to_completion: bool,
     /// How its workload wants to be divided between spot and other capacity.
     pub spot: Option<SpotPreference>,
     /// `status.nominatedNodeName`: the scheduler has made room for it there.
@@ -40,7 +40,7 @@ pub struct SpotPreference {
 
 impl SpotPreference {
     /// The annotations of a pod; a number that cannot be read is as good as none.
-    fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
+    fn from_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
         let number = |key: &str| annotations.get(key)?.trim().parse::<i64>().ok();
         let percent = number(labels::SPOT_PERCENT)?;
         (0..=100).contains(&percent).then(|| Self {
@@ -51,7 +51,7 @@ impl SpotPreference {
 
     /// Whether the next pod should be on spot capacity, when so many of the workload are and are not.
     #[must_use]
-    pub const fn wants_spot(self, spot: i64, others: i64) -> bool {
+    pub const fn prefers_spot(self, spot: i64, others: i64) -> bool {
         // Of all pods with the new one, those beyond the base times the share, rounded down.
         let beyond = spot + others + 1 - self.base;
         if beyond <= 0 {
@@ -64,7 +64,7 @@ impl SpotPreference {
 impl IncomingPod {
     /// The pod of a body.
     #[must_use]
-    pub fn of_call(snapshot: &Snapshot, body: &k8s::Pod) -> Self {
+    pub fn from_call(snapshot: &Snapshot, body: &k8s::Pod) -> Self {
         let uid = body.metadata.uid.as_deref().unwrap_or_default();
         let key = PodKey::new(
             body.metadata.namespace.as_deref().unwrap_or_default(),
@@ -76,7 +76,7 @@ impl IncomingPod {
         };
         let none = BTreeMap::new();
         let annotations = body.metadata.annotations.as_ref().unwrap_or(&none);
-        let said = annotations
+        let annotated = annotations
             .get(labels::EXPECTED_DURATION)
             .and_then(|text| GoDuration::parse(text).ok())
             .map(|time| time.as_nanos() / 1_000_000);
@@ -84,12 +84,12 @@ impl IncomingPod {
             .spec
             .active_deadline_seconds
             .map(|seconds| seconds.saturating_mul(1_000));
-        let run_ms = said.or(deadline).filter(|ms| *ms > 0);
+        let run_ms = annotated.or(deadline).filter(|ms| *ms > 0);
         let nominated = body.status.nominated_node_name.as_deref();
         Self {
-            ends_itself: pod.is_of_job() || run_ms.is_some(),
+            runs_to_completion: pod.is_of_job() || run_ms.is_some(),
             run_ms,
-            spot: SpotPreference::of(annotations),
+            spot: SpotPreference::from_annotations(annotations),
             nominated: nominated.filter(|name| !name.is_empty()).map(Into::into),
             pod,
         }
@@ -106,7 +106,7 @@ impl IncomingPod {
             Some(FilterExemption::StaticPod)
         } else if pod.class.critical || pod.class.priority >= SYSTEM_PRIORITY {
             Some(FilterExemption::Critical)
-        } else if own.is_some_and(|own| is_ours(pod, own)) {
+        } else if own.is_some_and(|own| is_own_pod(pod, own)) {
             Some(FilterExemption::OwnPod)
         } else {
             None
@@ -127,7 +127,7 @@ pub enum FilterExemption {
     OwnPod,
 }
 
-fn is_ours(pod: &Pod, namespace: &str) -> bool {
+fn is_own_pod(pod: &Pod, namespace: &str) -> bool {
     &*pod.key.namespace == namespace
         && pod
             .label(NAME_LABEL)
@@ -140,14 +140,14 @@ mod tests {
 
     #[test]
     fn a_workload_is_divided_as_it_wants() {
-        let wish = SpotPreference {
+        let preference = SpotPreference {
             percent: 70,
             base: 2,
         };
         let (mut spot, mut others) = (0, 0);
         let mut first = Vec::new();
         for _ in 0..102 {
-            let to_spot = wish.wants_spot(spot, others);
+            let to_spot = preference.prefers_spot(spot, others);
             first.push(to_spot);
             *(if to_spot { &mut spot } else { &mut others }) += 1;
         }
@@ -157,33 +157,33 @@ mod tests {
             percent: 0,
             base: 0,
         };
-        assert!(!never.wants_spot(0, 100));
+        assert!(!never.prefers_spot(0, 100));
         let always = SpotPreference {
             percent: 100,
             base: 0,
         };
-        assert!(always.wants_spot(100, 0));
+        assert!(always.prefers_spot(100, 0));
     }
 
     #[test]
     fn wishes_that_cannot_be_read_are_none() {
-        let wish = |percent: &str, base: &str| {
-            SpotPreference::of(&BTreeMap::from([
+        let preference = |percent: &str, base: &str| {
+            SpotPreference::from_annotations(&BTreeMap::from([
                 (labels::SPOT_PERCENT.to_owned(), percent.to_owned()),
                 (labels::ON_DEMAND_BASE_CAPACITY.to_owned(), base.to_owned()),
             ]))
         };
         assert_eq!(
-            wish("70", "2"),
+            preference("70", "2"),
             Some(SpotPreference {
                 percent: 70,
                 base: 2
             })
         );
-        assert_eq!(wish("101", "2"), None);
-        assert_eq!(wish("seventy", "2"), None);
+        assert_eq!(preference("101", "2"), None);
+        assert_eq!(preference("seventy", "2"), None);
         assert_eq!(
-            wish("5", "-3"),
+            preference("5", "-3"),
             Some(SpotPreference {
                 percent: 5,
                 base: 0

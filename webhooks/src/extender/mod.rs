@@ -44,12 +44,12 @@ use crate::{ClusterView, Counters};
 pub const STALE_MS: i64 = 10_000;
 
 /// Whether the picture may be used; if not, that is counted.
-fn is_usable(world: &dyn ClusterView, snapshot: &Snapshot, counters: &Counters) -> bool {
+fn is_usable(view: &dyn ClusterView, snapshot: &Snapshot, counters: &Counters) -> bool {
     if !snapshot.synced {
         counters.passed_unsynced.inc();
         return false;
     }
-    if world.age_ms() > STALE_MS {
+    if view.age_ms() > STALE_MS {
         counters.passed_stale.inc();
         return false;
     }

@@ -1,4 +1,4 @@
-//! May this pod go to this node, as far as promises, fences and the node's life are concerned?
+//! May this pod go to this node, as far as promises, fences and the node's lifetime are concerned?
 
 use std::sync::Arc;
 
@@ -78,11 +78,11 @@ impl From<FenceReason> for Denial {
 /// Answers for one pod on one snapshot.
 pub struct NodeFilter<'a> {
     pub(super) snapshot: &'a Snapshot,
-    pub(super) memory: &'a ExtenderState,
-    pub(super) asker: &'a IncomingPod,
+    pub(super) state: &'a ExtenderState,
+    pub(super) incoming: &'a IncomingPod,
     pub(super) now: Timestamp,
     /// Room that is kept for the pod itself.
-    own: Option<&'a Nomination>,
+    nomination: Option<&'a Nomination>,
 }
 
 /// What becomes of a pod on one node.
@@ -101,28 +101,30 @@ impl<'a> NodeFilter<'a> {
     #[must_use]
     pub fn new(
         snapshot: &'a Snapshot,
-        memory: &'a ExtenderState,
-        asker: &'a IncomingPod,
+        state: &'a ExtenderState,
+        incoming: &'a IncomingPod,
         now: Timestamp,
     ) -> Self {
-        let own = snapshot.ledger.nomination(&asker.pod.uid);
+        let nomination = snapshot.ledger.nomination(&incoming.pod.uid);
         Self {
             snapshot,
-            memory,
-            asker,
+            state,
+            incoming,
             now,
-            own: own.map(|own| &**own).filter(|own| own.until > now),
+            nomination: nomination
+                .map(|each| &**each)
+                .filter(|each| each.until > now),
         }
     }
 
     /// The verdict on the node with this name.
     #[must_use]
-    pub fn on(&self, name: &str) -> FilterVerdict {
+    pub fn decide(&self, name: &str) -> FilterVerdict {
         let Some(node) = self.snapshot.node(name) else {
             return FilterVerdict::Passed;
         };
         // The scheduler has evicted pods to make room there: a decision that can still be taken back gives way.
-        let nominated = self.asker.nominated.as_deref() == Some(name);
+        let nominated = self.incoming.nominated.as_deref() == Some(name);
         if let Some(fence) = self.fence(node)
             && !(nominated && fence == Denial::Disrupting)
         {
@@ -131,10 +133,12 @@ impl<'a> NodeFilter<'a> {
         if nominated {
             return FilterVerdict::Passed;
         }
-        let room = self.room(name, node);
-        match room {
-            FilterVerdict::Denied(_) => room,
-            _ => self.soft(node).map_or(room, FilterVerdict::Denied),
+        let by_capacity = self.decide_by_capacity(name, node);
+        match by_capacity {
+            FilterVerdict::Denied(_) => by_capacity,
+            _ => self
+                .soft_denial(node)
+                .map_or(by_capacity, FilterVerdict::Denied),
         }
     }
 
@@ -153,23 +157,23 @@ impl<'a> NodeFilter<'a> {
 
     /// Whether the pod still fits after everything that is promised to pods of equal or higher priority, and after the
     /// DaemonSet pods that are to come. A pod that is itself promised room there always does.
-    fn room(&self, name: &str, node: &Arc<StateNode>) -> FilterVerdict {
-        let missing = self
-            .memory
-            .rooms
-            .missing_on(self.snapshot, name, node, self.now);
+    fn decide_by_capacity(&self, name: &str, node: &Arc<StateNode>) -> FilterVerdict {
+        let missing =
+            self.state
+                .daemonset_reservations
+                .missing_on(self.snapshot, name, node, self.now);
         if self.is_expected(node) {
             return FilterVerdict::PassedWithNominations;
         }
-        let mut held = self.held(node).peekable();
-        if missing.is_none() && held.peek().is_none() {
+        let mut nominations = self.nominations_on(node).peekable();
+        if missing.is_none() && nominations.peek().is_none() {
             return FilterVerdict::Passed;
         }
-        let pod = &self.asker.pod;
+        let pod = &self.incoming.pod;
         let mut free = node.free();
-        held.for_each(|held| free.sub_assign(&held.requests(pod.class.priority, self.now)));
-        free.sub_assign(&self.memory.charges.others(name, &pod.uid));
-        if !pod.class.requests.fits_in(&free) || !self.attaches(node) {
+        nominations.for_each(|each| free.sub_assign(&each.requests(pod.class.priority, self.now)));
+        free.sub_assign(&self.state.assumed_pods.usage_by_others(name, &pod.uid));
+        if !pod.class.requests.fits_in(&free) || !self.has_volume_slots(node) {
             return FilterVerdict::Denied(Denial::Nominated);
         }
         if let Some(missing) = missing {
@@ -182,15 +186,15 @@ impl<'a> NodeFilter<'a> {
     }
 
     /// Whether the node has slots for the pod's volumes beside those of the pods that come before it.
-    fn attaches(&self, node: &StateNode) -> bool {
-        let pod = &self.asker.pod;
+    fn has_volume_slots(&self, node: &StateNode) -> bool {
+        let pod = &self.incoming.pod;
         if pod.class.volumes.is_empty() {
             return true;
         }
-        let before = self
-            .held(node)
-            .flat_map(|held| held.active(pod.class.priority, self.now));
-        let others = before.filter_map(|each| {
+        let earlier = self
+            .nominations_on(node)
+            .flat_map(|each| each.active(pod.class.priority, self.now));
+        let others = earlier.filter_map(|each| {
             let pod = self.snapshot.pods.get(&each.pod);
             pod.filter(|pod| pod.uid == each.uid)
         });
@@ -198,14 +202,14 @@ impl<'a> NodeFilter<'a> {
     }
 
     /// Why the pod should rather not go there.
-    fn soft(&self, node: &StateNode) -> Option<Denial> {
+    fn soft_denial(&self, node: &StateNode) -> Option<Denial> {
         if node.claim.is_none() || self.is_expected(node) {
             return None;
         }
-        let life = NodeLifetime::of(node, self.now);
-        if life.ends_before(self.asker) {
+        let lifetime = NodeLifetime::from_node(node, self.now);
+        if lifetime.ends_before(self.incoming) {
             Some(Denial::Expiring)
-        } else if life.is_blocked() {
+        } else if lifetime.is_blocked() {
             Some(Denial::Drifted)
         } else {
             None
@@ -213,16 +217,16 @@ impl<'a> NodeFilter<'a> {
     }
 
     /// Promises on a node that still hold.
-    fn held(&self, node: &StateNode) -> impl Iterator<Item = &'a NodeNominations> {
+    fn nominations_on(&self, node: &StateNode) -> impl Iterator<Item = &'a NodeNominations> {
         let (node, claim) = node.names();
-        let held = self.snapshot.ledger.nominations_on(node, claim);
-        held.filter(|held| held.has_active(self.now))
+        let nominations = self.snapshot.ledger.nominations_on(node, claim);
+        nominations.filter(|each| each.has_active(self.now))
     }
 
     /// Of these nodes the one on which room is kept for the pod.
     #[must_use]
     pub fn nominated_among<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        let node = match &self.own?.place {
+        let node = match &self.nomination?.place {
             NominationTarget::Node(node) => node.clone(),
             NominationTarget::Claim(claim) => self.snapshot.node_of_claim(claim)?.node_name()?,
         };
@@ -238,16 +242,17 @@ impl<'a> NodeFilter<'a> {
 
     /// Room is kept for the pod somewhere.
     pub(super) const fn is_nominated(&self) -> bool {
-        self.own.is_some()
+        self.nomination.is_some()
     }
 
     /// The pod is expected on this node.
     #[must_use]
     pub fn is_expected(&self, node: &StateNode) -> bool {
         let (node, claim) = node.names();
-        self.own.is_some_and(|own| match &own.place {
-            NominationTarget::Node(name) => node == Some(&**name),
-            NominationTarget::Claim(name) => claim == Some(&**name),
-        })
+        self.nomination
+            .is_some_and(|nomination| match &nomination.place {
+                NominationTarget::Node(name) => node == Some(&**name),
+                NominationTarget::Claim(name) => claim == Some(&**name),
+            })
     }
 }

@@ -18,46 +18,47 @@ const NEAR_END_MS: i64 = 60 * 60_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeLifetime {
     /// Since how many milliseconds it should go, but is there still: it has drifted.
-    pub retires_ms: Option<i64>,
+    pub drifted_ms: Option<i64>,
     /// Milliseconds until it expires; `None` for never.
-    pub left_ms: Option<i64>,
+    pub remaining_ms: Option<i64>,
 }
 
 impl NodeLifetime {
     /// The life of a node. Of one that is not ours nothing is known.
     #[must_use]
-    pub fn of(node: &StateNode, now: Timestamp) -> Self {
+    pub fn from_node(node: &StateNode, now: Timestamp) -> Self {
         let NodeDisruptionState {
             drifted, expires, ..
         } = node.disruption_state;
         Self {
-            retires_ms: drifted.map(|from| since(now, from).max(0)),
-            left_ms: expires.map(|at| since(at, now).max(0)),
+            drifted_ms: drifted.map(|from| since(now, from).max(0)),
+            remaining_ms: expires.map(|at| since(at, now).max(0)),
         }
     }
 
     /// It should have gone a while ago.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        self.retires_ms.is_some_and(|ms| ms >= BLOCKED_MS)
+        self.drifted_ms.is_some_and(|ms| ms >= BLOCKED_MS)
     }
 
     /// It should go, or will soon.
     #[must_use]
     pub fn is_near_end(&self) -> bool {
-        self.retires_ms.is_some() || self.left_ms.is_some_and(|left| left < NEAR_END_MS)
+        self.drifted_ms.is_some() || self.remaining_ms.is_some_and(|left| left < NEAR_END_MS)
     }
 
     /// It will certainly be gone before the pod is done, and the pod would have to begin again.
     #[must_use]
-    pub fn ends_before(&self, asker: &IncomingPod) -> bool {
-        let undisturbed = asker.pod.do_not_disrupt.as_deref() == Some("true");
-        let needed = match asker.run_ms {
+    pub fn ends_before(&self, incoming: &IncomingPod) -> bool {
+        let undisturbed = incoming.pod.do_not_disrupt.as_deref() == Some("true");
+        let needed = match incoming.run_ms {
             Some(run) => run,
             None if undisturbed => UNDISTURBED_MS,
             None => return false,
         };
         // A drifted node goes as soon as it may; what only runs to its end lets it wait.
-        (undisturbed && self.retires_ms.is_some()) || self.left_ms.is_some_and(|left| left < needed)
+        (undisturbed && self.drifted_ms.is_some())
+            || self.remaining_ms.is_some_and(|left| left < needed)
     }
 }

@@ -10,8 +10,8 @@ use crate::{ClusterView, Counters};
 /// Answers a preempt call in the by-UID form, whichever form came in. Empty victim lists are echoed as they are.
 #[must_use]
 pub fn preempt(
-    world: &dyn ClusterView,
-    memory: &ExtenderState,
+    view: &dyn ClusterView,
+    state: &ExtenderState,
     counters: &Counters,
     args: PreemptionArgs,
 ) -> PreemptionResult {
@@ -36,24 +36,24 @@ pub fn preempt(
     for (node, each) in args.node_name_to_meta_victims.unwrap_or_default() {
         victims.insert(node, each.unwrap_or_default());
     }
-    let snapshot = world.snapshot();
-    let asker = IncomingPod::of_call(&snapshot, &args.pod);
-    if !is_usable(world, &snapshot, counters) {
+    let snapshot = view.snapshot();
+    let incoming = IncomingPod::from_call(&snapshot, &args.pod);
+    if !is_usable(view, &snapshot, counters) {
         return PreemptionResult {
             node_name_to_meta_victims: victims,
         };
     }
-    if let Some(exemption) = asker.exemption(memory.own_namespace()) {
-        counters.exempt(exemption);
+    if let Some(exemption) = incoming.exemption(state.own_namespace()) {
+        counters.count_exemption(exemption);
         return PreemptionResult {
             node_name_to_meta_victims: victims,
         };
     }
-    let verdicts = NodeFilter::new(&snapshot, memory, &asker, world.now());
+    let node_filter = NodeFilter::new(&snapshot, state, &incoming, view.now());
     victims.retain(|node, _| {
-        let fence = snapshot.node(node).and_then(|node| verdicts.fence(node));
+        let fence = snapshot.node(node).and_then(|node| node_filter.fence(node));
         if let Some(denial) = fence {
-            counters.denied(denial);
+            counters.count_denial(denial);
         }
         fence.is_none()
     });

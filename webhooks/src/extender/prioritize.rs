@@ -10,7 +10,7 @@
 //! | 1 | it is not initialized yet, should go, or ends before the pod does |
 //! | 0 | it is fenced, or not known |
 //!
-//! - packing: 3 x the fill of its fuller resource (CPU or memory) with the pod on it, rounded down: other nodes run empty;
+//! - packing: 3 x the fill of its fuller resource (CPU or state) with the pod on it, rounded down: other nodes run empty;
 //! - stays: 2 when something on it must not be disturbed, or it is nobody's to remove: it stays anyway; 1 while it is not
 //!   `Consolidatable` and not near its end; else 0;
 //! - price: 1 when the pod's share of its price is within a tenth of the cheapest in the list;
@@ -30,31 +30,31 @@ const MILLION: i64 = 1_000_000;
 /// Answers a prioritize call: every input host is in the answer. A stale or unknown picture scores all alike.
 #[must_use]
 pub fn prioritize<'a>(
-    world: &dyn ClusterView,
-    memory: &ExtenderState,
+    view: &dyn ClusterView,
+    state: &ExtenderState,
     counters: &Counters,
     args: &'a Args<'_>,
 ) -> Vec<HostPriority<'a>> {
-    let snapshot = world.snapshot();
+    let snapshot = view.snapshot();
     let names = args.names();
-    if !is_usable(world, &snapshot, counters) {
+    if !is_usable(view, &snapshot, counters) {
         let all = names.into_iter();
         return all.map(|host| HostPriority { host, score: 0 }).collect();
     }
-    let asker = IncomingPod::of_call(&snapshot, &args.pod);
-    let verdicts = NodeFilter::new(&snapshot, memory, &asker, world.now());
-    let requests = &asker.pod.class.requests;
+    let incoming = IncomingPod::from_call(&snapshot, &args.pod);
+    let node_filter = NodeFilter::new(&snapshot, state, &incoming, view.now());
+    let requests = &incoming.pod.class.requests;
     let entry = |host: &&str| {
         let node = snapshot.node(host).map(|node| &**node);
-        let share = node.and_then(|node| share(requests, node));
-        ScoredNode { node, share }
+        let price_share = node.and_then(|node| price_share(requests, node));
+        ScoredNode { node, price_share }
     };
     let entries: Vec<ScoredNode<'_>> = names.iter().map(entry).collect();
-    let scores = Scores::new(&verdicts, &entries);
+    let scores = Scores::new(&node_filter, &entries);
     let all = names.into_iter().zip(&entries);
     all.map(|(host, entry)| HostPriority {
         host,
-        score: scores.of(entry),
+        score: scores.score(entry),
     })
     .collect()
 }
@@ -63,60 +63,68 @@ pub fn prioritize<'a>(
 struct ScoredNode<'a> {
     node: Option<&'a StateNode>,
     /// What of its price the pod would have to pay.
-    share: Option<i64>,
+    price_share: Option<i64>,
 }
 
 /// What is the same for all nodes of a call.
 struct Scores<'a> {
-    verdicts: &'a NodeFilter<'a>,
-    asker: &'a IncomingPod,
+    node_filter: &'a NodeFilter<'a>,
+    incoming: &'a IncomingPod,
     /// A share of a price up to this is cheap; millionths of micro-dollars.
     cheap: Option<i64>,
     /// Whether the workload wants its next pod on spot capacity.
-    wants_spot: Option<bool>,
+    prefers_spot: Option<bool>,
 }
 
 impl<'a> Scores<'a> {
-    fn new(verdicts: &'a NodeFilter<'a>, entries: &[ScoredNode<'_>]) -> Self {
-        let asker = verdicts.asker;
-        let cheapest = entries.iter().filter_map(|entry| entry.share);
-        let wants_spot = asker.spot.map(|wish| {
-            let (spot, others) = verdicts
-                .memory
-                .shares
-                .of_owner(verdicts.snapshot, &asker.pod);
-            wish.wants_spot(spot, others)
+    fn new(node_filter: &'a NodeFilter<'a>, entries: &[ScoredNode<'_>]) -> Self {
+        let incoming = node_filter.incoming;
+        let cheapest = entries.iter().filter_map(|entry| entry.price_share);
+        let prefers_spot = incoming.spot.map(|preference| {
+            let (spot, others) = node_filter
+                .state
+                .spot_counts
+                .count_for_owner(node_filter.snapshot, &incoming.pod);
+            preference.prefers_spot(spot, others)
         });
         Self {
-            verdicts,
-            asker,
+            node_filter,
+            incoming,
             cheap: cheapest.min().map(|least| least.saturating_add(least / 10)),
-            wants_spot,
+            prefers_spot,
         }
     }
 
-    fn of(&self, entry: &ScoredNode<'_>) -> i64 {
+    fn score(&self, entry: &ScoredNode<'_>) -> i64 {
         let Some(node) = entry.node else {
             return 0;
         };
-        let verdicts = self.verdicts;
-        if verdicts.fence(node).is_some() {
+        let node_filter = self.node_filter;
+        if node_filter.fence(node).is_some() {
             return 0;
         }
-        if verdicts.is_expected(node) {
+        if node_filter.is_expected(node) {
             return 10;
         }
-        let life = NodeLifetime::of(node, verdicts.now);
-        if !node.initialized || life.retires_ms.is_some() || life.ends_before(self.asker) {
+        let lifetime = NodeLifetime::from_node(node, node_filter.now);
+        if !node.initialized || lifetime.drifted_ms.is_some() || lifetime.ends_before(self.incoming)
+        {
             return 1;
         }
-        let packing = 3 * fill_percent(&self.asker.pod.class.requests, node) / 100;
-        let cheap = self.cheap.zip(entry.share);
+        let packing = 3 * fill_percent(&self.incoming.pod.class.requests, node) / 100;
+        let cheap = self.cheap.zip(entry.price_share);
         let price = i64::from(cheap.is_some_and(|(cheap, own)| own <= cheap));
-        let alike = i64::from(node.disruption_state.suits(self.asker.ends_itself));
-        let score = 2 + packing + stays(node, &life) + price + alike;
-        let wanted = self.wants_spot.is_none_or(|spot| spot == is_spot(node));
-        if wanted { score } else { (score / 2).max(2) }
+        let affinity = i64::from(
+            node.disruption_state
+                .suits(self.incoming.runs_to_completion),
+        );
+        let score = 2 + packing + retention_score(node, &lifetime) + price + affinity;
+        let is_preferred = self.prefers_spot.is_none_or(|spot| spot == is_spot(node));
+        if is_preferred {
+            score
+        } else {
+            (score / 2).max(2)
+        }
     }
 }
 
@@ -125,10 +133,10 @@ fn is_spot(node: &StateNode) -> bool {
 }
 
 /// How certain it is that the node stays whether or not the pod comes.
-fn stays(node: &StateNode, life: &NodeLifetime) -> i64 {
+fn retention_score(node: &StateNode, lifetime: &NodeLifetime) -> i64 {
     if node.claim.is_none() {
         2
-    } else if life.is_near_end() {
+    } else if lifetime.is_near_end() {
         0
     } else if node.disruption_state.do_not_disrupt {
         2
@@ -138,7 +146,7 @@ fn stays(node: &StateNode, life: &NodeLifetime) -> i64 {
 }
 
 /// The part of the node's price that the pod has to pay, by its larger part of CPU or memory; `None` when it is unknown.
-fn share(requests: &Resources, node: &StateNode) -> Option<i64> {
+fn price_share(requests: &Resources, node: &StateNode) -> Option<i64> {
     let price = node.price?.0;
     // Of more than nine terabytes the units are left out of account, so that nothing overflows.
     let part = |own: i64, of: i64| match own.checked_mul(MILLION) {

@@ -62,7 +62,7 @@ impl Schedulers {
     }
 
     /// A scheduler asked about one of its pods.
-    pub fn called(&self, scheduler: Option<&str>, now: Timestamp) {
+    pub fn record_call(&self, scheduler: Option<&str>, now: Timestamp) {
         let name = scheduler
             .filter(|name| !name.is_empty())
             .unwrap_or(DEFAULT_SCHEDULER);
@@ -80,7 +80,7 @@ impl Schedulers {
     }
 
     /// A pod was seen to be bound.
-    pub fn bound(&self, now: Timestamp) {
+    pub fn record_bind(&self, now: Timestamp) {
         let mut inner = self.lock();
         let since = *inner.since.get_or_insert(now);
         if now.duration_since(since) > SILENCE {
@@ -90,7 +90,7 @@ impl Schedulers {
 
     /// What is known at this moment.
     #[must_use]
-    pub fn seen(&self) -> CallsSeen {
+    pub fn calls_seen(&self) -> CallsSeen {
         let inner = self.lock();
         let schedulers = inner.by_name.iter();
         CallsSeen {
@@ -125,12 +125,12 @@ mod tests {
     fn binds_without_calls_are_counted_after_a_minute() {
         let schedulers = Schedulers::default();
         for second in [0, 30, 60] {
-            schedulers.bound(at(second));
+            schedulers.record_bind(at(second));
         }
         assert_eq!(schedulers.unasked_binds(), 0, "the first minute");
-        schedulers.bound(at(61));
-        schedulers.bound(at(62));
-        let seen = schedulers.seen();
+        schedulers.record_bind(at(61));
+        schedulers.record_bind(at(62));
+        let seen = schedulers.calls_seen();
         assert_eq!((seen.unasked_binds, seen.schedulers.len()), (2, 0));
         assert_eq!(seen.silent_since, Some(at(0)));
     }
@@ -138,17 +138,17 @@ mod tests {
     #[test]
     fn a_call_ends_the_silence_and_a_quiet_cluster_is_not_silent() {
         let schedulers = Schedulers::default();
-        schedulers.bound(at(0));
-        schedulers.bound(at(100));
+        schedulers.record_bind(at(0));
+        schedulers.record_bind(at(100));
         assert_eq!(schedulers.unasked_binds(), 1);
-        schedulers.called(None, at(101));
+        schedulers.record_call(None, at(101));
         assert_eq!(schedulers.unasked_binds(), 0);
         // A pod every ten minutes, each asked about before it is bound.
         for ten in 1..5 {
-            schedulers.called(Some("second"), at(600 * ten));
-            schedulers.bound(at(600 * ten + 1));
+            schedulers.record_call(Some("second"), at(600 * ten));
+            schedulers.record_bind(at(600 * ten + 1));
         }
-        let seen = schedulers.seen();
+        let seen = schedulers.calls_seen();
         assert_eq!(seen.unasked_binds, 0);
         let names: Vec<_> = seen
             .schedulers
@@ -162,14 +162,14 @@ mod tests {
     #[test]
     fn a_check_is_no_scheduler_and_names_are_bounded() {
         let schedulers = Schedulers::default();
-        schedulers.bound(at(0));
-        schedulers.called(Some(CHECK_SCHEDULER), at(50));
-        schedulers.bound(at(70));
+        schedulers.record_bind(at(0));
+        schedulers.record_call(Some(CHECK_SCHEDULER), at(50));
+        schedulers.record_bind(at(70));
         assert_eq!(schedulers.unasked_binds(), 1);
         for name in 0..100 {
-            schedulers.called(Some(&name.to_string()), at(80));
+            schedulers.record_call(Some(&name.to_string()), at(80));
         }
-        assert_eq!(schedulers.seen().schedulers.len(), MOST);
+        assert_eq!(schedulers.calls_seen().schedulers.len(), MOST);
         assert_eq!(schedulers.unasked_binds(), 0);
     }
 }

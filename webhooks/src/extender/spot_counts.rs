@@ -27,7 +27,7 @@ impl SpotCounts {
     /// Pods of the same owner on spot capacity, and those that are not. Cost: every pod of the cluster, at most once for a
     /// workload and generation.
     #[must_use]
-    pub fn of_owner(&self, snapshot: &Snapshot, pod: &Pod) -> (i64, i64) {
+    pub fn count_for_owner(&self, snapshot: &Snapshot, pod: &Pod) -> (i64, i64) {
         let Some(owner) = &pod.owner else {
             return (0, 0);
         };

@@ -17,12 +17,12 @@ pub struct Args<'a> {
     #[serde(default)]
     pub nodes: Option<NodeList>,
     /// Node names (`nodeCacheCapable: true`).
-    #[serde(default, borrow, deserialize_with = "borrowed")]
+    #[serde(default, borrow, deserialize_with = "borrow_names")]
     pub node_names: Option<Vec<Cow<'a, str>>>,
 }
 
 /// Names that point into the body: serde borrows a `Cow` that is a field, but copies those inside a `Vec`.
-fn borrowed<'de, D: serde::Deserializer<'de>>(
+fn borrow_names<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<Cow<'de, str>>>, D::Error> {
     #[derive(Deserialize)]
@@ -38,11 +38,11 @@ pub struct NodeList {
     #[serde(default)]
     pub metadata: Value,
     /// Nodes.
-    #[serde(default, deserialize_with = "null_is_empty")]
+    #[serde(default, deserialize_with = "read_null_as_empty")]
     pub items: Vec<Value>,
 }
 
-fn null_is_empty<'de, D: serde::Deserializer<'de>>(
+fn read_null_as_empty<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<Value>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())

@@ -11,7 +11,7 @@ use mortise_state::pods::Selector;
 use serde_json::Value;
 
 use super::report::{LintFinding, LintLevel, LintReport, ObjectLocation};
-use crate::admission::{Check, never_allows};
+use crate::admission::{Check, why_never_allows};
 
 /// Kinds whose pods run for as long as they are there, on any node.
 const WORKLOADS: [&str; 3] = ["Deployment", "StatefulSet", "ReplicaSet"];
@@ -51,18 +51,18 @@ fn namespace(object: &Value) -> String {
 
 impl Drains {
     /// Takes aside what it is about.
-    pub(super) fn look(&mut self, file: &str, manifest: &Manifest) {
+    pub(super) fn visit(&mut self, file: &str, manifest: &Manifest) {
         let object = manifest.value();
         let kind = text(&object, "/kind");
         let group = text(&object, "/apiVersion").split('/').next();
-        let place = ObjectLocation::new(file, manifest, &object, kind);
+        let location = ObjectLocation::new(file, manifest, &object, kind);
         match (group.unwrap_or_default(), kind) {
             ("policy", "PodDisruptionBudget") => {
                 let field = ["maxUnavailable", "minAvailable"]
                     .into_iter()
                     .find(|field| object.pointer(&format!("/spec/{field}")).is_some());
                 if let (Some(field), Ok(budget)) = (field, serde_json::from_value(object.clone())) {
-                    let finding = place.finding(&format!("spec.{field}"));
+                    let finding = location.finding(&format!("spec.{field}"));
                     self.budgets.push((finding, namespace(&object), budget));
                 }
             }
@@ -77,7 +77,7 @@ impl Drains {
                     .filter_map(|(key, value)| Some((key, value.as_str()?)))
                     .collect();
                 self.workloads.push(Workload {
-                    finding: place.finding("spec.template.metadata.annotations"),
+                    finding: location.finding("spec.template.metadata.annotations"),
                     key: [
                         namespace(&object),
                         kind.to_owned(),
@@ -110,7 +110,7 @@ impl Drains {
     }
 
     /// Says what would hold a node for ever, given the pools in the files.
-    pub(super) fn judge<'a>(
+    pub(super) fn report<'a>(
         mut self,
         pools: impl Iterator<Item = &'a NodePool>,
         report: &mut LintReport,
@@ -130,7 +130,7 @@ impl Drains {
             });
             let pods: i64 = selected.map(|workload| workload.replicas).sum();
             budget.status.expected_pods = i32::try_from(pods).unwrap_or(i32::MAX);
-            if let Some(why) = never_allows(&budget) {
+            if let Some(why) = why_never_allows(&budget) {
                 report.findings.push(LintFinding {
                     check: Check::BlockedDrain,
                     level: LintLevel::Warning,
@@ -142,7 +142,7 @@ impl Drains {
                 });
             }
         }
-        let endless: Vec<String> = pools
+        let without_grace_period: Vec<String> = pools
             .filter(|pool| {
                 let spec = &pool.spec.template.spec;
                 let expires = spec
@@ -153,7 +153,7 @@ impl Drains {
             })
             .map(|pool| pool.name().to_string())
             .collect();
-        let Some(first) = endless.first() else {
+        let Some(first) = without_grace_period.first() else {
             return;
         };
         for workload in self

@@ -16,7 +16,7 @@ use super::LintOptions;
 use crate::admission::GroupVersionKind;
 
 /// A snapshot of the objects. One that cannot be read is left out: what is wrong with it is said where it stands.
-pub(super) fn of<'a>(
+pub(super) fn build<'a>(
     objects: impl Iterator<Item = (&'a GroupVersionKind, &'a Value)>,
     options: &LintOptions,
 ) -> Snapshot {

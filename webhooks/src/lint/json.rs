@@ -18,13 +18,13 @@ pub fn render_json(report: &LintReport) -> Value {
         "passedOver": report.passed_over,
         "errors": report.count(LintLevel::Error),
         "warnings": report.count(LintLevel::Warning),
-        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
-        "calendars": report.calendars.iter().map(calendar).collect::<Vec<_>>(),
+        "findings": report.findings.iter().map(finding_json).collect::<Vec<_>>(),
+        "calendars": report.calendars.iter().map(calendar_json).collect::<Vec<_>>(),
         "withoutCalendar": report.without_calendar,
     })
 }
 
-fn finding(finding: &LintFinding) -> Value {
+fn finding_json(finding: &LintFinding) -> Value {
     json!({
         "file": finding.file,
         "line": finding.line,
@@ -42,8 +42,8 @@ fn finding(finding: &LintFinding) -> Value {
 }
 
 /// A calendar as JSON.
-pub(super) fn calendar(of: &PoolCalendar) -> Value {
-    let PoolCalendar { file, line, days } = of;
+pub(super) fn calendar_json(calendar: &PoolCalendar) -> Value {
+    let PoolCalendar { file, line, days } = calendar;
     let Calendar {
         pool,
         from,
@@ -57,12 +57,12 @@ pub(super) fn calendar(of: &PoolCalendar) -> Value {
         "nodePool": pool.to_string(),
         "from": from,
         "until": until,
-        "budgets": budgets.iter().map(budget).collect::<Vec<_>>(),
-        "reasons": reasons.iter().map(reason).collect::<Vec<_>>(),
+        "budgets": budgets.iter().map(budget_json).collect::<Vec<_>>(),
+        "reasons": reasons.iter().map(reason_json).collect::<Vec<_>>(),
     })
 }
 
-fn budget(of: &BudgetSchedule) -> Value {
+fn budget_json(budget: &BudgetSchedule) -> Value {
     let BudgetSchedule {
         nodes,
         reasons,
@@ -71,7 +71,7 @@ fn budget(of: &BudgetSchedule) -> Value {
         holds,
         error,
         spans,
-    } = of;
+    } = budget;
     let holds = match holds {
         BudgetActivity::Always => "always",
         BudgetActivity::Sometimes => "sometimes",
@@ -92,8 +92,8 @@ fn budget(of: &BudgetSchedule) -> Value {
     })
 }
 
-fn reason(of: &ReasonSchedule) -> Value {
-    let steps = of.steps.iter().map(|step| {
+fn reason_json(reason: &ReasonSchedule) -> Value {
+    let steps = reason.steps.iter().map(|step| {
         let CalendarInterval {
             from,
             until,
@@ -104,8 +104,8 @@ fn reason(of: &ReasonSchedule) -> Value {
         json!({ "from": from, "until": until, "allowed": allowed.to_string(), "nodes": nodes, "budgets": budgets })
     });
     json!({
-        "reasons": of.reasons,
-        "never": of.never,
+        "reasons": reason.reasons,
+        "never": reason.never,
         "steps": steps.collect::<Vec<_>>(),
     })
 }

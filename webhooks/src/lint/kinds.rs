@@ -9,7 +9,7 @@ use serde_json::Value;
 /// What an object is to us.
 pub(super) enum ObjectClass {
     /// Of a kind and version of ours.
-    Ours,
+    Own,
     /// Meant to be, but of another version, or mistyped.
     Wrong {
         /// `apiVersion` or `kind`.
@@ -38,7 +38,7 @@ impl ServedKind {
     }
 }
 
-fn served(set: CrdSet) -> Vec<ServedKind> {
+fn served_kinds(set: CrdSet) -> Vec<ServedKind> {
     let text = |definition: &Value, pointer: &str| {
         let text = definition.pointer(pointer).and_then(Value::as_str);
         text.unwrap_or_default().to_owned()
@@ -56,11 +56,16 @@ fn served(set: CrdSet) -> Vec<ServedKind> {
 /// Groups that others have kinds in too.
 const SHARED: [&str; 1] = ["autoscaling.x-k8s.io"];
 
-pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &str) -> ObjectClass {
+pub(super) fn classify(
+    set: CrdSet,
+    manifest: &Manifest,
+    api_version: &str,
+    kind: &str,
+) -> ObjectClass {
     if let Some(of) = manifest.part_of() {
         return ObjectClass::Part(of);
     }
-    let served = served(set);
+    let served = served_kinds(set);
     let wrong = |field, problem: String, fix: String| ObjectClass::Wrong {
         field,
         problem,
@@ -71,7 +76,7 @@ pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &s
         .iter()
         .any(|each| each.kind == kind && each.api_version() == api_version)
     {
-        return ObjectClass::Ours;
+        return ObjectClass::Own;
     }
     if let Some(advice) = kind_advice(api_version, kind) {
         return ObjectClass::Wrong {
@@ -84,10 +89,10 @@ pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &s
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let own_group = served.iter().any(|each| each.group == group);
     let groups = served.iter().map(|each| each.group.as_str());
-    let nearly = nearest(group, groups.clone());
+    let near_group = nearest(group, groups.clone());
     if let Some(meant) = served.iter().find(|each| each.kind == kind) {
         // Without a group nothing else can be meant; a group that looks like no group of ours is somebody else's.
-        if group.is_empty() || own_group || nearly.is_some() {
+        if group.is_empty() || own_group || near_group.is_some() {
             let written = if api_version.is_empty() {
                 "but required: the group and version of".to_owned()
             } else {
@@ -99,11 +104,11 @@ pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &s
                 format!("write apiVersion: {}", meant.api_version()),
             );
         }
-        return other(api_version, kind);
+        return other_class(api_version, kind);
     }
     let of_group: Vec<&str> = served
         .iter()
-        .filter(|each| each.group == group || nearly.as_ref() == Some(&each.group))
+        .filter(|each| each.group == group || near_group.as_ref() == Some(&each.group))
         .map(|each| each.kind.as_str())
         .collect();
     let meant = nearest(kind, &of_group);
@@ -123,10 +128,10 @@ pub(super) fn sort(set: CrdSet, manifest: &Manifest, api_version: &str, kind: &s
         };
         return wrong("kind", problem, fix);
     }
-    other(api_version, kind)
+    other_class(api_version, kind)
 }
 
-fn other(api_version: &str, kind: &str) -> ObjectClass {
+fn other_class(api_version: &str, kind: &str) -> ObjectClass {
     ObjectClass::Other(match (kind, api_version) {
         ("", "") => "document without a kind".to_owned(),
         ("", version) => format!("document of {version} without a kind"),
@@ -141,11 +146,11 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn of(api_version: &str, kind: &str, want: &str) {
+    fn assert_class(api_version: &str, kind: &str, want: &str) {
         let text = format!("apiVersion: {api_version}\nkind: {kind}\n");
         let manifest = manifests(&text).remove(0).unwrap();
-        let got = match sort(CrdSet::Aws, &manifest, api_version, kind) {
-            ObjectClass::Ours => "ours".to_owned(),
+        let got = match classify(CrdSet::Aws, &manifest, api_version, kind) {
+            ObjectClass::Own => "ours".to_owned(),
             ObjectClass::Wrong { field, fix, .. } => format!("{field}: {fix}"),
             ObjectClass::Part(of) => format!("part of {of}"),
             ObjectClass::Other(what) => format!("other {what}"),
@@ -155,57 +160,57 @@ mod tests {
 
     #[test]
     fn versions_and_kinds() {
-        of("karpenter.sh/v1", "NodePool", "ours");
-        of("karpenter.k8s.aws/v1", "EC2NodeClass", "ours");
-        of("karpenter.sh/v1alpha1", "NodeOverlay", "ours");
-        of("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", "ours");
-        of(
+        assert_class("karpenter.sh/v1", "NodePool", "ours");
+        assert_class("karpenter.k8s.aws/v1", "EC2NodeClass", "ours");
+        assert_class("karpenter.sh/v1alpha1", "NodeOverlay", "ours");
+        assert_class("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", "ours");
+        assert_class(
             "karpenter.sh/v1beta1",
             "NodePool",
             "apiVersion: write karpenter.sh/v1; `mortise migrate` converts it",
         );
-        of(
+        assert_class(
             "karpenter.sh/v1alpha5",
             "Provisioner",
             "apiVersion: write NodePool of karpenter.sh/v1; `mortise migrate` converts it",
         );
-        of(
+        assert_class(
             "karpenter.k8s.aws/v1alpha1",
             "AWSNodeTemplate",
             "apiVersion: write EC2NodeClass of karpenter.k8s.aws/v1; `mortise migrate` converts it",
         );
-        of(
+        assert_class(
             "v1",
             "NodePool",
             "apiVersion: write apiVersion: karpenter.sh/v1",
         );
-        of(
+        assert_class(
             "karpentr.sh/v1",
             "NodePool",
             "apiVersion: write apiVersion: karpenter.sh/v1",
         );
-        of(
+        assert_class(
             "karpenter.sh/v1",
             "EC2NodeClass",
             "apiVersion: write apiVersion: karpenter.k8s.aws/v1",
         );
-        of(
+        assert_class(
             "karpenter.sh/v1",
             "Nodepool",
             "kind: did you mean \"NodePool\"?",
         );
-        of(
+        assert_class(
             "karpenter.sh/v1",
             "Deployment",
             "kind: write one of them; kinds of other providers need --provider",
         );
-        of("apps/v1", "Deployment", "other Deployment");
-        of(
+        assert_class("apps/v1", "Deployment", "other Deployment");
+        assert_class(
             "autoscaling.x-k8s.io/v1",
             "ProvisioningRequest",
             "other ProvisioningRequest",
         );
-        of(
+        assert_class(
             "hypershift.openshift.io/v1beta1",
             "NodePool",
             "other NodePool",

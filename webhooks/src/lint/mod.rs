@@ -1,7 +1,7 @@
 //! `lint`: what admission would say about manifests in files, and when budgets would let nodes go, without a cluster.
 //!
 //! ```text
-//! files ─► manifests with lines ─► kinds (ours, old, parts, others)
+//! files ─► manifests with lines ─► kinds (own_objects, old, parts, others)
 //!                                    │ ours
 //!                                    ├─► picture: a snapshot of what the files hold, with a catalogue
 //!                                    └─► admission's own questions about each object ─► findings ─► table, JSON, SARIF
@@ -63,7 +63,7 @@ pub struct LintOptions {
     pub nodes: Option<i64>,
 }
 
-/// An object of ours in a file.
+/// An object of a kind that mortise serves.
 struct OwnObject<'a> {
     file: &'a str,
     manifest: Manifest,
@@ -84,53 +84,62 @@ pub fn lint(sources: &[SourceFile], options: &LintOptions) -> LintReport {
         files: sources.len(),
         ..LintReport::default()
     };
-    let mut ours = Vec::new();
+    let mut own_objects = Vec::new();
     let mut drains = Drains::default();
     for source in sources {
         for document in manifests(&source.text) {
             match document {
                 Ok(manifest) => {
-                    drains.look(&source.name, &manifest);
-                    ours.extend(sort(&source.name, manifest, &rules, options, &mut report));
+                    drains.visit(&source.name, &manifest);
+                    own_objects.extend(classify(
+                        &source.name,
+                        manifest,
+                        &rules,
+                        options,
+                        &mut report,
+                    ));
                 }
-                Err(torn) => report_torn(&source.name, &torn, &mut report),
+                Err(document) => report_unparsable(&source.name, &document, &mut report),
             }
         }
     }
-    twice(&ours, &mut report);
-    report.objects += ours.len();
-    let snapshot = file_snapshot::of(ours.iter().map(|each| (&each.kind, &each.object)), options);
-    for each in &ours {
-        judge(each, &snapshot, &rules, options, &mut report);
+    report_duplicates(&own_objects, &mut report);
+    report.objects += own_objects.len();
+    let snapshot = file_snapshot::build(
+        own_objects.iter().map(|each| (&each.kind, &each.object)),
+        options,
+    );
+    for each in &own_objects {
+        check_object(each, &snapshot, &rules, options, &mut report);
     }
-    drains.judge(snapshot.pools.values().map(|pool| &**pool), &mut report);
+    drains.report(snapshot.pools.values().map(|pool| &**pool), &mut report);
     report.sort(sources);
     report
 }
 
-fn report_torn(file: &str, torn: &UnparsableDocument, report: &mut LintReport) {
-    if torn.template && !torn.ours {
+fn report_unparsable(file: &str, document: &UnparsableDocument, report: &mut LintReport) {
+    if document.template && !document.ours {
         report.pass_over("template that is not rendered");
         return;
     }
-    let fix = if torn.template {
+    let fix = if document.template {
         "it looks like a template: render it first (helm template), and lint the output"
     } else {
         "fix indentation, quotes and brackets around this line"
     };
     report.findings.push(LintFinding {
         file: file.to_owned(),
-        line: torn.line,
+        line: document.line,
         check: Check::Unreadable,
         level: LintLevel::Error,
-        problem: format!("is not YAML: {}", torn.problem),
+        problem: format!("is not YAML: {}", document.problem),
         fix: fix.to_owned(),
         ..LintFinding::default()
     });
 }
 
-/// Takes objects of ours aside and says what is to be said about others.
-fn sort<'a>(
+/// Returns objects of own kinds, and reports findings about all others.
+fn classify<'a>(
     file: &'a str,
     manifest: Manifest,
     rules: &AdmissionSettings,
@@ -145,10 +154,10 @@ fn sort<'a>(
             .unwrap_or_default()
     };
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let sort = kinds::sort(rules.definitions(), &manifest, api_version, kind);
-    let place = ObjectLocation::new(file, &manifest, &object, kind);
-    match sort {
-        ObjectClass::Ours => {
+    let class = kinds::classify(rules.crd_set(), &manifest, api_version, kind);
+    let location = ObjectLocation::new(file, &manifest, &object, kind);
+    match class {
+        ObjectClass::Own => {
             let (group, version) = api_version.split_once('/').unwrap_or_default();
             let kind = GroupVersionKind {
                 group: group.to_owned(),
@@ -156,7 +165,7 @@ fn sort<'a>(
                 kind: kind.to_owned(),
             };
             let mut object = object;
-            rules.definitions().apply_defaults(&mut object);
+            rules.crd_set().apply_defaults(&mut object);
             Some(OwnObject {
                 file,
                 manifest,
@@ -179,32 +188,32 @@ fn sort<'a>(
                     .map_or_else(|| "absent".to_owned(), Value::to_string),
                 problem,
                 fix,
-                ..place.finding(field)
+                ..location.finding(field)
             });
             if advice {
-                for said in deprecated_fields::advice(&object) {
-                    report.findings.push(place.deprecated(said));
+                for advice in deprecated_fields::advice(&object) {
+                    report.findings.push(location.deprecated(advice));
                 }
             }
-            report.findings.extend(place.placeholders());
+            report.findings.extend(location.placeholders());
             None
         }
         ObjectClass::Part(of) => {
             report.objects += 1;
-            part(&place, of, &object, rules, options, report);
+            report_part(&location, of, &object, rules, options, report);
             None
         }
         ObjectClass::Other(what) => {
             report.pass_over(&what);
-            report.findings.extend(place.old_names());
+            report.findings.extend(location.old_names());
             None
         }
     }
 }
 
 /// A piece of an object: it cannot be applied, but what stands in it can be looked at.
-fn part(
-    place: &ObjectLocation<'_>,
+fn report_part(
+    location: &ObjectLocation<'_>,
     of: &'static str,
     object: &Value,
     rules: &AdmissionSettings,
@@ -227,7 +236,7 @@ fn part(
             "but required, as are apiVersion and metadata.name: this is a part of {article} {of}"
         ),
         fix: fix.to_owned(),
-        ..place.finding("kind")
+        ..location.finding("kind")
     });
     // Fields that stand beside `spec`, or without it, are looked at as if they stood in it.
     let mut whole = serde_json::Map::new();
@@ -255,9 +264,9 @@ fn part(
             bare.to_owned()
         }
     };
-    let mut notes = Vec::new();
+    let mut findings = Vec::new();
     for mut fault in faults(
-        rules.definitions(),
+        rules.crd_set(),
         &options.well_known,
         of,
         &Value::Object(whole),
@@ -266,7 +275,7 @@ fn part(
         // What is missing may stand in the rest.
         if fault.value != "absent" {
             fault.field = lifted(&fault.field);
-            notes.push(AdmissionFinding::from(&fault));
+            findings.push(AdmissionFinding::from(&fault));
         }
     }
     if of == "NodePool" {
@@ -282,19 +291,19 @@ fn part(
                     level: LintLevel::Warning,
                     problem: "is outside of spec, where it is ignored".to_owned(),
                     fix: format!("write spec.{name}"),
-                    ..place.finding(name)
+                    ..location.finding(name)
                 });
             }
         }
     }
-    report.findings.extend(place.notes(notes));
-    report.findings.extend(place.placeholders());
+    report.findings.extend(location.locate(findings));
+    report.findings.extend(location.placeholders());
 }
 
 /// Objects that stand in the files more than once.
-fn twice(ours: &[OwnObject<'_>], report: &mut LintReport) {
+fn report_duplicates(own_objects: &[OwnObject<'_>], report: &mut LintReport) {
     let mut seen: BTreeMap<(&str, &str, &str), &OwnObject<'_>> = BTreeMap::new();
-    for each in ours {
+    for each in own_objects {
         let text = |pointer: &str| {
             each.object
                 .pointer(pointer)
@@ -308,7 +317,7 @@ fn twice(ours: &[OwnObject<'_>], report: &mut LintReport) {
         let key = (each.kind.kind.as_str(), text("/metadata/namespace"), name);
         match seen.get(&key) {
             Some(first) => {
-                let place =
+                let location =
                     ObjectLocation::new(each.file, &each.manifest, &each.object, &each.kind.kind);
                 report.findings.push(LintFinding {
                     check: Check::Duplicate,
@@ -319,7 +328,7 @@ fn twice(ours: &[OwnObject<'_>], report: &mut LintReport) {
                         first.manifest.line()
                     ),
                     fix: "rename or remove one of them".to_owned(),
-                    ..place.finding("metadata.name")
+                    ..location.finding("metadata.name")
                 });
             }
             None => drop(seen.insert(key, each)),
@@ -327,7 +336,7 @@ fn twice(ours: &[OwnObject<'_>], report: &mut LintReport) {
     }
 }
 
-fn judge(
+fn check_object(
     each: &OwnObject<'_>,
     snapshot: &Snapshot,
     rules: &AdmissionSettings,
@@ -354,31 +363,31 @@ fn judge(
         object: object.clone(),
         ..AdmissionRequest::default()
     };
-    let facts = AdmissionContext {
+    let context = AdmissionContext {
         snapshot,
         rules,
         now: options.from,
         stop: &|| true,
     };
-    let mut notes: Vec<AdmissionFinding> = metadata_faults(object)
+    let mut findings: Vec<AdmissionFinding> = metadata_faults(object)
         .iter()
         .map(AdmissionFinding::from)
         .collect();
-    notes.extend(validate(&facts, &request).notes);
-    let place = ObjectLocation::new(file, manifest, object, &kind.kind);
+    findings.extend(validate(&context, &request).findings);
+    let location = ObjectLocation::new(file, manifest, object, &kind.kind);
     let before = report.findings.len();
-    report.findings.extend(place.notes(notes));
-    report.findings.extend(place.placeholders());
+    report.findings.extend(location.locate(findings));
+    report.findings.extend(location.placeholders());
     if kind.kind != "NodePool" {
         return;
     }
-    let torn = report.findings.iter().skip(before).any(|finding| {
+    let invalid_budgets = report.findings.iter().skip(before).any(|finding| {
         let of_budgets =
             finding.field == "spec" || finding.field.starts_with("spec.disruption.budgets");
         finding.check == Check::Schema && of_budgets
     });
     match serde_json::from_value::<NodePool>(object.clone()) {
-        Ok(pool) if !torn => report.calendars.push(PoolCalendar {
+        Ok(pool) if !invalid_budgets => report.calendars.push(PoolCalendar {
             file: (*file).to_owned(),
             line: manifest.line(),
             days: calendar(&pool, options.from, options.nodes),

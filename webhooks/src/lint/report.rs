@@ -198,10 +198,10 @@ impl<'a> ObjectLocation<'a> {
     }
 
     /// What admission says.
-    pub(super) fn notes(&self, notes: Vec<AdmissionFinding>) -> Vec<LintFinding> {
-        notes
+    pub(super) fn locate(&self, findings: Vec<AdmissionFinding>) -> Vec<LintFinding> {
+        findings
             .into_iter()
-            .map(|note| {
+            .map(|finding| {
                 let AdmissionFinding {
                     check,
                     refused,
@@ -209,7 +209,7 @@ impl<'a> ObjectLocation<'a> {
                     value,
                     problem,
                     fix,
-                } = note;
+                } = finding;
                 // kubectl refuses unknown fields by itself, and an API server that does not drops them.
                 let error = refused || check == Check::UnknownField;
                 let value_first = !value.is_empty();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::json::calendar;
+use super::json::calendar_json;
 use super::report::{LintFinding, LintLevel, LintReport};
 use super::table::summary;
 use crate::admission::Check;
@@ -17,7 +17,7 @@ pub fn render_sarif(report: &LintReport, version: &str) -> Value {
         .map(|check| {
             json!({
                 "id": check.label(),
-                "shortDescription": { "text": format!("{}.", check.about()) },
+                "shortDescription": { "text": format!("{}.", check.description()) },
             })
         })
         .collect();
@@ -27,18 +27,18 @@ pub fn render_sarif(report: &LintReport, version: &str) -> Value {
         "runs": [{
             "tool": { "driver": { "name": "mortise", "semanticVersion": version, "rules": rules } },
             "columnKind": "unicodeCodePoints",
-            "results": report.findings.iter().map(result).collect::<Vec<_>>(),
+            "results": report.findings.iter().map(result_json).collect::<Vec<_>>(),
             "properties": {
                 "summary": summary(report),
                 "errors": report.count(LintLevel::Error),
                 "warnings": report.count(LintLevel::Warning),
-                "calendars": report.calendars.iter().map(calendar).collect::<Vec<_>>(),
+                "calendars": report.calendars.iter().map(calendar_json).collect::<Vec<_>>(),
             },
         }],
     })
 }
 
-fn result(finding: &LintFinding) -> Value {
+fn result_json(finding: &LintFinding) -> Value {
     let rule = Check::ALL.iter().position(|check| *check == finding.check);
     let mut location = json!({
         "physicalLocation": {
@@ -59,7 +59,7 @@ fn result(finding: &LintFinding) -> Value {
         "ruleId": finding.check.label(),
         "ruleIndex": rule,
         "level": finding.level.label(),
-        "message": { "text": sentence(finding) },
+        "message": { "text": result_message(finding) },
         "locations": [location],
         "properties": {
             "field": finding.field,
@@ -71,7 +71,7 @@ fn result(finding: &LintFinding) -> Value {
 }
 
 /// The message with what it is about, because viewers show nothing else.
-fn sentence(finding: &LintFinding) -> String {
+fn result_message(finding: &LintFinding) -> String {
     if finding.field.is_empty() {
         finding.message()
     } else {

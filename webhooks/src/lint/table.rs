@@ -14,10 +14,10 @@ const MOST_STEPS: usize = 40;
 /// The report as lines of text.
 #[must_use]
 pub fn render_table(report: &LintReport) -> Vec<String> {
-    let mut lines: Vec<String> = report.findings.iter().map(finding).collect();
+    let mut lines: Vec<String> = report.findings.iter().map(finding_line).collect();
     for each in &report.calendars {
         lines.push(String::new());
-        calendar(each, &mut lines);
+        push_calendar(each, &mut lines);
     }
     lines.push(String::new());
     lines.push(summary(report));
@@ -54,7 +54,7 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-fn finding(finding: &LintFinding) -> String {
+fn finding_line(finding: &LintFinding) -> String {
     let LintFinding {
         file,
         line,
@@ -83,8 +83,8 @@ fn finding(finding: &LintFinding) -> String {
     )
 }
 
-fn calendar(of: &PoolCalendar, lines: &mut Vec<String>) {
-    let PoolCalendar { file, line, days } = of;
+fn push_calendar(calendar: &PoolCalendar, lines: &mut Vec<String>) {
+    let PoolCalendar { file, line, days } = calendar;
     let Calendar {
         pool,
         from,
@@ -104,7 +104,7 @@ fn calendar(of: &PoolCalendar, lines: &mut Vec<String>) {
         lines.push("  no budget: all nodes may go at once, at all times".to_owned());
     }
     for reason in reasons {
-        reason_lines(reason, lines);
+        push_reason(reason, lines);
     }
 }
 
@@ -144,12 +144,12 @@ fn budget_text(budget: &BudgetSchedule) -> String {
     text
 }
 
-fn reason_lines(of: &ReasonSchedule, lines: &mut Vec<String>) {
+fn push_reason(reason: &ReasonSchedule, lines: &mut Vec<String>) {
     let ReasonSchedule {
         reasons,
         never,
         steps,
-    } = of;
+    } = reason;
     let reasons = reasons.join(", ");
     match steps.as_slice() {
         _ if *never => lines.push(format!("  {reasons}: never allows a node")),
@@ -158,17 +158,17 @@ fn reason_lines(of: &ReasonSchedule, lines: &mut Vec<String>) {
         }
         [only] => lines.push(format!(
             "  {reasons}: {} throughout these days{}",
-            allowed(only),
-            by(only)
+            allowed_text(only),
+            budgets_text(only)
         )),
         several => {
             lines.push(format!("  {reasons}:"));
             for step in several.iter().take(MOST_STEPS) {
                 lines.push(format!(
                     "    {}  {}{}",
-                    times(step.from, step.until),
-                    allowed(step),
-                    by(step)
+                    interval_text(step.from, step.until),
+                    allowed_text(step),
+                    budgets_text(step)
                 ));
             }
             if let Some(more) = several
@@ -185,7 +185,7 @@ fn reason_lines(of: &ReasonSchedule, lines: &mut Vec<String>) {
 }
 
 /// `Mon 2026-01-05 09:00 - Mon 17:00`.
-fn times(from: Timestamp, until: Timestamp) -> String {
+fn interval_text(from: Timestamp, until: Timestamp) -> String {
     format!(
         "{} - {}",
         from.strftime("%a %Y-%m-%d %H:%M"),
@@ -193,14 +193,14 @@ fn times(from: Timestamp, until: Timestamp) -> String {
     )
 }
 
-fn allowed(step: &CalendarInterval) -> String {
+fn allowed_text(step: &CalendarInterval) -> String {
     match (&step.allowed, step.nodes) {
         (AllowedDisruptions::Limited(_), Some(nodes)) => format!("{} = {nodes}", step.allowed),
         _ => step.allowed.to_string(),
     }
 }
 
-fn by(step: &CalendarInterval) -> String {
+fn budgets_text(step: &CalendarInterval) -> String {
     if step.budgets.is_empty() {
         return String::new();
     }

@@ -46,18 +46,18 @@ const FIELDS: [&str; 12] = [
 ];
 
 /// Checks one entry, in the order of its fields.
-pub(super) fn judge(entry: &mut EntryCheck<'_>) {
-    unknown_fields(entry);
-    url_prefix(entry);
-    verbs(entry);
-    weight(entry);
-    bind_verb(entry);
-    tls(entry);
-    timeout(entry);
-    calls(entry);
+pub(super) fn check_entry(entry: &mut EntryCheck<'_>) {
+    check_unknown_fields(entry);
+    check_url_prefix(entry);
+    check_verbs(entry);
+    check_weight(entry);
+    check_bind_verb(entry);
+    check_tls(entry);
+    check_timeout(entry);
+    check_calls(entry);
 }
 
-fn unknown_fields(entry: &mut EntryCheck<'_>) {
+fn check_unknown_fields(entry: &mut EntryCheck<'_>) {
     let names: Vec<String> = entry
         .value
         .as_object()
@@ -70,7 +70,7 @@ fn unknown_fields(entry: &mut EntryCheck<'_>) {
             || format!("the fields are {}", FIELDS.join(", ")),
             |meant| format!("did you mean {meant}?"),
         );
-        entry.say(
+        entry.report(
             LintLevel::Error,
             name,
             "is not a field of an extender: kube-scheduler does not start",
@@ -79,10 +79,10 @@ fn unknown_fields(entry: &mut EntryCheck<'_>) {
     }
 }
 
-fn url_prefix(entry: &mut EntryCheck<'_>) {
+fn check_url_prefix(entry: &mut EntryCheck<'_>) {
     let prefix = entry.text("urlPrefix").to_owned();
     if !prefix.starts_with("https://") {
-        entry.say(
+        entry.report(
             LintLevel::Error,
             "urlPrefix",
             "only HTTPS is served, and enableHTTPS does not change the scheme",
@@ -90,7 +90,7 @@ fn url_prefix(entry: &mut EntryCheck<'_>) {
         );
     }
     if !prefix.trim_end_matches('/').ends_with("/extender/v1") {
-        entry.say(
+        entry.report(
             LintLevel::Error,
             "urlPrefix",
             "the paths are below /extender/v1",
@@ -99,17 +99,17 @@ fn url_prefix(entry: &mut EntryCheck<'_>) {
     }
 }
 
-fn verbs(entry: &mut EntryCheck<'_>) {
+fn check_verbs(entry: &mut EntryCheck<'_>) {
     for (field, verb, cost) in VERBS {
         match entry.text(field) {
-            "" => entry.say(
+            "" => entry.report(
                 LintLevel::Warning,
                 field,
                 format!("without it {cost}"),
                 format!("write {verb}"),
             ),
             own if own == verb => {}
-            _ => entry.say(
+            _ => entry.report(
                 LintLevel::Error,
                 field,
                 "there is no such path",
@@ -119,29 +119,29 @@ fn verbs(entry: &mut EntryCheck<'_>) {
     }
 }
 
-fn weight(entry: &mut EntryCheck<'_>) {
+fn check_weight(entry: &mut EntryCheck<'_>) {
     match entry.get("weight").and_then(Value::as_i64) {
         _ if entry.text("prioritizeVerb").is_empty() => {}
-        Some(weight) if weight <= 0 => entry.say(
+        Some(weight) if weight <= 0 => entry.report(
             LintLevel::Error,
             "weight",
             "must be positive when prioritizeVerb is set: kube-scheduler does not start",
             "write 5",
         ),
-        Some(1..=2) => entry.say(
+        Some(1..=2) => entry.report(
             LintLevel::Warning,
             "weight",
             "at most 200 of 1,400 points: scores have little effect",
             "write 5",
         ),
-        Some(weight) if weight > 20 => entry.say(
+        Some(weight) if weight > 20 => entry.report(
             LintLevel::Warning,
             "weight",
             "outweighs all plugins of kube-scheduler, including topology spread and affinity",
             "write 5",
         ),
         Some(_) => {}
-        None => entry.say(
+        None => entry.report(
             LintLevel::Error,
             "weight",
             "is required when prioritizeVerb is set: kube-scheduler does not start",
@@ -150,9 +150,9 @@ fn weight(entry: &mut EntryCheck<'_>) {
     }
 }
 
-fn bind_verb(entry: &mut EntryCheck<'_>) {
+fn check_bind_verb(entry: &mut EntryCheck<'_>) {
     if entry.get("bindVerb").is_some_and(|verb| verb != "") {
-        entry.say(
+        entry.report(
             LintLevel::Error,
             "bindVerb",
             "mortise does not bind",
@@ -162,9 +162,9 @@ fn bind_verb(entry: &mut EntryCheck<'_>) {
 }
 
 /// HTTPS, the CA of the service and the certificate of kube-scheduler.
-fn tls(entry: &mut EntryCheck<'_>) {
+fn check_tls(entry: &mut EntryCheck<'_>) {
     if entry.get("enableHTTPS") != Some(&Value::Bool(true)) {
-        entry.say(
+        entry.report(
             LintLevel::Error,
             "enableHTTPS",
             "without it tlsConfig has no effect",
@@ -179,14 +179,14 @@ fn tls(entry: &mut EntryCheck<'_>) {
         })
     };
     if entry.get("tlsConfig.insecure") == Some(&Value::Bool(true)) {
-        entry.say(
+        entry.report(
             LintLevel::Error,
             "tlsConfig.insecure",
             "connections are not authenticated",
             "remove it, and set caFile",
         );
     } else if !has(entry, ["caFile", "caData"]) {
-        entry.say(
+        entry.report(
             LintLevel::Error,
             "tlsConfig.caFile",
             "without a CA kube-scheduler does not verify the server",
@@ -196,7 +196,7 @@ fn tls(entry: &mut EntryCheck<'_>) {
     for names in [["certFile", "certData"], ["keyFile", "keyData"]] {
         if !has(entry, names) {
             let [file, _] = names;
-            entry.say(
+            entry.report(
                 LintLevel::Error,
                 &format!("tlsConfig.{file}"),
                 "callers without a client certificate get 403, and every call fails",
@@ -207,19 +207,19 @@ fn tls(entry: &mut EntryCheck<'_>) {
 }
 
 /// What a call carries, which pods are asked about, and what happens to them while the service is down.
-fn calls(entry: &mut EntryCheck<'_>) {
+fn check_calls(entry: &mut EntryCheck<'_>) {
     if entry.get("nodeCacheCapable") != Some(&Value::Bool(true)) {
-        entry.say(LintLevel::Warning, "nodeCacheCapable", "every call contains full Node objects: megabytes instead of kilobytes, and kube-scheduler's scores ignore their pods", "write true");
+        entry.report(LintLevel::Warning, "nodeCacheCapable", "every call contains full Node objects: megabytes instead of kilobytes, and kube-scheduler's scores ignore their pods", "write true");
     }
     if entry
         .get("managedResources")
         .and_then(Value::as_array)
         .is_some_and(|list| !list.is_empty())
     {
-        entry.say(LintLevel::Warning, "managedResources", "the extender is called only for pods with these resources; nominations are not enforced for other pods", "leave it out");
+        entry.report(LintLevel::Warning, "managedResources", "the extender is called only for pods with these resources; nominations are not enforced for other pods", "leave it out");
     }
     if entry.get("ignorable") != Some(&Value::Bool(true)) {
-        entry.say(
+        entry.report(
             LintLevel::Warning,
             "ignorable",
             "while mortise is unavailable no pod is scheduled, and no autoscaler launches nodes",
@@ -228,10 +228,10 @@ fn calls(entry: &mut EntryCheck<'_>) {
     }
 }
 
-fn timeout(entry: &mut EntryCheck<'_>) {
+fn check_timeout(entry: &mut EntryCheck<'_>) {
     let text = entry.text("httpTimeout").to_owned();
     if entry.get("httpTimeout").is_none() {
-        entry.say(
+        entry.report(
             LintLevel::Warning,
             "httpTimeout",
             "defaults to 5s: a hanging service delays every pod by this time",
@@ -240,7 +240,7 @@ fn timeout(entry: &mut EntryCheck<'_>) {
         return;
     }
     let Ok(duration) = GoDuration::parse(&text) else {
-        entry.say(
+        entry.report(
             LintLevel::Error,
             "httpTimeout",
             "is not a duration: kube-scheduler does not start",
@@ -250,14 +250,14 @@ fn timeout(entry: &mut EntryCheck<'_>) {
     };
     let millis = duration.as_nanos() / 1_000_000;
     if millis > LONGEST_TIMEOUT_MS {
-        entry.say(
+        entry.report(
             LintLevel::Warning,
             "httpTimeout",
             "a hanging service delays every pod by this time, at each call",
             "write 300ms",
         );
     } else if millis < SHORTEST_TIMEOUT_MS {
-        entry.say(
+        entry.report(
             LintLevel::Warning,
             "httpTimeout",
             "a busy host does not respond in that time, and failed calls are ignored",

@@ -60,7 +60,7 @@ impl EntryCheck<'_> {
         self.get(field).and_then(Value::as_str).unwrap_or_default()
     }
 
-    fn say(
+    fn report(
         &mut self,
         level: LintLevel,
         field: &str,
@@ -94,7 +94,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         found: Vec::new(),
     };
     if top.text("kind") != "KubeSchedulerConfiguration" {
-        top.say(
+        top.report(
             LintLevel::Error,
             "kind",
             "is not KubeSchedulerConfiguration",
@@ -103,7 +103,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         return top.found;
     }
     if top.text("apiVersion") != API_VERSION {
-        top.say(
+        top.report(
             LintLevel::Error,
             "apiVersion",
             "is no longer supported by kube-scheduler, or is misspelled",
@@ -114,7 +114,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         .get("percentageOfNodesToScore")
         .and_then(Value::as_i64);
     if percentage.is_some_and(|percentage| (1..50).contains(&percentage)) {
-        top.say(
+        top.report(
             LintLevel::Warning,
             "percentageOfNodesToScore",
             "kube-scheduler sends only a small sample of the nodes to the extender; it rarely contains the nominated node",
@@ -126,21 +126,21 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         .get("extenders")
         .and_then(Value::as_array)
         .unwrap_or(&none);
-    let ours: Vec<usize> = extenders
+    let own: Vec<usize> = extenders
         .iter()
         .enumerate()
-        .filter(|(_, entry)| is_ours(entry))
+        .filter(|(_, entry)| refers_to_mortise(entry))
         .map(|(at, _)| at)
         .collect();
-    match ours.as_slice() {
-        [] => top.say(
+    match own.as_slice() {
+        [] => top.report(
             LintLevel::Error,
             "extenders",
             "no entry refers to mortise (a urlPrefix that ends in /extender/v1)",
             "use the entry that `mortise manifests scheduler` writes",
         ),
         [_] => {}
-        [_, ..] => top.say(
+        [_, ..] => top.report(
             LintLevel::Error,
             "extenders",
             "more than one entry refers to mortise, pods are assumed twice",
@@ -148,21 +148,21 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         ),
     }
     let mut found = top.found;
-    for at in ours {
+    for at in own {
         if let Some(value) = extenders.get(at) {
             let mut entry = EntryCheck {
                 value,
                 path: format!("extenders[{at}]"),
                 found: Vec::new(),
             };
-            entry::judge(&mut entry);
+            entry::check_entry(&mut entry);
             found.append(&mut entry.found);
         }
     }
     for (at, other) in extenders
         .iter()
         .enumerate()
-        .filter(|(_, entry)| !is_ours(entry))
+        .filter(|(_, entry)| !refers_to_mortise(entry))
     {
         let mut entry = EntryCheck {
             value: other,
@@ -172,7 +172,7 @@ pub fn deviations(configuration: &Value) -> Vec<Deviation> {
         if entry.get("ignorable") != Some(&Value::Bool(true))
             && entry.get("managedResources").is_none()
         {
-            entry.say(
+            entry.report(
                 LintLevel::Warning,
                 "ignorable",
                 "while this other extender is unavailable no pod is marked as unschedulable, and no autoscaler launches nodes",
@@ -192,11 +192,11 @@ pub fn own_entries(configuration: &Value) -> Vec<(usize, &Value)> {
         .into_iter()
         .flatten()
         .enumerate()
-        .filter(|(_, entry)| is_ours(entry))
+        .filter(|(_, entry)| refers_to_mortise(entry))
         .collect()
 }
 
-fn is_ours(entry: &Value) -> bool {
+fn refers_to_mortise(entry: &Value) -> bool {
     let prefix = entry
         .get("urlPrefix")
         .and_then(Value::as_str)
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn what_stands_around_the_entry_counts_too() {
-        let said = |edit: &dyn Fn(&mut Value)| {
+        let deviations_of = |edit: &dyn Fn(&mut Value)| {
             let mut configuration = recommended();
             edit(&mut configuration);
             let found = deviations(&configuration);
@@ -328,22 +328,30 @@ mod tests {
                 .collect::<Vec<_>>()
                 .join("\n")
         };
-        assert!(said(&|all| all["extenders"] = json!([])).contains("no entry refers to mortise"));
-        assert!(said(&|all| all["kind"] = json!("Pod")).starts_with("error: kind: \"Pod\""));
         assert!(
-            said(&|all| all["apiVersion"] = json!("kubescheduler.config.k8s.io/v1beta3"))
+            deviations_of(&|all| all["extenders"] = json!([]))
+                .contains("no entry refers to mortise")
+        );
+        assert!(
+            deviations_of(&|all| all["kind"] = json!("Pod")).starts_with("error: kind: \"Pod\"")
+        );
+        assert!(
+            deviations_of(&|all| all["apiVersion"] = json!("kubescheduler.config.k8s.io/v1beta3"))
                 .contains("write kubescheduler.config.k8s.io/v1")
         );
-        assert!(said(&|all| all["percentageOfNodesToScore"] = json!(30)).contains("small sample"));
         assert!(
-            said(&|all| {
+            deviations_of(&|all| all["percentageOfNodesToScore"] = json!(30))
+                .contains("small sample")
+        );
+        assert!(
+            deviations_of(&|all| {
                 let entry = all["extenders"][0].clone();
                 all["extenders"].as_array_mut().unwrap().push(entry);
             })
             .contains("more than one")
         );
         assert!(
-            said(&|all| {
+            deviations_of(&|all| {
                 let other =
                     json!({ "urlPrefix": "http://gpu.example/api", "filterVerb": "filter" });
                 all["extenders"].as_array_mut().unwrap().push(other);
@@ -351,10 +359,10 @@ mod tests {
             .contains("extenders[1].ignorable: absent")
         );
         assert!(
-            said(&|all| all["extenders"][0]["tlsConfig"] = json!({ "insecure": true }))
+            deviations_of(&|all| all["extenders"][0]["tlsConfig"] = json!({ "insecure": true }))
                 .contains("not authenticated")
         );
-        let bare = said(&|all| {
+        let bare = deviations_of(&|all| {
             drop(
                 all["extenders"][0]
                     .as_object_mut()

@@ -1,7 +1,7 @@
-//! The same object as other clients write it: with `null` for what is empty, and with fields that nobody knows.
+//! One object in the encodings of other clients: with `null` for empty fields, and with unknown fields.
 //!
-//! What an API server makes of a `null` is written here a second time, from its documented rules and with the definition at
-//! hand, so that the service's own reading, which needs no definition, can be held against it.
+//! The handling of `null` by an API server is implemented here a second time, from its documented rules and with the
+//! CRD, to verify the decoder of the service, which needs no CRD.
 
 #![allow(
     dead_code,
@@ -26,7 +26,7 @@ const METADATA: [&str; 5] = [
     "ownerReferences",
 ];
 
-/// Lines of a packed file of facts.
+/// Lines of a compressed file of facts.
 pub(crate) fn lines(packed: &[u8]) -> Vec<Value> {
     let mut text = String::new();
     flate2::read::GzDecoder::new(packed)
@@ -37,7 +37,7 @@ pub(crate) fn lines(packed: &[u8]) -> Vec<Value> {
         .collect()
 }
 
-/// The definition of a kind.
+/// The CRD of a kind.
 pub(crate) fn definition(set: CrdSet, kind: &str) -> &'static Value {
     let of_kind = |definition: &&Value| definition["spec"]["names"]["kind"] == kind;
     let mut definitions = set.manifests().iter().map(|each| &each.definition);
@@ -49,10 +49,10 @@ pub(crate) fn schema(set: CrdSet, kind: &str) -> &'static Value {
     &definition(set, kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 }
 
-/// How somebody writes an object.
+/// One encoding of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoding {
-    /// What was done to it.
+    /// The change.
     pub(crate) name: String,
     /// The object.
     pub(crate) object: Value,
@@ -63,9 +63,8 @@ fn encoding(name: impl Into<String>, object: Value) -> Encoding {
     Encoding { name, object }
 }
 
-/// Every way in which it still says the same: as it is; with `null` for each field that it leaves out and may leave out,
-/// and in each map; without a status; with metadata as typed clients write it; with a field that nobody knows in each set of
-/// fields.
+/// All equivalent encodings: unchanged; with `null` for each optional absent field, alone and in each map; without a
+/// status; with metadata as typed clients encode it; with an unknown field in each set of fields.
 pub(crate) fn the_same(schema: &Value, object: &Value) -> Vec<Encoding> {
     let mut nulls = object.clone();
     fill(schema, &mut nulls, &mut vec![], &mut |_| true);
@@ -91,7 +90,7 @@ pub(crate) fn the_same(schema: &Value, object: &Value) -> Vec<Encoding> {
     ]
 }
 
-/// The object with one `null` more, for each field that it leaves out and may leave out.
+/// The object with one more `null`, for each optional absent field.
 pub(crate) fn one_null_each(schema: &Value, object: &Value) -> Vec<Encoding> {
     let mut places = Vec::new();
     let mut probe = object.clone();
@@ -107,7 +106,7 @@ pub(crate) fn one_null_each(schema: &Value, object: &Value) -> Vec<Encoding> {
     places.iter().map(with).collect()
 }
 
-/// The object with `null` instead of each field that it has, one at a time: most often something else than it was.
+/// The object with `null` instead of each present field, one at a time: usually not equivalent.
 pub(crate) fn each_made_null(object: &Value) -> Vec<Encoding> {
     let mut pointers = Vec::new();
     each_field(object, String::new(), &mut pointers);
@@ -139,7 +138,7 @@ fn each_field(value: &Value, at: String, pointers: &mut Vec<String>) {
     }
 }
 
-/// Writes `null` where a field is left out, wherever `wanted` says yes to its place.
+/// Sets absent fields to `null`, at each position that `wanted` selects.
 fn fill(
     schema: &Value,
     value: &mut Value,
@@ -190,7 +189,7 @@ fn fill(
     }
 }
 
-/// Adds a field that the definition does not have to each set of fields.
+/// Adds an unknown field to each set of fields.
 fn add_strangers(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -213,8 +212,8 @@ fn add_strangers(schema: &Value, value: &mut Value) {
     }
 }
 
-/// What the API server stores: fields that the definition does not have are dropped, a `null` is dropped or becomes the
-/// default, defaults are filled in.
+/// The object as the API server stores it: unknown fields are dropped, a `null` is dropped or replaced by the default,
+/// and defaults are set.
 pub(crate) fn stored(schema: &Value, object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].clone();

@@ -1,4 +1,4 @@
-//! Recorded objects, and the refusals that are ours on purpose.
+//! Recorded objects, and intended denials of mortise.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ const RECORDED: &[u8] = include_bytes!("../../../tests/data/facts/crd_admission.
 const TYPED: &[u8] = include_bytes!("../../../tests/data/facts/crd_admission_typed.jsonl.gz");
 const ON_PURPOSE: &str = include_str!("../../../tests/data/own_refusals.yaml");
 
-/// A refusal of ours: a part of its text, and why it is ours.
+/// An intended denial: a part of its text, and its reason.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Own {
@@ -21,12 +21,12 @@ pub(crate) struct Own {
     because: String,
 }
 
-/// The list of our refusals.
+/// The list of intended denials.
 pub(crate) fn on_purpose() -> Vec<Own> {
     serde_saphyr::from_str(ON_PURPOSE).unwrap()
 }
 
-/// An object, with what the API server answers to it where that was recorded.
+/// An object, with the recorded response of the API server, if any.
 pub(crate) struct Case {
     pub(crate) id: String,
     pub(crate) kind: String,
@@ -37,7 +37,8 @@ pub(crate) struct Case {
     pub(crate) old: Option<Value>,
 }
 
-/// Every recorded object; the same as Go's types write it, where they write it otherwise; and objects with hardly a spec.
+/// Every recorded object; the same in the encoding of Go types, if that differs; and objects with an almost empty
+/// spec.
 pub(crate) fn cases() -> Vec<Case> {
     let mut all = read(RECORDED);
     let recorded: BTreeSet<String> = all.iter().map(|case| case.object.to_string()).collect();

@@ -1,4 +1,4 @@
-//! The extender's answers: laws that hold for every body, and tables of what each rule does.
+//! Responses of the extender: invariants for every body, and tables of the effect of each rule.
 //!
 //! Numbers in names and comments are those of the acceptance criteria in `docs/design/extender.md`.
 
@@ -10,8 +10,8 @@
 )]
 
 mod stage;
-#[path = "../world/mod.rs"]
-mod world;
+#[path = "../test_cluster/mod.rs"]
+mod test_cluster;
 
 use jiff::SignedDuration;
 use mortise_apis::names::NodeName;
@@ -20,19 +20,20 @@ use mortise_webhooks::Counters;
 use mortise_webhooks::extender::{Denial, STALE_MS, preempt};
 use serde_json::{Value, json};
 use stage::*;
-use world::now;
+use test_cluster::now;
 
 #[test]
-fn room_that_is_promised_is_given_to_nobody_of_equal_priority() {
+fn nominated_capacity_is_denied_to_pods_of_equal_priority() {
     let mut stage = Stage::new();
-    stage.promise("owner", "web-0", 2_500, 0);
-    // Three CPUs are free: half of one is left beside the promise.
+    stage.nominate("owner", "web-0", 2_500, 0);
+    // Three CPUs are free: half a CPU is left next to the nomination.
     let (kept, failed) = stage.filter(&pod("other", "1"));
     assert_eq!(kept, names(&["web-1", "web-2"]));
     assert_eq!(failed["web-0"], Denial::Nominated.message());
     let (kept, _) = stage.filter(&pod("small", "500m"));
     assert_eq!(kept.len(), 3, "what is left over may be had");
-    // A second small one finds that taken, although no bind was seen yet; the first may ask again.
+    // The first small pod is assumed there before its binding is visible, so a second one is denied; the first may
+    // call again.
     let (kept, _) = stage.filter(&pod("second", "500m"));
     assert_eq!(kept, names(&["web-1", "web-2"]));
     assert_eq!(stage.filter(&pod("small", "500m")).0.len(), 3, "idempotent");
@@ -46,14 +47,14 @@ fn room_that_is_promised_is_given_to_nobody_of_equal_priority() {
     assert_eq!(
         stage.filter(&pod("other", "1")).0.len(),
         3,
-        "the promise is over"
+        "the nomination has expired"
     );
 }
 
 #[test]
-fn a_promise_never_blocks_a_pod_of_higher_priority() {
+fn a_nomination_never_blocks_a_pod_of_higher_priority() {
     let mut stage = Stage::new();
-    stage.promise("owner", "web-0", 3_000, 10);
+    stage.nominate("owner", "web-0", 3_000, 10);
     let of = |priority: i32| {
         with(
             pod("other", "2"),
@@ -65,9 +66,9 @@ fn a_promise_never_blocks_a_pod_of_higher_priority() {
 }
 
 #[test]
-fn a_pod_goes_where_its_own_room_is() {
+fn a_pod_is_restricted_to_its_nominated_node() {
     let mut stage = Stage::new();
-    stage.promise("owner", "web-1", 2_000, 0);
+    stage.nominate("owner", "web-1", 2_000, 0);
     let (kept, failed) = stage.filter(&pod("owner", "2"));
     assert_eq!(kept, names(&["web-1"]));
     assert_eq!(failed["web-0"], Denial::NominatedElsewhere.message());
@@ -91,7 +92,7 @@ fn a_pod_goes_where_its_own_room_is() {
 }
 
 #[test]
-fn fences_hold_for_everybody_but_exempt_pods() {
+fn fences_apply_to_all_pods_except_exempt_ones() {
     for (reason, denial) in [
         (FenceReason::Disruption, Denial::Disrupting),
         (FenceReason::Interruption, Denial::Interrupted),
@@ -133,13 +134,13 @@ fn fences_hold_for_everybody_but_exempt_pods() {
 }
 
 #[test]
-fn a_pod_that_others_were_evicted_for_is_let_in_unless_the_node_goes_for_good() {
+fn a_preemptor_passes_a_disruption_fence_but_no_interruption() {
     let nominated = with(
         pod("preemptor", "4"),
         json!({ "status": { "nominatedNodeName": "web-0" } }),
     );
     let mut stage = Stage::new();
-    stage.promise("owner", "web-0", 3_000, 0);
+    stage.nominate("owner", "web-0", 3_000, 0);
     stage.fence("web-0", FenceReason::Disruption);
     assert_eq!(stage.filter_of(&nominated, &["web-0"]).0, names(&["web-0"]));
     let mut stage = Stage::new();
@@ -148,9 +149,9 @@ fn a_pod_that_others_were_evicted_for_is_let_in_unless_the_node_goes_for_good() 
 }
 
 #[test]
-fn nodes_that_should_go_get_pods_last_and_then_none_while_there_are_others() {
+fn drifted_nodes_get_pods_last_and_then_none_while_there_are_others() {
     let mut stage = Stage::new();
-    stage.world.drifted("web-0", now());
+    stage.cluster.drifted("web-0", now());
     let other = pod("other", "1");
     assert_eq!(stage.filter(&other).0.len(), 3, "at first by score only");
     let scores = stage.scores(&other);
@@ -164,7 +165,7 @@ fn nodes_that_should_go_get_pods_last_and_then_none_while_there_are_others() {
     let (kept, failed) = stage.filter_of(&other, &["web-0"]);
     assert!(kept == names(&["web-0"]) && failed.is_empty(), "{failed:?}");
     assert_eq!(stage.counters.soft_denials_dropped.get(), 1);
-    // Hard ones may.
+    // Other denials may.
     stage.fence("web-1", FenceReason::Draining);
     stage.fence("web-2", FenceReason::Draining);
     assert_eq!(stage.filter(&other).0, names(&["web-0"]));
@@ -173,12 +174,12 @@ fn nodes_that_should_go_get_pods_last_and_then_none_while_there_are_others() {
 }
 
 #[test]
-fn pods_that_run_longer_than_a_node_lives_go_elsewhere() {
+fn nodes_that_expire_before_the_pod_completes_are_denied() {
     let mut stage = Stage::new();
-    // Made at `now()`: so much is left of each.
-    stage.world.expires("web-0", "2h");
-    stage.world.expires("web-1", "30m");
-    stage.world.expires("web-2", "Never");
+    // Created at `now()`, so each has its full lifetime left.
+    stage.cluster.expires("web-0", "2h");
+    stage.cluster.expires("web-1", "30m");
+    stage.cluster.expires("web-2", "Never");
     let said = |time: &str| {
         with(
             pod("job", "1"),
@@ -214,18 +215,18 @@ fn pods_that_run_longer_than_a_node_lives_go_elsewhere() {
 }
 
 #[test]
-fn jobs_are_packed_with_jobs() {
+fn jobs_score_nodes_with_jobs_higher() {
     let mut stage = Stage::new();
     let job = |name: &str| {
         json!({ "metadata": { "name": name, "ownerReferences": [
             { "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true } ] } })
     };
-    // web-1 has two jobs and a service's pod, the others have a service's pods only.
-    stage.world.pod("a", "web-1", job("a"));
-    stage.world.pod("b", "web-1", job("b"));
+    // web-1 has two jobs and a pod of a service, the others have pods of services only.
+    stage.cluster.pod("a", "web-1", job("a"));
+    stage.cluster.pod("b", "web-1", job("b"));
     for node in ["web-0", "web-2"] {
-        stage.world.pod(&format!("{node}-x"), node, json!({}));
-        stage.world.pod(&format!("{node}-y"), node, json!({}));
+        stage.cluster.pod(&format!("{node}-x"), node, json!({}));
+        stage.cluster.pod(&format!("{node}-y"), node, json!({}));
     }
     let of_job = stage.scores(&with(pod("c", "1"), job("c")));
     assert!(of_job["web-1"] > of_job["web-0"], "{of_job:?}");
@@ -234,12 +235,12 @@ fn jobs_are_packed_with_jobs() {
 }
 
 #[test]
-fn fuller_nodes_and_those_that_stay_score_higher() {
+fn fuller_nodes_and_retained_nodes_score_higher() {
     let mut stage = Stage::new();
     let before = stage.scores(&pod("x", "1"));
-    assert_eq!(before["nobody"], 0, "nothing is known of it");
-    stage.world.pod("more", "web-1", json!({}));
-    stage.world.pod(
+    assert_eq!(before["unknown"], 0, "not in the snapshot");
+    stage.cluster.pod("more", "web-1", json!({}));
+    stage.cluster.pod(
         "stays",
         "web-2",
         json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
@@ -254,11 +255,11 @@ fn fuller_nodes_and_those_that_stay_score_higher() {
 }
 
 #[test]
-fn a_workload_gets_the_spot_share_that_it_wants() {
+fn a_workload_gets_its_preferred_percentage_of_spot() {
     let mut stage = Stage::new();
-    stage.world.spot("web-0");
+    stage.cluster.spot("web-0");
     let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-abc", "uid": "rs", "controller": true }]);
-    let wish = |percent: &str, base: &str| {
+    let preference = |percent: &str, base: &str| {
         let annotations = json!({ "mortise.sh/spot-percent": percent, "mortise.sh/on-demand-base-capacity": base });
         with(
             pod("x", "1"),
@@ -266,11 +267,11 @@ fn a_workload_gets_the_spot_share_that_it_wants() {
         )
     };
     // One of its three pods is on spot capacity.
-    let all_spot = stage.scores(&wish("100", "0"));
+    let all_spot = stage.scores(&preference("100", "0"));
     assert!(all_spot["web-0"] > all_spot["web-1"], "{all_spot:?}");
-    let none = stage.scores(&wish("0", "0"));
+    let none = stage.scores(&preference("0", "0"));
     assert!(none["web-0"] < none["web-1"], "{none:?}");
-    let enough = stage.scores(&wish("50", "3"));
+    let enough = stage.scores(&preference("50", "3"));
     assert!(
         enough["web-0"] < enough["web-1"],
         "one beyond the base, half of one: {enough:?}"
@@ -278,37 +279,37 @@ fn a_workload_gets_the_spot_share_that_it_wants() {
 }
 
 #[test]
-fn young_nodes_keep_room_for_their_daemon_sets() {
+fn recently_created_nodes_reserve_capacity_for_daemon_sets() {
     let mut stage = Stage::new();
-    stage.world.daemon_set("logs", "2500m");
-    // Three CPUs are free, of which the DaemonSet's pod takes two and a half.
+    stage.cluster.daemon_set("logs", "2500m");
+    // Three CPUs are free, of which the DaemonSet pod needs two and a half.
     let (kept, failed) = stage.filter(&pod("other", "1"));
     assert!(kept.is_empty(), "{kept:?}");
     assert_eq!(failed["web-0"], Denial::DaemonSetReserved.message());
     assert_eq!(stage.filter(&pod("small", "500m")).0.len(), 3);
-    // On one of them it has come: nothing is kept any more. (Two CPUs more are used.)
+    // On one node the pod is running, so nothing is reserved. (Two more CPUs are used.)
     let owner = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "logs", "controller": true }]);
     let there = json!({ "metadata": { "ownerReferences": owner },
         "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "2500m" } } }] } });
-    stage.world.pod("logs-0", "web-0", there);
+    stage.cluster.pod("logs-0", "web-0", there);
     assert!(!stage.filter(&pod("tiny", "400m")).1.contains_key("web-0"));
-    // An old node keeps nothing: a DaemonSet's pod that is not there by then has a reason of its own.
+    // An older node reserves nothing: a DaemonSet pod that is still missing has another cause.
     stage.later = SignedDuration::from_mins(16);
     assert_eq!(stage.filter(&pod("other", "1")).0.len(), 3);
 }
 
 #[test]
-fn promised_pods_keep_their_volume_slots() {
+fn nominated_pods_keep_their_volume_slots() {
     let mut stage = Stage::new();
-    stage.world.volume_slots("web-0", 1);
-    stage.world.claimed_volume("data-owner");
-    stage.world.claimed_volume("data-other");
+    stage.cluster.volume_slots("web-0", 1);
+    stage.cluster.claimed_volume("data-owner");
+    stage.cluster.claimed_volume("data-other");
     let volume = |claim: &str| json!({ "spec": { "volumes": [{ "name": "d", "persistentVolumeClaim": { "claimName": claim } }] } });
     let waiting = json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending" } });
     stage
-        .world
+        .cluster
         .pod("owner", "", with(volume("data-owner"), waiting));
-    stage.promise("owner", "web-0", 100, 0);
+    stage.nominate("owner", "web-0", 100, 0);
     let other = with(pod("other", "100m"), volume("data-other"));
     let (kept, failed) = stage.filter(&other);
     assert_eq!(kept, names(&["web-1", "web-2"]), "{failed:?}");
@@ -321,7 +322,7 @@ fn promised_pods_keep_their_volume_slots() {
 }
 
 #[test]
-fn a_stale_or_unfinished_picture_denies_nothing_and_scores_all_alike() {
+fn a_stale_or_incomplete_snapshot_denies_nothing_and_scores_all_equally() {
     let mut stage = Stage::new();
     stage.fence("web-0", FenceReason::Draining);
     stage.age_ms = STALE_MS + 1;
@@ -338,13 +339,13 @@ fn a_stale_or_unfinished_picture_denies_nothing_and_scores_all_alike() {
 }
 
 #[test]
-fn whole_nodes_are_answered_with_whole_nodes() {
+fn full_nodes_are_returned_as_full_nodes() {
     let mut stage = Stage::new();
     stage.fence("web-1", FenceReason::Draining);
     let node = |name: &str| json!({ "metadata": { "name": name, "labels": { "a": "b" } }, "spec": { "x": [1] }, "status": {} });
     let items = ["web-0", "web-1", "stranger"].map(node);
     let body = json!({ "Pod": pod("other", "1"), "Nodes": { "metadata": {}, "items": items }, "NodeNames": null });
-    let answer = stage.ask(&body, true);
+    let answer = stage.call_filter(&body, true);
     assert_eq!(
         answer["Nodes"]["items"],
         json!([node("web-0"), node("stranger")]),
@@ -358,12 +359,12 @@ fn whole_nodes_are_answered_with_whole_nodes() {
     assert_eq!(
         stage.counters.full_nodes.get(),
         1,
-        "and it is counted, so that somebody can complain"
+        "and it is counted, for the warning of the service"
     );
 }
 
 #[test]
-fn preemption_is_kept_off_fenced_nodes() {
+fn preemption_drops_fenced_nodes() {
     let mut stage = Stage::new();
     stage.fence("web-1", FenceReason::Disruption);
     let at = stage.at();
@@ -372,7 +373,7 @@ fn preemption_is_kept_off_fenced_nodes() {
     let body = json!({ "Pod": pod("other", "4"), "NodeNameToVictims": null,
         "NodeNameToMetaVictims": { "web-0": victims, "web-1": victims, "web-2": none, "stranger": null } });
     let args = serde_json::from_value(body).unwrap();
-    let answer = serde_json::to_value(preempt(&at, &stage.memory, &stage.counters, args)).unwrap();
+    let answer = serde_json::to_value(preempt(&at, &stage.state, &stage.counters, args)).unwrap();
     assert_eq!(
         answer,
         json!({ "NodeNameToMetaVictims": { "web-0": victims, "web-2": none, "stranger": none } })
@@ -380,7 +381,7 @@ fn preemption_is_kept_off_fenced_nodes() {
     let whole = json!({ "Pods": [{ "metadata": { "uid": "v", "name": "x" }, "spec": {} }], "NumPDBViolations": 2 });
     let body = json!({ "Pod": pod("other", "4"), "NodeNameToVictims": { "web-0": whole, "web-1": whole } });
     let args = serde_json::from_value(body).unwrap();
-    let answer = serde_json::to_value(preempt(&at, &stage.memory, &stage.counters, args)).unwrap();
+    let answer = serde_json::to_value(preempt(&at, &stage.state, &stage.counters, args)).unwrap();
     assert_eq!(
         answer,
         json!({ "NodeNameToMetaVictims": { "web-0": victims } }),
@@ -388,80 +389,81 @@ fn preemption_is_kept_off_fenced_nodes() {
     );
 }
 
-/// Criterion 11, the part that is ours: a pod that was denied everything is known, and a node is named as soon as one is no
-/// longer denied.
+/// Criterion 11, the part of mortise: a pod that was denied everywhere is recorded, and `allowed_node` names a node as
+/// soon as one is no longer denied.
 #[test]
-fn criterion_11_a_pod_that_was_denied_everything_is_woken_when_a_node_is_free() {
+fn criterion_11_an_allowed_node_is_found_for_a_pod_that_was_denied_everywhere() {
     let mut stage = Stage::new();
     let waiting = json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending" } });
-    stage.world.pod("other", "", waiting);
+    stage.cluster.pod("other", "", waiting);
     for node in ["web-0", "web-1", "web-2"] {
-        stage.promise(&format!("owner-of-{node}"), node, 3_000, 0);
+        stage.nominate(&format!("owner-of-{node}"), node, 3_000, 0);
     }
     let freed = |stage: &mut Stage| {
         let at = stage.at();
-        stage.memory.allowed_node(&at.snapshot, at.now)
+        stage.state.allowed_node(&at.snapshot, at.now)
     };
     assert!(stage.filter(&pod("other", "1")).0.is_empty());
-    assert_eq!(stage.memory.held.len(), 1);
+    assert_eq!(stage.state.denied_pods.len(), 1);
     assert_eq!(freed(&mut stage), None, "nothing has changed");
     stage
-        .world
+        .cluster
         .ledger(LedgerOp::Withdraw("owner-of-web-1".into()));
     assert_eq!(freed(&mut stage), Some(NodeName::from("web-1")));
     assert_eq!(freed(&mut stage), None, "once is enough");
-    assert!(stage.memory.held.is_empty());
-    // A promise that runs out is no event in the cluster either.
-    stage.promise("owner-of-web-1", "web-1", 3_000, 0);
+    assert!(stage.state.denied_pods.is_empty());
+    // An expired nomination is no cluster event either.
+    stage.nominate("owner-of-web-1", "web-1", 3_000, 0);
     assert!(stage.filter(&pod("other", "1")).0.is_empty());
     stage.later = SignedDuration::from_secs(31);
     assert!(freed(&mut stage).is_some());
-    // A pod that is bound or gone is forgotten; one that passes too.
+    // A bound or deleted pod is removed, and so is one that passes.
     stage.later = SignedDuration::ZERO;
     assert!(stage.filter(&pod("other", "1")).0.is_empty());
-    stage.world.pod("other", "web-0", json!({}));
+    stage.cluster.pod("other", "web-0", json!({}));
     assert_eq!(freed(&mut stage), None);
-    assert!(stage.memory.held.is_empty());
-    // A call of people changes nothing.
+    assert!(stage.state.denied_pods.is_empty());
+    // A simulated call changes nothing.
     let body = json!({ "Pod": pod("third", "1"), "NodeNames": ["web-0", "web-2"] });
-    stage.ask(&body, false);
-    assert!(stage.memory.held.is_empty());
+    stage.call_filter(&body, false);
+    assert!(stage.state.denied_pods.is_empty());
 }
 
-/// A pod for which a node is left will be bound: whoever buys machines is told, and only of that.
+/// A pod with an allowed node will be bound: it is signalled to the deciders, and no other.
 #[test]
-fn workers_are_told_of_pods_that_the_scheduler_has_a_node_for() {
+fn schedulable_pods_are_signalled_to_the_deciders() {
     let mut stage = Stage::new();
-    let told = |stage: &Stage| -> Vec<String> {
-        let signals = stage.memory.signals.take();
+    let signalled = |stage: &Stage| -> Vec<String> {
+        let signals = stage.state.feasibility_signals.drain();
         signals.iter().map(|(uid, _)| uid.to_string()).collect()
     };
     stage.filter(&pod("first", "1"));
     stage.filter(&pod("second", "1"));
-    assert_eq!(told(&stage), ["first", "second"]);
-    assert!(told(&stage).is_empty(), "taken once");
+    assert_eq!(signalled(&stage), ["first", "second"]);
+    assert!(signalled(&stage).is_empty(), "taken once");
     for call in 0..5_000 {
         stage.filter_of(&pod(&format!("of-{call}"), "1m"), &["web-0"]);
     }
-    let left = told(&stage);
+    let left = signalled(&stage);
     assert_eq!((left.len(), left[0].as_str()), (4_096, "of-904"));
     for node in ["web-0", "web-1", "web-2"] {
-        stage.promise(&format!("owner-of-{node}"), node, 3_000, 0);
+        stage.nominate(&format!("owner-of-{node}"), node, 3_000, 0);
     }
     stage.filter(&pod("third", "1"));
-    stage.ask(
+    stage.call_filter(
         &json!({ "Pod": pod("fourth", "10m"), "NodeNames": ["web-0"] }),
         false,
     );
     assert!(
-        told(&stage).is_empty(),
+        signalled(&stage).is_empty(),
         "denied everything, or a question of people"
     );
 }
 
-/// Criterion 8: output ⊆ input, in its order; the same answer twice; DaemonSet pods never denied; messages from the list.
+/// Criterion 8: output ⊆ input, in its order; the same response twice; DaemonSet pods never denied; messages from the
+/// list.
 #[test]
-fn criterion_8_laws_of_the_filter() {
+fn criterion_8_invariants_of_the_filter() {
     let messages: Vec<&str> = Denial::ALL.iter().map(|denial| denial.message()).collect();
     let mut dice = 0x2545_F491_4F6C_DD1D_u64;
     let mut roll = |below: u64| {
@@ -477,7 +479,7 @@ fn criterion_8_laws_of_the_filter() {
                 format!("web-{}", roll(3)),
                 i64::try_from(roll(4_000)).unwrap(),
             );
-            stage.promise(
+            stage.nominate(
                 &format!("owner-{number}"),
                 &node,
                 cpu,
@@ -490,9 +492,9 @@ fn criterion_8_laws_of_the_filter() {
                 0 => stage.fence(&name, FenceReason::Disruption),
                 1 => stage.fence(&name, FenceReason::Draining),
                 2 => stage
-                    .world
+                    .cluster
                     .drifted(&name, now() - SignedDuration::from_hours(1)),
-                3 => stage.world.expires(&name, "10m"),
+                3 => stage.cluster.expires(&name, "10m"),
                 _ => {}
             }
         }

@@ -1,9 +1,9 @@
-//! A small cluster, and the extender's answers about it.
+//! A small cluster and its extender.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::world::{World, now, pool};
+use crate::test_cluster::{TestCluster, now, pool};
 use jiff::{SignedDuration, Timestamp};
 use mortise_apis::names::{NodeName, PodKey};
 use mortise_apis::resources::Resources;
@@ -13,7 +13,7 @@ use mortise_webhooks::Counters;
 use mortise_webhooks::extender::{ExtenderState, filter, prioritize, wire};
 use serde_json::{Value, json};
 
-/// The process around the handlers, at a moment.
+/// Cluster state at one time.
 pub(crate) struct At {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) now: Timestamp,
@@ -34,26 +34,26 @@ impl mortise_webhooks::ClusterView for At {
     }
 }
 
-/// A cluster and the extender in it.
+/// A cluster with an extender.
 pub(crate) struct Stage {
-    pub(crate) world: World,
-    pub(crate) memory: ExtenderState,
+    pub(crate) cluster: TestCluster,
+    pub(crate) state: ExtenderState,
     pub(crate) counters: Counters,
     pub(crate) later: SignedDuration,
     pub(crate) age_ms: i64,
 }
 
 impl Stage {
-    /// Three machines of four CPUs with one pod of one CPU each: `web-0`, `web-1` and `web-2`.
+    /// Three nodes with four CPUs and one pod of one CPU each: `web-0`, `web-1` and `web-2`.
     pub(crate) fn new() -> Self {
-        let mut world = World::new();
-        world.pool(&pool("web", &json!({})));
+        let mut cluster = TestCluster::new();
+        cluster.pool(&pool("web", &json!({})));
         for number in 0..3 {
-            world.node("web", "m5.xlarge", number, 1);
+            cluster.node("web", "m5.xlarge", number, 1);
         }
         Self {
-            world,
-            memory: ExtenderState::of("kube-system"),
+            cluster,
+            state: ExtenderState::new("kube-system"),
             counters: Counters::default(),
             later: SignedDuration::ZERO,
             age_ms: 0,
@@ -62,20 +62,20 @@ impl Stage {
 
     pub(crate) fn at(&mut self) -> At {
         At {
-            snapshot: Arc::new(self.world.snapshot()),
+            snapshot: Arc::new(self.cluster.snapshot()),
             now: now() + self.later,
             age_ms: self.age_ms,
         }
     }
 
-    pub(crate) fn ask(&mut self, body: &Value, real: bool) -> Value {
+    pub(crate) fn call_filter(&mut self, body: &Value, real: bool) -> Value {
         let (at, body) = (self.at(), body.to_string());
         let args: wire::Args<'_> = serde_json::from_str(&body).unwrap();
-        let answer = filter(&at, &self.memory, &self.counters, &args, real);
+        let answer = filter(&at, &self.state, &self.counters, &args, real);
         serde_json::to_value(answer).unwrap()
     }
 
-    /// Names that stay, and messages of those that do not.
+    /// Allowed names, and the messages of denied ones.
     pub(crate) fn filter(&mut self, pod: &Value) -> (Vec<String>, BTreeMap<String, String>) {
         self.filter_of(pod, &["web-0", "web-1", "web-2"])
     }
@@ -85,7 +85,7 @@ impl Stage {
         pod: &Value,
         names: &[&str],
     ) -> (Vec<String>, BTreeMap<String, String>) {
-        let answer = self.ask(
+        let answer = self.call_filter(
             &json!({ "Pod": pod, "Nodes": null, "NodeNames": names }),
             true,
         );
@@ -99,17 +99,17 @@ impl Stage {
     pub(crate) fn scores(&mut self, pod: &Value) -> BTreeMap<String, i64> {
         let at = self.at();
         let body =
-            json!({ "Pod": pod, "NodeNames": ["web-0", "web-1", "web-2", "nobody"] }).to_string();
+            json!({ "Pod": pod, "NodeNames": ["web-0", "web-1", "web-2", "unknown"] }).to_string();
         let args: wire::Args<'_> = serde_json::from_str(&body).unwrap();
-        prioritize(&at, &self.memory, &self.counters, &args)
+        prioritize(&at, &self.state, &self.counters, &args)
             .into_iter()
             .map(|each| (each.host.to_owned(), each.score))
             .collect()
     }
 
-    /// Room on a node is promised to another pod.
-    pub(crate) fn promise(&mut self, uid: &str, node: &str, milli_cpu: i64, priority: i32) {
-        self.world.ledger(LedgerOp::Nominate(Nomination {
+    /// Nominates a pod to a node.
+    pub(crate) fn nominate(&mut self, uid: &str, node: &str, milli_cpu: i64, priority: i32) {
+        self.cluster.ledger(LedgerOp::Nominate(Nomination {
             pod: PodKey::new("default", uid),
             uid: uid.into(),
             place: NominationTarget::Node(NodeName::from(node)),
@@ -121,7 +121,7 @@ impl Stage {
     }
 
     pub(crate) fn fence(&mut self, claim: &str, reason: FenceReason) {
-        self.world.ledger(LedgerOp::Fence(Fence {
+        self.cluster.ledger(LedgerOp::Fence(Fence {
             claim: claim.into(),
             reason,
             from: now(),
@@ -129,7 +129,7 @@ impl Stage {
     }
 }
 
-/// A pod that waits and asks for so much CPU.
+/// A pending pod with a CPU request.
 pub(crate) fn pod(uid: &str, cpu: &str) -> Value {
     json!({
         "metadata": { "name": uid, "namespace": "default", "uid": uid, "labels": { "app": "web" } },
@@ -139,7 +139,7 @@ pub(crate) fn pod(uid: &str, cpu: &str) -> Value {
 }
 
 pub(crate) fn with(pod: Value, change: Value) -> Value {
-    crate::world::merged(pod, &change)
+    crate::test_cluster::merged(pod, &change)
 }
 
 pub(crate) fn names(all: &[&str]) -> Vec<String> {

@@ -1,9 +1,9 @@
-//! Waiting between attempts: doubling, bounded, and spread so that replicas do not march in step.
+//! Backoff between attempts: exponential, bounded, and with jitter so that replicas do not synchronize.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
-/// Doubling waits with jitter.
+/// Exponential backoff with jitter.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     base: Duration,
@@ -12,7 +12,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// First wait and longest wait.
+    /// Takes the first and the longest wait.
     pub(crate) const fn new(base: Duration, max: Duration) -> Self {
         Self {
             base,
@@ -21,7 +21,7 @@ impl Backoff {
         }
     }
 
-    /// It went well: begin at the first wait again.
+    /// Resets to the first wait after a success.
     pub(crate) const fn reset(&mut self) {
         self.failures = 0;
     }
@@ -31,7 +31,7 @@ impl Backoff {
         self.failures
     }
 
-    /// The next wait: between half and all of `base * 2^failures`, at most `max`.
+    /// The next wait: between 50 % and 100 % of `base * 2^failures`, at most `max`.
     pub(crate) fn next(&mut self) -> Duration {
         let full = self
             .base
@@ -49,7 +49,7 @@ pub(crate) fn jitter(most: Duration) -> Duration {
     Duration::from_millis(random() % millis.saturating_add(1))
 }
 
-/// A random number; nothing that decides anything may depend on it.
+/// A random number, for jitter only: decisions must be deterministic.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -12,17 +12,17 @@ use super::transport;
 use crate::error::RunError;
 use crate::metrics::WriteCounter;
 
-/// Three clients: one for everything, one for the Lease alone, and one for tokens of strangers.
+/// Three clients: for the Lease, for token reviews, and for everything else.
 #[derive(Clone)]
 pub struct Clients {
-    /// For everything but the Lease and reviews.
+    /// For everything except the Lease and reviews.
     pub main: kube::Client,
     pub(crate) lease: kube::Client,
     pub(crate) reviews: kube::Client,
     pub(crate) namespace: String,
     pub(crate) server: String,
     cluster_ca: Option<String>,
-    /// Counts writes of all, once there is something that counts.
+    /// Counts writes of all clients, once a counter is set.
     writes: Arc<OnceLock<WriteCounter>>,
 }
 
@@ -36,11 +36,14 @@ impl std::fmt::Debug for Clients {
 }
 
 impl Clients {
-    /// Reads a kubeconfig file, or else finds one as kubectl does, or else the service account of the pod.
+    /// Reads a kubeconfig file, or finds one as kubectl does, or uses the service account of the pod.
     ///
     /// # Errors
-    /// [`RunError::Kubeconfig`] when there is none, or it cannot be read.
-    pub async fn find(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, RunError> {
+    /// [`RunError::Kubeconfig`] if there is none, or it cannot be read.
+    pub async fn from_kubeconfig(
+        kubeconfig: Option<&Path>,
+        context: Option<&str>,
+    ) -> Result<Self, RunError> {
         let options = KubeConfigOptions {
             context: context.map(str::to_owned),
             ..KubeConfigOptions::default()
@@ -76,12 +79,13 @@ impl Clients {
         Self::connect(config)
     }
 
-    /// Makes clients from a configuration. Nothing is sent yet.
+    /// Creates clients from a configuration. Sends nothing yet.
     ///
     /// # Errors
-    /// [`RunError::Kubeconfig`] when the credentials or certificates in it cannot be used.
+    /// [`RunError::Kubeconfig`] if the credentials or certificates in it cannot be used.
     pub fn connect(mut config: kube::Config) -> Result<Self, RunError> {
-        // Retries are made where it is known what a failure means; those of the client would hide a budget's 429.
+        // The callers retry, since they know what a failure means; retries of the client would hide the 429 of a
+        // PodDisruptionBudget.
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(10));
         let agent = format!("mortise/{}", env!("CARGO_PKG_VERSION"));
@@ -103,8 +107,8 @@ impl Clients {
             path: server.clone(),
             message: with_causes(&error),
         };
-        // A request for the Lease that takes too long takes its connection with it, and the next begins anew: with HTTP/2
-        // it would be tried again on a connection that is dead.
+        // A Lease request that times out closes its connection, and the next one opens a new one: HTTP/2 would retry on a dead
+        // connection.
         let lease = ClientBuilder::try_from(config.clone()).map_err(unusable)?;
         let reviews = ClientBuilder::try_from(config.clone()).map_err(unusable)?;
         let main = transport::client(&config).map_err(unusable)?;
@@ -119,7 +123,7 @@ impl Clients {
         })
     }
 
-    /// Has the writes of these clients and of their copies counted from now on. The first call counts.
+    /// Counts the writes of these clients and of their clones from now on. The first call wins.
     pub(crate) fn count_writes(&self, counter: WriteCounter) {
         self.writes.get_or_init(|| counter);
     }
@@ -130,8 +134,8 @@ impl Clients {
         &self.server
     }
 
-    /// CA of the API server as kubeconfigs and cloud providers write it: base64 of PEM text. `None` when the system's trust
-    /// store vouches for the server.
+    /// CA of the API server as kubeconfigs and cloud providers write it: base64 of PEM text. `None` if the system's trust store
+    /// verifies the server.
     #[must_use]
     pub fn cluster_ca(&self) -> Option<&str> {
         self.cluster_ca.as_deref()
@@ -144,7 +148,7 @@ impl Clients {
     }
 }
 
-/// Certificates (DER) as base64 of PEM text, 64 characters to the line, as `ca.crt` files have them.
+/// Certificates (DER) as base64 of PEM text, 64 characters per line, as in `ca.crt` files.
 fn base64_of_pem(certificates: &[Vec<u8>]) -> Option<String> {
     use base64::Engine as _;
     let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
@@ -162,7 +166,7 @@ fn base64_of_pem(certificates: &[Vec<u8>]) -> Option<String> {
     (!text.is_empty()).then(|| encode(text.as_bytes()))
 }
 
-/// An error with what caused it, in one line: a parser's drawing of the place, below its first line, is left out.
+/// An error with its causes, in one line; a parser's multi-line excerpt is omitted.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let first_line = |error: &dyn std::error::Error| {
         let text = error.to_string();

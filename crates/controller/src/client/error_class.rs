@@ -1,4 +1,4 @@
-//! What a failed call to the API server means, decided once.
+//! Classification of failed calls to the API server.
 
 use kube::core::Status;
 use mortise_engine::effect::EffectError;
@@ -6,19 +6,19 @@ use mortise_engine::effect::EffectError;
 /// Class of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorClass {
-    /// It may well go through later: no connection, 5xx, 429, time-outs.
+    /// May succeed later: no connection, 5xx, 429, timeouts.
     Transient,
-    /// Somebody else wrote in between, or a precondition does not hold.
+    /// Another client wrote in between, or a precondition fails.
     Conflict,
-    /// An object of that name is there.
+    /// An object of that name exists.
     AlreadyExists,
-    /// There is no such object.
+    /// No such object exists.
     NotFound,
-    /// A disruption budget forbids the eviction for now.
+    /// A PodDisruptionBudget forbids the eviction for now.
     Blocked,
-    /// More than one disruption budget selects the pod.
+    /// More than one PodDisruptionBudget selects the pod.
     MultipleBudgets,
-    /// The same call will be refused again.
+    /// The same call will be rejected again.
     Refused,
 }
 
@@ -38,9 +38,9 @@ fn classify_status(status: &Status) -> ErrorClass {
         404 => ErrorClass::NotFound,
         409 if status.reason == "AlreadyExists" => ErrorClass::AlreadyExists,
         409 => ErrorClass::Conflict,
-        // Load shedding answers 429 as well; only the Eviction API names the budget as the cause.
+        // Load shedding responds with 429 as well; only the Eviction API names the budget as the cause.
         429 if is_budget(status) => ErrorClass::Blocked,
-        // Not a fault of the server: the Eviction API answers so for a pod with more than one budget.
+        // Not a fault of the server: the Eviction API responds like this for a pod with more than one PodDisruptionBudget.
         500 if status.message.contains("more than one PodDisruptionBudget") => {
             ErrorClass::MultipleBudgets
         }
@@ -61,7 +61,7 @@ fn is_budget(status: &Status) -> bool {
         || status.message.contains("disruption budget")
 }
 
-/// Seconds that the server asks to wait, if it does.
+/// Seconds of the `Retry-After` of a response.
 pub(crate) fn retry_after(error: &kube::Error) -> Option<std::time::Duration> {
     let kube::Error::Api(status) = error else {
         return None;
@@ -73,7 +73,7 @@ pub(crate) fn retry_after(error: &kube::Error) -> Option<std::time::Duration> {
     (seconds > 0).then(|| std::time::Duration::from_secs(u64::from(seconds.min(10))))
 }
 
-/// What the server said, without what we know already.
+/// The message of the server, without the parts known from the request.
 pub(crate) fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),

@@ -1,4 +1,4 @@
-//! Connections to the API server, and what its answers mean.
+//! Connections to the API server, and the meaning of its responses.
 
 pub(crate) mod backoff;
 pub(crate) mod clients;

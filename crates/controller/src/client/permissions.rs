@@ -1,4 +1,4 @@
-//! Asking the API server what it serves, and what it lets us do.
+//! Requests about what the API server serves and what this process may do.
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::error_class::{self, ErrorClass};
 use super::resource_kinds::ResourceKind;
 
-/// A right that this service needs.
+/// A permission that this service needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Permission {
     pub(crate) verb: &'static str,
@@ -19,12 +19,12 @@ pub(crate) struct Permission {
     /// `nodeclaims`, or with a subresource `nodeclaims/status`.
     pub(crate) resource: String,
     pub(crate) namespace: Option<String>,
-    /// The one object; `None`: any.
+    /// The single object; `None`: any.
     pub(crate) name: Option<String>,
 }
 
 impl Permission {
-    /// The right as `kubectl` names it, with these verbs.
+    /// The permission as `kubectl` names it, with these verbs.
     pub(crate) fn with_verbs(&self, verbs: &str) -> String {
         let group = if self.group.is_empty() {
             String::new()
@@ -45,7 +45,7 @@ impl Permission {
     }
 }
 
-/// Whether the API server knows a kind.
+/// Whether the API server serves a kind.
 pub(crate) async fn is_served(client: &Client, kind: &ResourceKind) -> Result<bool, kube::Error> {
     #[derive(Deserialize)]
     struct ResourceList {
@@ -67,8 +67,8 @@ pub(crate) async fn is_served(client: &Client, kind: &ResourceKind) -> Result<bo
     }
 }
 
-/// Our name, as the API server knows it; `None` when it does not say.
-pub(crate) async fn user(client: &Client) -> Option<String> {
+/// User name of this process in the API server; `None` if it does not report one.
+pub(crate) async fn user_name(client: &Client) -> Option<String> {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     let review = api
         .create(&PostParams::default(), &SelfSubjectReview::default())
@@ -78,7 +78,7 @@ pub(crate) async fn user(client: &Client) -> Option<String> {
         .and_then(|review| review.status?.user_info?.username)
 }
 
-/// Whether we have a right.
+/// Whether this process has a permission.
 pub(crate) async fn is_allowed(client: &Client, right: &Permission) -> Result<bool, kube::Error> {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let (resource, subresource) = match right.resource.split_once('/') {

@@ -1,4 +1,4 @@
-//! Reading API objects: from the text that the API server sent to what the index takes.
+//! Parses API objects: from the text of the API server to the objects of the index.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use mortise_state::resource_kinds::{Object, ObjectKey, ObjectKind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// A kind of object that is read, with its place in URLs.
+/// A kind of object that is read, with its path in URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourceKind {
-    /// How the index calls it.
+    /// Its kind in the index.
     pub(crate) index: ObjectKind,
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) plural: &'static str,
-    /// Its objects lie in namespaces.
+    /// Its objects are namespaced.
     pub(crate) namespaced: bool,
 }
 
 impl ResourceKind {
-    fn of<K: Resource<DynamicType = ()>>(index: ObjectKind, namespaced: bool) -> Self {
-        // The slim types answer with static texts; an owned one would be leaked once per start.
+    fn from_type<K: Resource<DynamicType = ()>>(index: ObjectKind, namespaced: bool) -> Self {
+        // The slim types return static texts; an owned one would be leaked once per start.
         let text = |cow: std::borrow::Cow<'static, str>| -> &'static str {
             match cow {
                 std::borrow::Cow::Borrowed(text) => text,
@@ -59,45 +59,45 @@ impl ResourceKind {
         }
     }
 
-    /// Every kind that is watched, with these node classes. Pods last: they are the most.
+    /// Every watched kind, with these node classes. Pods last: they are the most.
     pub(crate) fn watched(node_classes: &[NodeClassKind]) -> Vec<Self> {
         let mut kinds: Vec<Self> = node_classes
             .iter()
             .map(|kind| Self::node_class(*kind))
             .collect();
         kinds.extend([
-            Self::of::<NodePool>(ObjectKind::Pool, false),
-            Self::of::<NodeClaim>(ObjectKind::Claim, false),
-            Self::of::<k8s::Node>(ObjectKind::Node, false),
-            Self::of::<k8s::Namespace>(ObjectKind::Namespace, false),
-            Self::of::<k8s::DaemonSet>(ObjectKind::DaemonSet, true),
-            Self::of::<k8s::PodDisruptionBudget>(ObjectKind::Pdb, true),
-            Self::of::<k8s::PersistentVolumeClaim>(ObjectKind::VolumeClaim, true),
-            Self::of::<k8s::PersistentVolume>(ObjectKind::Volume, false),
-            Self::of::<k8s::StorageClass>(ObjectKind::StorageClass, false),
-            Self::of::<k8s::CsiNode>(ObjectKind::CsiNode, false),
-            Self::of::<k8s::VolumeAttachment>(ObjectKind::Attachment, false),
-            Self::of::<k8s::Pod>(ObjectKind::Pod, true),
+            Self::from_type::<NodePool>(ObjectKind::Pool, false),
+            Self::from_type::<NodeClaim>(ObjectKind::Claim, false),
+            Self::from_type::<k8s::Node>(ObjectKind::Node, false),
+            Self::from_type::<k8s::Namespace>(ObjectKind::Namespace, false),
+            Self::from_type::<k8s::DaemonSet>(ObjectKind::DaemonSet, true),
+            Self::from_type::<k8s::PodDisruptionBudget>(ObjectKind::Pdb, true),
+            Self::from_type::<k8s::PersistentVolumeClaim>(ObjectKind::VolumeClaim, true),
+            Self::from_type::<k8s::PersistentVolume>(ObjectKind::Volume, false),
+            Self::from_type::<k8s::StorageClass>(ObjectKind::StorageClass, false),
+            Self::from_type::<k8s::CsiNode>(ObjectKind::CsiNode, false),
+            Self::from_type::<k8s::VolumeAttachment>(ObjectKind::Attachment, false),
+            Self::from_type::<k8s::Pod>(ObjectKind::Pod, true),
         ]);
         kinds
     }
 
     /// Node overlays; watched only with their feature gate.
     pub(crate) fn overlays() -> Self {
-        Self::of::<NodeOverlay>(ObjectKind::Overlay, false)
+        Self::from_type::<NodeOverlay>(ObjectKind::Overlay, false)
     }
 
-    /// Devices and claims for them; watched only when these are not ignored.
+    /// Devices and their claims; watched unless they are ignored.
     pub(crate) fn devices() -> [Self; 4] {
         [
-            Self::of::<k8s::DeviceClass>(ObjectKind::DeviceClass, false),
-            Self::of::<k8s::ResourceSlice>(ObjectKind::ResourceSlice, false),
-            Self::of::<k8s::ResourceClaimTemplate>(ObjectKind::ResourceClaimTemplate, true),
-            Self::of::<k8s::ResourceClaim>(ObjectKind::ResourceClaim, true),
+            Self::from_type::<k8s::DeviceClass>(ObjectKind::DeviceClass, false),
+            Self::from_type::<k8s::ResourceSlice>(ObjectKind::ResourceSlice, false),
+            Self::from_type::<k8s::ResourceClaimTemplate>(ObjectKind::ResourceClaimTemplate, true),
+            Self::from_type::<k8s::ResourceClaim>(ObjectKind::ResourceClaim, true),
         ]
     }
 
-    /// Kinds from which default spread constraints take their selectors; watched only when there are such constraints.
+    /// Kinds from which default spread constraints take their selectors; watched only with such constraints.
     pub(crate) fn selecting() -> impl Iterator<Item = Self> {
         SelectingKind::ALL.into_iter().map(|kind| Self {
             index: ObjectKind::Selecting(kind),
@@ -118,7 +118,7 @@ impl ResourceKind {
         }
     }
 
-    /// Without it, the picture is not the cluster: answers to the scheduler would be guesses.
+    /// Without it the cluster state is incomplete, and responses to the scheduler would be guesses.
     pub(crate) const fn is_vital(&self) -> bool {
         matches!(
             self.index,
@@ -137,12 +137,12 @@ impl ResourceKind {
         )
     }
 
-    /// It is written to, beside being read.
+    /// It is written to, not only read.
     pub(crate) const fn is_written(&self) -> bool {
         self.is_custom() && !matches!(self.index, ObjectKind::Overlay)
     }
 
-    /// Path of the whole collection, or of a namespace's part of it.
+    /// Path of the whole collection, or of one namespace.
     pub(crate) fn path(&self, namespace: Option<&str>) -> String {
         let base = if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -183,32 +183,32 @@ impl ResourceKind {
         }
     }
 
-    /// Reads one object.
+    /// Parses one object.
     ///
     /// # Errors
     /// The text is not an object of this kind.
     pub(crate) fn read(&self, text: &str) -> Result<Object, serde_json::Error> {
         Ok(match &self.index {
-            ObjectKind::Pod => Object::Pod(slim(text)?),
-            ObjectKind::Node => Object::Node(slim(text)?),
-            ObjectKind::Claim => Object::Claim(slim(text)?),
-            ObjectKind::Pool => Object::Pool(slim(text)?),
+            ObjectKind::Pod => Object::Pod(parse_slim(text)?),
+            ObjectKind::Node => Object::Node(parse_slim(text)?),
+            ObjectKind::Claim => Object::Claim(parse_slim(text)?),
+            ObjectKind::Pool => Object::Pool(parse_slim(text)?),
             ObjectKind::NodeClass { group, kind } => {
                 Object::NodeClass(node_class(group, kind, text)?)
             }
-            ObjectKind::Pdb => Object::Pdb(slim(text)?),
-            ObjectKind::DaemonSet => Object::DaemonSet(slim(text)?),
-            ObjectKind::VolumeClaim => Object::VolumeClaim(slim(text)?),
-            ObjectKind::Volume => Object::Volume(slim(text)?),
-            ObjectKind::StorageClass => Object::StorageClass(slim(text)?),
-            ObjectKind::CsiNode => Object::CsiNode(slim(text)?),
-            ObjectKind::Attachment => Object::Attachment(slim(text)?),
-            ObjectKind::Overlay => Object::Overlay(slim(text)?),
-            ObjectKind::ResourceClaim => Object::ResourceClaim(slim(text)?),
-            ObjectKind::ResourceClaimTemplate => Object::ResourceClaimTemplate(slim(text)?),
-            ObjectKind::DeviceClass => Object::DeviceClass(slim(text)?),
-            ObjectKind::ResourceSlice => Object::ResourceSlice(slim(text)?),
-            ObjectKind::Namespace => Object::Namespace(slim(text)?),
+            ObjectKind::Pdb => Object::Pdb(parse_slim(text)?),
+            ObjectKind::DaemonSet => Object::DaemonSet(parse_slim(text)?),
+            ObjectKind::VolumeClaim => Object::VolumeClaim(parse_slim(text)?),
+            ObjectKind::Volume => Object::Volume(parse_slim(text)?),
+            ObjectKind::StorageClass => Object::StorageClass(parse_slim(text)?),
+            ObjectKind::CsiNode => Object::CsiNode(parse_slim(text)?),
+            ObjectKind::Attachment => Object::Attachment(parse_slim(text)?),
+            ObjectKind::Overlay => Object::Overlay(parse_slim(text)?),
+            ObjectKind::ResourceClaim => Object::ResourceClaim(parse_slim(text)?),
+            ObjectKind::ResourceClaimTemplate => Object::ResourceClaimTemplate(parse_slim(text)?),
+            ObjectKind::DeviceClass => Object::DeviceClass(parse_slim(text)?),
+            ObjectKind::ResourceSlice => Object::ResourceSlice(parse_slim(text)?),
+            ObjectKind::Namespace => Object::Namespace(parse_slim(text)?),
             ObjectKind::Selecting(kind) => {
                 let mut object: k8s::Selecting = serde_json::from_str(text)?;
                 object.metadata.managed_fields = None;
@@ -218,7 +218,7 @@ impl ResourceKind {
     }
 }
 
-/// Kind and place in URLs of every object that an effect may be about.
+/// Kind and path of every object that can be the target of an effect.
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceKinds {
     node_classes: Vec<NodeClassKind>,
@@ -232,11 +232,11 @@ impl ResourceKinds {
     /// `None` for a node class of a kind that no provider serves.
     pub(crate) fn of(&self, target: &ObjectRef) -> Option<ResourceKind> {
         Some(match target {
-            ObjectRef::Node(_) => ResourceKind::of::<k8s::Node>(ObjectKind::Node, false),
-            ObjectRef::Claim(_) => ResourceKind::of::<NodeClaim>(ObjectKind::Claim, false),
-            ObjectRef::Pool(_) => ResourceKind::of::<NodePool>(ObjectKind::Pool, false),
+            ObjectRef::Node(_) => ResourceKind::from_type::<k8s::Node>(ObjectKind::Node, false),
+            ObjectRef::Claim(_) => ResourceKind::from_type::<NodeClaim>(ObjectKind::Claim, false),
+            ObjectRef::Pool(_) => ResourceKind::from_type::<NodePool>(ObjectKind::Pool, false),
             ObjectRef::Overlay(_) => ResourceKind::overlays(),
-            ObjectRef::Pod(_) => ResourceKind::of::<k8s::Pod>(ObjectKind::Pod, true),
+            ObjectRef::Pod(_) => ResourceKind::from_type::<k8s::Pod>(ObjectKind::Pod, true),
             ObjectRef::NodeClass(key) => {
                 let kind = self
                     .node_classes
@@ -248,9 +248,9 @@ impl ResourceKinds {
     }
 }
 
-fn slim<K: DeserializeOwned + Resource>(text: &str) -> Result<Box<K>, serde_json::Error> {
+fn parse_slim<K: DeserializeOwned + Resource>(text: &str) -> Result<Box<K>, serde_json::Error> {
     let mut object: K = serde_json::from_str(text)?;
-    // Who changed what field when: large, and never read.
+    // Managed fields: large, and never read.
     object.meta_mut().managed_fields = None;
     Ok(Box::new(object))
 }
@@ -278,7 +278,7 @@ fn node_class(
     })
 }
 
-/// The little of an object that is read even when the rest of it cannot be.
+/// The part of an object that is read even if the rest cannot be parsed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ObjectIdentity {
@@ -291,7 +291,7 @@ pub(crate) struct ObjectIdentity {
 }
 
 impl ObjectIdentity {
-    /// Reads `metadata` of any object.
+    /// Parses the `metadata` of any object.
     ///
     /// # Errors
     /// The text is not JSON, or its metadata is not an object's.
@@ -362,7 +362,7 @@ mod tests {
             class.object.pointer("/metadata/managedFields").is_none()
                 && class.object.pointer("/spec/a").is_some()
         );
-        let Object::Node(node) = ResourceKind::of::<k8s::Node>(ObjectKind::Node, false)
+        let Object::Node(node) = ResourceKind::from_type::<k8s::Node>(ObjectKind::Node, false)
             .read(text)
             .unwrap()
         else {

@@ -1,9 +1,9 @@
-//! Asking the API server about tokens, without letting anybody make us ask it more than it should be asked.
+//! Token reviews, limited so that callers cannot flood the API server with them.
 //!
-//! Whoever reaches the port can send a token, and each that is not known yet costs the API server a TokenReview and mostly a
-//! SubjectAccessReview. So answers are kept for a minute, under a hash of the token; the same question that is under way is
-//! asked once; and what is left is limited, of each address and of all together. The client has no other use: a flood here
-//! takes no turn from watches, effects or the Lease.
+//! Any caller that reaches the port can send a token, and each unknown token costs the API server a TokenReview and usually a
+//! SubjectAccessReview. Therefore results are cached for a minute under a hash of the token; concurrent identical requests
+//! share one review; the rest is limited per address and in total. The client has no other use: a flood here delays no watch,
+//! effect or Lease request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -23,44 +23,44 @@ use super::error_class;
 use super::token_bucket::TokenBucket;
 use crate::metrics::Metrics;
 
-/// How long an answer is believed. A withdrawn right may work this much longer.
+/// How long a result is cached. A withdrawn permission may work this much longer.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// Answers kept of each kind, those that let in and those that do not: a flood of bad tokens pushes out no good one.
+/// Cached results of each kind, accepted and rejected: a flood of bad tokens evicts no accepted one.
 const KEPT: usize = 500;
-/// Reviews a second and at once, of all callers.
+/// Rate and burst of reviews, of all callers.
 const ALL: (f64, u32) = (20.0, 80);
-/// The same of one address: somebody who looks at every debug path with two tokens is no flood.
+/// The same per address: opening every debug path with two tokens is not limited.
 const OF_ONE: (f64, u32) = (5.0, 40);
-/// Addresses whose reviews are counted apart.
+/// Addresses whose reviews are counted separately.
 const ADDRESSES: usize = 256;
-/// Longest time for both reviews.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of both reviews.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the API server says about a token and a path.
+/// Result of the API server for a token and a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Review {
-    /// Its user may.
+    /// Its user has the permission.
     Allowed,
-    /// Nobody has this token.
+    /// The token is not authenticated.
     UnknownToken,
-    /// Its user may not.
+    /// Its user lacks the permission.
     NoRight,
 }
 
-/// Why there is no answer.
+/// Why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreviewed {
-    /// More questions come than may be asked.
+    /// The rate limit is exceeded.
     TooMany,
-    /// The API server could not be asked.
+    /// The API server could not be reached.
     Failed(String),
 }
 
-/// A salted hash of the token, the path and the verb: tokens are not kept, and nobody can choose two that are the same here.
+/// A salted hash of the token, the path and the verb: tokens are not stored, and callers cannot construct a collision.
 type Question = ([u8; 48], String, &'static str);
 type UnderWay = Arc<OnceCell<Result<Review, Unreviewed>>>;
 
-/// Asks the API server, and remembers.
+/// Sends reviews to the API server, and caches the results.
 pub struct Reviewer {
     client: kube::Client,
     salt: [u8; 32],
@@ -76,7 +76,7 @@ struct Inner {
     addresses: HashMap<IpAddr, (Arc<TokenBucket>, Instant)>,
 }
 
-/// Answers of one kind, the oldest of which goes first.
+/// Results of one kind; the oldest is evicted first.
 #[derive(Default)]
 struct Kept(BTreeMap<Question, (Instant, Review)>);
 
@@ -109,7 +109,7 @@ impl std::fmt::Debug for Reviewer {
 impl Reviewer {
     pub(crate) fn new(client: kube::Client) -> Self {
         let mut salt = [0; 32];
-        // Without a salt the hashes are those of the tokens themselves: still none that can be turned back.
+        // Without a salt these are the hashes of the tokens themselves, which still cannot be inverted.
         if aws_lc_rs::default_provider()
             .secure_random
             .fill(&mut salt)
@@ -142,8 +142,8 @@ impl Reviewer {
         hashed
     }
 
-    /// Whether the user of a token may use a path. `remote` is who sent it.
-    pub(crate) async fn answer(
+    /// Whether the user of a token may use a path. `remote` is the sender.
+    pub(crate) async fn review(
         &self,
         token: &str,
         path: &str,
@@ -165,7 +165,7 @@ impl Reviewer {
             match inner.under_way.get(&question) {
                 Some(cell) => (Arc::clone(cell), false),
                 None => {
-                    if !self.may_ask(&mut inner, remote) {
+                    if !self.try_acquire(&mut inner, remote) {
                         metrics.http.token_reviewed("limited");
                         return Err(Unreviewed::TooMany);
                     }
@@ -182,10 +182,11 @@ impl Reviewer {
             reviewer: self,
             question: &question,
         });
-        // When the first caller goes away, the next one that waits asks in its place.
+        // If the first caller disconnects, the next waiting one sends the review.
         let answer = cell
             .get_or_init(|| async {
-                let asked = tokio::time::timeout(PATIENCE, self.ask(token, path, verb));
+                let asked =
+                    tokio::time::timeout(REVIEW_TIMEOUT, self.review_access(token, path, verb));
                 let late = || Err("request timed out".to_owned());
                 let answer = asked.await.unwrap_or_else(|_| late());
                 if let Ok(answer) = answer {
@@ -202,8 +203,8 @@ impl Reviewer {
         answer.clone()
     }
 
-    /// Takes a turn to ask, of the address and of all.
-    fn may_ask(&self, inner: &mut Inner, remote: Option<IpAddr>) -> bool {
+    /// Takes a token from the bucket of the address and from the one of all.
+    fn try_acquire(&self, inner: &mut Inner, remote: Option<IpAddr>) -> bool {
         if let Some(remote) = remote {
             let now = Instant::now();
             if inner.addresses.len() >= ADDRESSES && !inner.addresses.contains_key(&remote) {
@@ -224,7 +225,7 @@ impl Reviewer {
         self.all.try_acquire()
     }
 
-    async fn ask(&self, token: &str, path: &str, verb: &str) -> Result<Review, String> {
+    async fn review_access(&self, token: &str, path: &str, verb: &str) -> Result<Review, String> {
         let text = |error: kube::Error| error_class::message(&error);
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -273,7 +274,7 @@ impl Reviewer {
     }
 }
 
-/// Takes a question from those under way, also when its caller went away.
+/// Removes a review in flight, also when its caller disconnected.
 struct Ended<'a> {
     reviewer: &'a Reviewer,
     question: &'a Question,
@@ -291,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers after a second, and counts what it is asked. It knows tokens that begin with `good`.
+    /// Responds after a second, and counts requests. Tokens that begin with `good` are valid.
     fn reviewer() -> (Arc<Reviewer>, Arc<AtomicUsize>) {
         let calls = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&calls);
@@ -325,39 +326,39 @@ mod tests {
         (Arc::new(Reviewer::new(client)), calls)
     }
 
-    async fn ask(reviewer: &Reviewer, token: &str, from: u8) -> Result<Review, Unreviewed> {
+    async fn review(reviewer: &Reviewer, token: &str, from: u8) -> Result<Review, Unreviewed> {
         let metrics = Metrics::new("x", crate::TelemetryDetail::Bounded);
         let remote = Some(IpAddr::from([10, 0, 0, from]));
         reviewer
-            .answer(token, "/debug/config", "get", remote, &metrics)
+            .review(token, "/debug/config", "get", remote, &metrics)
             .await
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_question_is_asked_once() {
+    async fn concurrent_identical_reviews_send_one_request() {
         let (reviewer, calls) = reviewer();
-        let all = futures::future::join_all((0..50).map(|from| ask(&reviewer, "good", from)));
+        let all = futures::future::join_all((0..50).map(|from| review(&reviewer, "good", from)));
         assert!(
             all.await
                 .iter()
                 .all(|answer| *answer == Ok(Review::Allowed))
         );
         assert_eq!(calls.load(Ordering::Relaxed), 2, "one of each review");
-        assert_eq!(ask(&reviewer, "good", 1).await, Ok(Review::Allowed));
+        assert_eq!(review(&reviewer, "good", 1).await, Ok(Review::Allowed));
         assert_eq!(calls.load(Ordering::Relaxed), 2, "remembered");
         tokio::time::sleep(BELIEVED).await;
-        assert_eq!(ask(&reviewer, "good", 1).await, Ok(Review::Allowed));
-        assert_eq!(calls.load(Ordering::Relaxed), 4, "not for ever");
+        assert_eq!(review(&reviewer, "good", 1).await, Ok(Review::Allowed));
+        assert_eq!(calls.load(Ordering::Relaxed), 4, "results expire");
         assert!(reviewer.lock().under_way.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_is_limited_and_costs_nobody_else_an_answer() {
+    async fn a_flood_is_limited_per_address() {
         let (reviewer, calls) = reviewer();
-        assert_eq!(ask(&reviewer, "good-0", 1).await, Ok(Review::Allowed));
+        assert_eq!(review(&reviewer, "good-0", 1).await, Ok(Review::Allowed));
         let before = calls.load(Ordering::Relaxed);
         let tokens: Vec<String> = (0..2_000).map(|each| format!("bad-{each}")).collect();
-        let flood = tokens.iter().map(|token| ask(&reviewer, token, 66));
+        let flood = tokens.iter().map(|token| review(&reviewer, token, 66));
         let answers = futures::future::join_all(flood).await;
         let asked = answers.iter().filter(|answer| answer.is_ok()).count();
         assert_eq!(asked, 40, "the burst of one address");
@@ -369,34 +370,34 @@ mod tests {
                 .all(|why| *why == Unreviewed::TooMany)
         );
         assert_eq!(
-            ask(&reviewer, "good-1", 2).await,
+            review(&reviewer, "good-1", 2).await,
             Ok(Review::Allowed),
             "another address"
         );
-        // From many addresses: all together have a limit too.
+        // From many addresses: the total is limited too.
         let flood = tokens
             .iter()
             .zip((0..200).cycle())
-            .map(|(token, from)| ask(&reviewer, token, from));
+            .map(|(token, from)| review(&reviewer, token, from));
         let answers = futures::future::join_all(flood).await;
-        // Those of the first flood are remembered, and the rest is the burst of all.
+        // Results of the first flood are cached, and the rest is the total burst.
         assert!(answers.iter().filter(|answer| answer.is_ok()).count() <= 40 + 80);
         assert_eq!(
-            ask(&reviewer, "good-0", 1).await,
+            review(&reviewer, "good-0", 1).await,
             Ok(Review::Allowed),
             "remembered"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bad_tokens_push_out_no_good_one_and_all_is_bounded() {
+    async fn rejected_tokens_evict_no_accepted_one() {
         let (reviewer, _) = reviewer();
-        assert_eq!(ask(&reviewer, "good", 1).await, Ok(Review::Allowed));
+        assert_eq!(review(&reviewer, "good", 1).await, Ok(Review::Allowed));
         for each in 0..3 * KEPT {
             let question = (reviewer.hash(&format!("bad-{each}")), String::new(), "get");
             reviewer.lock().bad.insert(question, Review::UnknownToken);
             let remote = Some(IpAddr::from(u32::try_from(each).unwrap().to_be_bytes()));
-            reviewer.may_ask(&mut reviewer.lock(), remote);
+            reviewer.try_acquire(&mut reviewer.lock(), remote);
         }
         let inner = reviewer.lock();
         assert_eq!((inner.good.0.len(), inner.bad.0.len()), (1, KEPT));
@@ -404,16 +405,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_goes_away_leaves_its_question_to_the_next() {
+    async fn a_waiting_caller_takes_over_a_cancelled_review() {
         let (reviewer, _) = reviewer();
         let first = {
             let reviewer = Arc::clone(&reviewer);
-            tokio::spawn(async move { ask(&reviewer, "good", 1).await })
+            tokio::spawn(async move { review(&reviewer, "good", 1).await })
         };
         tokio::task::yield_now().await;
         let second = {
             let reviewer = Arc::clone(&reviewer);
-            tokio::spawn(async move { ask(&reviewer, "good", 2).await })
+            tokio::spawn(async move { review(&reviewer, "good", 2).await })
         };
         tokio::task::yield_now().await;
         first.abort();
@@ -422,9 +423,9 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_not_kept() {
+    fn tokens_are_stored_as_hashes() {
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>(tower::BoxError::from("nobody"))
+            Err::<http::Response<kube::client::Body>, _>(tower::BoxError::from("unused"))
         });
         let make = || Reviewer::new(kube::Client::new(service, "default"));
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,11 +1,11 @@
-//! A token bucket: so many calls per second in the long run, so many at once.
+//! Token bucket with a rate and a burst.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The bucket. Waiting is in order of arrival, as far as the runtime's timers keep it.
+/// The bucket. Callers wait in order of arrival, within the precision of the runtime's timers.
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
     per_second: f64,
@@ -15,7 +15,7 @@ pub(crate) struct TokenBucket {
 
 #[derive(Debug)]
 struct BucketState {
-    /// May be negative: those who wait have taken their token already.
+    /// May be negative: waiting callers have already taken their token.
     tokens: f64,
     at: Instant,
 }
@@ -33,26 +33,26 @@ impl TokenBucket {
         }
     }
 
-    /// Takes a token, waiting for it as long as it takes.
+    /// Takes a token, and waits until it is available.
     pub(crate) async fn acquire(&self) {
-        let wait = self.take(f64::NEG_INFINITY);
+        let wait = self.acquire_above(f64::NEG_INFINITY);
         if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
             tokio::time::sleep(wait).await;
         }
     }
 
-    /// Takes a token that need not be there yet: whoever comes later waits the longer for it.
+    /// Takes a token in advance: later callers wait longer.
     pub(crate) fn overdraw(&self) {
-        self.take(f64::NEG_INFINITY);
+        self.acquire_above(f64::NEG_INFINITY);
     }
 
-    /// Takes a token if there is one now.
+    /// Takes a token if one is available.
     pub(crate) fn try_acquire(&self) -> bool {
-        self.take(0.0).is_some()
+        self.acquire_above(0.0).is_some()
     }
 
-    /// Takes a token unless fewer than `floor` would be left. Returns how long to wait for it.
-    fn take(&self, floor: f64) -> Option<Duration> {
+    /// Takes a token unless fewer than `floor` would remain. Returns the wait until it is available.
+    fn acquire_above(&self, floor: f64) -> Option<Duration> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let gained = now.duration_since(state.at).as_secs_f64() * self.per_second;

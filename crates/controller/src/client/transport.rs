@@ -1,7 +1,7 @@
-//! HTTP/2 to the API server: one connection for all that is under way.
+//! HTTP/2 to the API server: one connection for all concurrent requests.
 //!
-//! The client library speaks HTTP/1.1 alone, which opens a connection for each request that runs beside others: a thousand
-//! nodes that come at once made hundreds of them, each with its buffers, keys and handshake.
+//! The client library uses HTTP/1.1 only, which opens a connection for each concurrent request: creating a thousand nodes at
+//! once opened hundreds of them, each with its buffers, keys and handshake.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use tower::util::BoxCloneService;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 
-/// How often a connection is asked whether it lives, and how long the answer may take. A request that is given up does not end
-/// a connection that others share, so a dead one would be tried for as long as the kernel believes in it.
+/// Interval of HTTP/2 pings, and their timeout. A request that times out does not close a shared connection, so a dead one
+/// would be used until the kernel's timeout.
 const PING: Ping = Ping {
     every: Duration::from_secs(10),
     within: Duration::from_secs(10),
 };
 
-/// Bytes that the server may send on the connection, and on one of its streams, before they are read. A watch that is not read for
-/// a while must not stop the others, so the connection has room for many full streams.
+/// Flow-control windows of the connection and of one stream. A watch that is not read for some time must not block the others,
+/// so the window of the connection covers many full streams.
 const CONNECTION_WINDOW: u32 = 64 << 20;
 const STREAM_WINDOW: u32 = 1 << 20;
 
@@ -32,19 +32,22 @@ struct Ping {
     within: Duration,
 }
 
-/// Requests that carry everything that the configuration says, as the client library's own service does.
+/// Requests with the headers of the configuration, as the client library's own service sends them.
 pub(crate) type KubeTransport =
     BoxCloneService<http::Request<Body>, http::Response<hyper::body::Incoming>, BoxError>;
 
-/// A client that speaks HTTP/2 to servers that offer it, and HTTP/1.1 to others. Nothing is sent yet.
+/// A client with HTTP/2 for servers that offer it, and HTTP/1.1 for others. Sends nothing yet.
 ///
 /// # Errors
 /// Credentials or certificates that cannot be used.
 pub(crate) fn client(config: &kube::Config) -> Result<ClientBuilder<KubeTransport>, kube::Error> {
-    pinging(config, PING)
+    keep_alive_config(config, PING)
 }
 
-fn pinging(config: &kube::Config, ping: Ping) -> Result<ClientBuilder<KubeTransport>, kube::Error> {
+fn keep_alive_config(
+    config: &kube::Config,
+    ping: Ping,
+) -> Result<ClientBuilder<KubeTransport>, kube::Error> {
     let mut connector = TimeoutConnector::new(tls(config)?);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
@@ -71,7 +74,7 @@ fn pinging(config: &kube::Config, ping: Ping) -> Result<ClientBuilder<KubeTransp
     ))
 }
 
-/// TLS as the configuration says, with both versions of HTTP offered.
+/// TLS as configured, with both versions of HTTP offered.
 fn tls(config: &kube::Config) -> Result<HttpsConnector<HttpConnector>, kube::Error> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -113,17 +116,17 @@ mod tests {
     use crate::tls::Tls;
     use crate::tls::certificates;
 
-    /// A server that is no API server: each request for a node is answered with one that is named by the version of HTTP and
-    /// whose UID is the number of the connection that it came with, as soon as `together` of them are under way.
+    /// A test server: it responds to each request for a node with one that is named after the version of HTTP and whose UID is
+    /// the number of the connection, as soon as `together` requests are in flight.
     struct Server {
         config: kube::Config,
         connections: Arc<AtomicUsize>,
     }
 
     impl Server {
-        /// `dead` = so many connections are accepted first that say nothing after the handshake.
+        /// `dead` = number of first connections that are silent after the handshake.
         async fn start(alpn: &'static [&'static str], together: usize, dead: usize) -> Self {
-            // Tests share a process: who comes second finds it installed.
+            // Tests share a process: the second caller finds it installed.
             rustls::crypto::aws_lc_rs::default_provider()
                 .install_default()
                 .ok();
@@ -191,10 +194,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_that_run_beside_each_other_share_a_connection() {
+    async fn concurrent_requests_share_a_connection() {
         let server = Server::start(&["h2", "http/1.1"], 30, 0).await;
         let client = client(&server.config).unwrap().build();
-        // Two waves: while nothing is known of the server, a few connections are begun and one is kept.
+        // Two waves: while the server's protocol is unknown, a few connections are opened and one is kept.
         for wave in 0..2 {
             let nodes: Api<Node> = Api::all(client.clone());
             let answers = futures::future::join_all((0..30).map(|_| nodes.get("any"))).await;
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn servers_of_http_1_are_spoken_to() {
+    async fn http_1_servers_are_supported() {
         for offered in [&["http/1.1"][..], &[]] {
             let server = Server::start(offered, 3, 0).await;
             let nodes: Api<Node> = Api::all(client(&server.config).unwrap().build());
@@ -222,13 +225,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_does_not_answer_is_left() {
+    async fn a_connection_without_response_is_closed() {
         let server = Server::start(&["h2"], 1, 1).await;
         let ping = Ping {
             every: Duration::from_millis(100),
             within: Duration::from_millis(100),
         };
-        let nodes: Api<Node> = Api::all(pinging(&server.config, ping).unwrap().build());
+        let nodes: Api<Node> = Api::all(keep_alive_config(&server.config, ping).unwrap().build());
         assert!(nodes.get("any").await.is_err(), "the first is dead");
         let answer = nodes.get("any").await.unwrap();
         assert_eq!(answer.metadata.name.as_deref(), Some("http-2.0"));

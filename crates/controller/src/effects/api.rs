@@ -10,12 +10,13 @@ use std::time::Duration;
 use http::Request;
 use kube::api::{DeleteParams, Patch as KubePatch, PatchParams, PostParams, Preconditions};
 use kube::core::Request as Build;
+use mortise_apis::NodeClaim;
 use mortise_apis::names::{ObjectRef, PodKey, Uid};
-use mortise_apis::{NodeClaim, labels};
-use mortise_engine::effect::{EffectError, EffectOutput, Patch};
+use mortise_engine::effect::{EffectError, EffectOutput};
+use mortise_engine::write::{ObjectWrite, WritePriority};
 use mortise_state::resource_kinds::{EventSource, ObjectEvent};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::leadership_deadline::LeadershipDeadline;
@@ -34,26 +35,6 @@ const ATTEMPT: Duration = Duration::from_secs(15);
 
 /// What a write gave: its outcome, and the news of the object in the answer.
 pub(crate) type Written = (Result<EffectOutput, EffectError>, Option<ObjectEvent>);
-
-/// Whether a request waits for the rate limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WritePriority {
-    /// In its turn.
-    Usual,
-    /// Before others, which wait the longer for it: the limit holds over all.
-    AtOnce,
-}
-
-/// Writes the taint of a node that goes: until it is there, pods are bound that will have to move again.
-pub(super) fn closes(patch: &Patch) -> bool {
-    let taints = patch
-        .merge
-        .pointer("/spec/taints")
-        .and_then(Value::as_array);
-    let is_ours = |taint: &Value| taint["key"] == labels::DISRUPTED_TAINT;
-    matches!(patch.target, ObjectRef::Node(_))
-        && taints.is_some_and(|taints| taints.iter().any(is_ours))
-}
 
 /// The API server, for writing.
 #[derive(Clone)]
@@ -81,15 +62,15 @@ impl ApiWriter {
 
     /// Sends a request, again and again while that may help.
     pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<String, kube::Error> {
-        self.send_as(request, WritePriority::Usual).await
+        self.send_as(request, WritePriority::Normal).await
     }
 
     async fn send_as(
         &self,
         request: Request<Vec<u8>>,
-        urgency: WritePriority,
+        priority: WritePriority,
     ) -> Result<String, kube::Error> {
-        self.send_told(request, urgency, DEADLINE, &|_| {}).await
+        self.send_told(request, priority, DEADLINE, &|_| {}).await
     }
 
     /// Sends a request, and again while it may go through later and it is not later than `within`. `answered` hears the HTTP
@@ -97,16 +78,16 @@ impl ApiWriter {
     async fn send_told(
         &self,
         request: Request<Vec<u8>>,
-        urgency: WritePriority,
+        priority: WritePriority,
         within: Duration,
         answered: &(dyn Fn(u16) + Send + Sync),
     ) -> Result<String, kube::Error> {
         let deadline = Instant::now() + within;
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         loop {
-            match urgency {
-                WritePriority::Usual => self.limiter.acquire().await,
-                WritePriority::AtOnce => self.limiter.overdraw(),
+            match priority {
+                WritePriority::Normal => self.limiter.acquire().await,
+                WritePriority::Immediate => self.limiter.overdraw(),
             }
             if !self.license.is_valid() {
                 return Err(kube::Error::Service("lost leadership".into()));
@@ -199,35 +180,24 @@ impl ApiWriter {
         )
     }
 
-    /// Carries out a merge patch.
-    pub(super) async fn patch(&self, patch: &Patch) -> Written {
-        let kind = match self.kind(&patch.target) {
+    /// Patches an object.
+    pub(super) async fn write(&self, write: &ObjectWrite) -> Written {
+        let kind = match self.kind(&write.target) {
             Ok(kind) => kind,
             Err(error) => return (Err(error), None),
         };
-        let mut merge = patch.merge.clone();
-        if let (Some(version), Value::Object(fields)) = (&patch.resource_version, &mut merge) {
-            let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-            if let Value::Object(metadata) = metadata {
-                metadata.insert("resourceVersion".to_owned(), Value::String(version.clone()));
-            }
-        }
-        let (namespace, name) = place(&patch.target);
+        let body = write.render();
+        let (namespace, name) = place(&write.target);
         let build = Build::new(kind.path(namespace));
-        let (params, body) = (PatchParams::default(), KubePatch::Merge(&merge));
-        let request = if patch.status {
-            build.patch_subresource("status", name, &params, &body)
-        } else {
-            build.patch(name, &params, &body)
+        let (params, merge) = (PatchParams::default(), KubePatch::Merge(&body.merge));
+        let request = match body.subresource {
+            Some(subresource) => build.patch_subresource(subresource, name, &params, &merge),
+            None => build.patch(name, &params, &merge),
         };
         match request {
             Ok(request) => {
-                let urgency = if closes(patch) {
-                    WritePriority::AtOnce
-                } else {
-                    WritePriority::Usual
-                };
-                self.answered(&kind, request, EffectOutput::Written, urgency)
+                let priority = write.edit.priority();
+                self.answered(&kind, request, EffectOutput::Written, priority)
                     .await
             }
             Err(error) => (Err(unbuildable(&error)), None),
@@ -260,7 +230,7 @@ impl ApiWriter {
             Err(error) => return (Err(unbuildable(&error)), None),
         };
         let (result, news) = self
-            .answered(&kind, request, EffectOutput::Deleted, WritePriority::Usual)
+            .answered(&kind, request, EffectOutput::Deleted, WritePriority::Normal)
             .await;
         let result = match result {
             Err(EffectError::NotFound(_)) => Ok(EffectOutput::Deleted),
@@ -299,7 +269,7 @@ impl ApiWriter {
             Err(error) => return (Err(unbuildable(&error)), None),
         };
         let sent = self
-            .send_told(request, WritePriority::Usual, EVICTION_DEADLINE, answered)
+            .send_told(request, WritePriority::Normal, EVICTION_DEADLINE, answered)
             .await;
         let result = sent.map(|_| EffectOutput::Evicted);
         (
@@ -313,9 +283,9 @@ impl ApiWriter {
         kind: &ResourceKind,
         request: Request<Vec<u8>>,
         done: EffectOutput,
-        urgency: WritePriority,
+        priority: WritePriority,
     ) -> Written {
-        match self.send_as(request, urgency).await {
+        match self.send_as(request, priority).await {
             Ok(text) => (Ok(done), read(kind, &text)),
             Err(error) => (Err(error_class::effect_error(&error)), None),
         }

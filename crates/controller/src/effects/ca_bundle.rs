@@ -1,8 +1,8 @@
-//! Telling API servers which CA to trust: `caBundle` of the webhook configurations that the manifests install, and of the
-//! definitions that name this service for conversion.
+//! Publishes mortise's CA to API servers: `caBundle` of the webhook configurations of the manifests, and of the CRDs that name
+//! this service for conversion.
 //!
-//! Only the leader does it, and only when the CA is this service's own. Where the right is missing, somebody else is meant
-//! to do it (cert-manager's injector, or the bundle was written into the manifest), so that is no error.
+//! Only the leader does this, and only for a CA that this service issued. A missing permission is no error: then cert-manager's
+//! injector or the manifest sets the bundle.
 
 use base64::Engine as _;
 use kube::Client;

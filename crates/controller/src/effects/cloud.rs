@@ -157,7 +157,7 @@ impl CloudProviders {
         result.map(EffectOutput::Drift).map_err(EffectError::Cloud)
     }
 
-    /// One machine, by its id.
+    /// One instance, by its ID.
     pub(super) async fn instance(
         &self,
         by: DeciderId,
@@ -173,7 +173,7 @@ impl CloudProviders {
         result.map(EffectOutput::Found).map_err(EffectError::Cloud)
     }
 
-    /// What every provider says about its machines; an error only when none could be asked.
+    /// The instances of every provider; an error only if no provider could list any.
     pub(super) async fn instances(
         &self,
         by: DeciderId,

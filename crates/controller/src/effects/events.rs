@@ -1,4 +1,4 @@
-//! Events: for people, small, never in the way. Repeated ones are left out, floods are cut, nobody waits for them.
+//! Events for users: bounded and never blocking. Repeated events are dropped, and floods are rate-limited.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher as _;
@@ -19,7 +19,7 @@ use crate::client::error_class;
 use crate::client::token_bucket::TokenBucket;
 use crate::service_state::ServiceState;
 
-/// Events that may wait to be sent. At 25 per second these are 40 s; older ones help nobody.
+/// Capacity of the event queue. At 25 per second these are 40 s; older events are not useful.
 const QUEUE: usize = 1024;
 /// Events remembered so as not to repeat them. 20,000 pods get one each in a large outage, and the rate limit cuts most.
 const REMEMBERED: usize = 8192;
@@ -97,7 +97,7 @@ async fn run(mut waiting: mpsc::Receiver<Event>, api: ApiWriter, shared: Arc<Ser
 
 struct EventRateLimits {
     all: TokenBucket,
-    /// Upstream's limit for the one event that comes in thousands.
+    /// Karpenter's limit for the one event that occurs in thousands.
     nominated: TokenBucket,
 }
 

@@ -1,8 +1,8 @@
-//! Named points at which a test lets the process die, exactly there and nowhere else.
+//! Named points at which a test makes the process abort.
 //!
-//! `MORTISE_FAILPOINT=before-STEP` or `after-STEP` arms one point for the life of the process; reaching it aborts without
-//! any clean-up, as `kill -9` would. A step is one of [`LifecycleStep`]: `before-` is when it was decided and nothing has been
-//! sent, `after-` is when it has been done and nobody here knows. Unarmed, a point costs one relaxed atomic load.
+//! `MORTISE_FAILPOINT=before-STEP` or `after-STEP` arms one point for the life of the process; reaching it aborts without any
+//! clean-up, as `kill -9` would. A step is one of [`LifecycleStep`]: `before-` is after the decision and before the request,
+//! `after-` is after the request and before its outcome is processed. Unarmed, a point costs one relaxed atomic load.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mortise_apis::nearest::nearest;
 use mortise_engine::effect::Effect;
-use mortise_engine::lifecycle_step::LifecycleStep;
+use mortise_engine::write::lifecycle_step::LifecycleStep;
 
 /// Environment variable that arms a point.
 pub const VARIABLE: &str = "MORTISE_FAILPOINT";
@@ -27,7 +27,7 @@ const HELD: Duration = Duration::from_millis(5);
 pub enum FailpointSide {
     /// Nothing has been sent.
     Before,
-    /// It has been done, and nobody here knows.
+    /// The request was sent, and its outcome is not processed yet.
     After,
 }
 
@@ -70,13 +70,15 @@ impl Failpoint {
 fn is_armed(moment: FailpointSide, effect: &Effect) -> bool {
     let armed = ARMED.load(Ordering::Relaxed);
     armed != 0
-        && LifecycleStep::of(effect).is_some_and(|step| Failpoint { moment, step }.code() == armed)
+        && effect
+            .lifecycle_step()
+            .is_some_and(|step| Failpoint { moment, step }.code() == armed)
 }
 
 /// Dies here if the point on this side of the effect is armed.
 fn hit(moment: FailpointSide, effect: &Effect) {
     if is_armed(moment, effect) {
-        let name = LifecycleStep::of(effect).map(LifecycleStep::name);
+        let name = effect.lifecycle_step().map(LifecycleStep::name);
         tracing::error!(?moment, step = name, "aborting at failpoint");
         std::process::abort();
     }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use mortise_apis::names::ObjectRef;
 use mortise_engine::effect::Effect;
-
-use super::api::closes;
+use mortise_engine::write::WritePriority;
 
 /// Kinds of work with a bound of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +44,7 @@ impl Lane {
     pub(crate) const fn of(effect: &Effect) -> Self {
         match effect {
             Effect::CreateClaim(_)
-            | Effect::Patch(_)
+            | Effect::Write(_)
             | Effect::Delete { .. }
             | Effect::Evict { .. }
             | Effect::Event(_) => Self::Write,
@@ -61,8 +60,8 @@ impl Lane {
     }
 }
 
-/// How soon work of one lane runs. A thousand nodes that go at once ask ten thousand pods to leave, and none of that may be
-/// in the way of closing the next node, or of a write about a machine that comes up.
+/// Priority of the effects in one lane. A thousand nodes deleted at once evict ten thousand pods; these evictions must not
+/// delay the taint of the next node, or a write for a node that becomes ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EffectPriority {
     /// Before all else.
@@ -77,7 +76,9 @@ impl EffectPriority {
     /// The rank of an effect.
     pub(crate) fn of(effect: &Effect) -> Self {
         match effect {
-            Effect::Patch(patch) if closes(patch) => Self::First,
+            Effect::Write(write) if write.edit.priority() == WritePriority::Immediate => {
+                Self::First
+            }
             Effect::Evict { .. }
             | Effect::Delete {
                 target: ObjectRef::Pod(_),

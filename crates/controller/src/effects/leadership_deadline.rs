@@ -1,9 +1,8 @@
-//! Until when this process may act.
+//! Until when this process may send writes.
 //!
-//! The election ends a term when it notices that the Lease was not renewed in time. A process that was frozen, or starved
-//! of processor time, may come back with a request in its hands before its election has looked at the clock. So whoever
-//! sends something asks here first, at the last moment: the answer depends on the clock alone, and the clock goes on
-//! while a process is frozen.
+//! The election ends a term when it notices that the Lease was not renewed in time. A process that was frozen or short of CPU
+//! may resume in the middle of a request, before its election has checked the clock. Therefore every writer checks this
+//! deadline immediately before it sends: the check depends only on the clock, which continues while a process is frozen.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
@@ -35,7 +34,7 @@ impl LeadershipDeadline {
         self.until.store(after, Ordering::Release);
     }
 
-    /// This process may act for ever: it is alone.
+    /// Without leader election, this process may write indefinitely.
     pub(crate) fn extend_for_ever(&self) {
         self.until.store(u64::MAX, Ordering::Release);
     }

@@ -127,8 +127,8 @@ impl LeaseStore for ClusterLease {
     }
 
     async fn create(&self, record: &LeaseRecord) -> Result<LeaseRecord, StoreError> {
-        // Written to its own path, because a right to create can be given for a name only so. The API server creates what
-        // is not there, and demands the version of what is there: so nobody's Lease is overwritten.
+        // Written to its own path, because permission to create can be restricted to a name only this way. The API server
+        // creates a missing object, and requires the version of an existing one, so no other process's Lease is overwritten.
         self.api
             .replace(&self.name, &PostParams::default(), &self.object(record))
             .await

@@ -72,8 +72,8 @@ pub(super) fn effect(
         (Effect::Evict { pod, .. }, Err(EffectError::Blocked(_))) => {
             tracing::debug!(by, %pod, ms, "eviction blocked by PodDisruptionBudget")
         }
-        (Effect::Patch(patch), Ok(_)) => {
-            tracing::debug!(by, object = %patch.target, status = patch.status, ms, "patched")
+        (Effect::Write(write), Ok(_)) => {
+            tracing::debug!(by, object = %write.target, edit = write.edit.kind().label(), ms, "patched")
         }
         (effect, Ok(_)) => tracing::debug!(by, effect = effect.label(), ms, "effect completed"),
         (effect, Err(error @ (EffectError::Conflict(_) | EffectError::NotFound(_)))) => {

@@ -1,11 +1,11 @@
-//! Carrying effects out: the only modules that write.
+//! Executes effects: the only modules that write.
 //!
 //! ```text
 //! order ─► lanes (bounded, in order per object) ─► call with retries ─► news of the answer, then the outcome ─► driver
 //! ```
 //!
-//! Effects run only while this process leads. When that ends, what waits is answered as not done and what runs is cut
-//! off at once; every effect may be carried out twice, so nothing is lost by that.
+//! Effects run only while this process leads. When leadership ends, waiting effects fail and running ones are cancelled. Every
+//! effect is idempotent, so a cancelled one can be repeated.
 
 pub(crate) mod api;
 pub(crate) mod ca_bundle;
@@ -222,7 +222,7 @@ async fn perform(outside: &EffectClients, order: &EffectRequest) -> Performed {
     let write = |(result, news): api::Written| (result, news.into_iter().collect());
     match &*order.effect {
         Effect::CreateClaim(claim) => write(Box::pin(api.create_claim(claim)).await),
-        Effect::Patch(patch) => write(Box::pin(api.patch(patch)).await),
+        Effect::Write(change) => write(Box::pin(api.write(change)).await),
         Effect::Delete {
             target,
             uid,
@@ -288,7 +288,7 @@ fn by(decider: DeciderId) -> &'static str {
     decider.label()
 }
 
-/// Name of this machine; in a cluster, of the pod.
+/// Name of this host; in a cluster, of the pod.
 pub(crate) fn hostname() -> String {
     let of_environment = std::env::var("HOSTNAME")
         .ok()

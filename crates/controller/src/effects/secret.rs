@@ -65,8 +65,8 @@ impl SecretStore {
         }
     }
 
-    /// Writes the files over the version that was read. `false` = somebody else wrote in between, or the Secret was only now
-    /// made, without anything in it; read again.
+    /// Writes the files over the version that was read. `false` = another process wrote in between, or the Secret was only
+    /// created now, without contents; read again.
     pub(crate) async fn store(
         &self,
         files: &Files,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::serve::exposition;
 use crate::testing;
-use stage::{Bench, Cloud, as_claim, claim, node_patch, status};
+use stage::{Bench, Cloud, as_claim, claim, claim_write, status};
 
 #[tokio::test(start_paused = true)]
 async fn news_come_before_the_outcome() {
@@ -74,7 +74,7 @@ async fn trouble_of_the_server_is_waited_out_and_conflicts_are_not() {
         status(404, "NotFound", "gone"),
         status(422, "Invalid", "wrong"),
     ]);
-    bench.order(node_patch(true));
+    bench.order(claim_write(true));
     assert_eq!(
         (bench.next().await.as_str(), bench.next().await.as_str()),
         ("news of c", "Written")
@@ -88,7 +88,7 @@ async fn trouble_of_the_server_is_waited_out_and_conflicts_are_not() {
         json!({ "metadata": { "resourceVersion": "7" }, "status": { "nodeName": "n" } })
     );
     for want in ["conflict", "not_found", "refused"] {
-        bench.order(node_patch(false));
+        bench.order(claim_write(false));
         assert_eq!(bench.next().await, want);
     }
 }
@@ -100,7 +100,7 @@ async fn a_server_that_stays_away_is_given_up_in_time() {
         .collect();
     let mut bench = Bench::leading(&away);
     let start = tokio::time::Instant::now();
-    bench.order(node_patch(false));
+    bench.order(claim_write(false));
     assert_eq!(bench.next().await, "unavailable");
     assert!(
         start.elapsed() <= Duration::from_secs(30),
@@ -297,7 +297,7 @@ async fn the_end_of_leadership_cuts_off_what_runs_and_answers_what_waits() {
             claim: "c".into(),
         });
     }
-    bench.order(node_patch(false));
+    bench.order(claim_write(false));
     // Let the first termination and the patch begin: both are never answered.
     while bench.server.requests().is_empty() {
         tokio::task::yield_now().await;
@@ -309,7 +309,7 @@ async fn the_end_of_leadership_cuts_off_what_runs_and_answers_what_waits() {
     for _ in 0..3 {
         assert_eq!(bench.next().await, "unavailable");
     }
-    bench.order(node_patch(false));
+    bench.order(claim_write(false));
     assert_eq!(bench.next().await, "unavailable");
     bench.order(Effect::Event(Event::normal(
         ObjectRef::Node("n".into()),
@@ -340,9 +340,9 @@ async fn leave_that_ran_out_stops_what_is_under_way() {
     ]);
     let soon = tokio::time::Instant::now() + Duration::from_millis(20);
     bench.license.extend(soon);
-    bench.order(node_patch(true));
+    bench.order(claim_write(true));
     assert_eq!(bench.next().await, "unavailable");
-    bench.order(node_patch(true));
+    bench.order(claim_write(true));
     assert_eq!(bench.next().await, "unavailable");
     assert_eq!(
         bench.server.requests().len(),

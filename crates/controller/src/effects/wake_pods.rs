@@ -1,11 +1,11 @@
-//! Waking pods that the extender denied everything.
+//! Wakes pods that the extender denied on every node.
 //!
-//! kube-scheduler asks again after an event only, and what makes our answer another one (a fence is lifted, a promise runs
-//! out) is often none. So one is made: an annotation on a node that such a pod may now use. Every replica does this, since any of
-//! them may be the one that is asked; it changes nothing but the annotation. One node a turn is enough: an event about any
-//! node wakes all pods that an extender denied.
+//! kube-scheduler retries a denied pod only after an event. A lifted fence or an expired nomination causes none, so this module
+//! writes an annotation to a node that such a pod may now use. Every replica does this, since any of them may serve the
+//! scheduler; only the annotation changes. One node per turn is enough: an event about any node wakes all pods that an extender
+//! denied.
 //!
-//! The same turns look for what is wrong with the way in which schedulers ask, and say so.
+//! The same turns check how schedulers call the extender, and log problems.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::service_state::ServiceState;
 const TURN: Duration = Duration::from_secs(1);
 /// The mode that sends whole nodes is complained about this often.
 const COMPLAINT: Duration = Duration::from_mins(10);
-/// Schedulers that do not ask are complained about again after this: where they cannot be configured, that is for ever.
+/// Missing extender calls are reported again after this time, indefinitely where the schedulers cannot be configured.
 const REMINDER: Duration = Duration::from_hours(1);
 
 /// Looks until it is cancelled.
@@ -47,7 +47,7 @@ pub(crate) async fn run(
         turns.tick().await;
         mode.look(&counters);
         silence.look(&shared, &memory);
-        if memory.held.is_empty() {
+        if memory.denied_pods.is_empty() {
             continue;
         }
         if let Some(node) = memory.allowed_node(&shared.snapshot(), shared.now()) {
@@ -92,7 +92,7 @@ impl Silence {
             return;
         }
         self.said = Some(tokio::time::Instant::now());
-        let seen = memory.schedulers.seen();
+        let seen = memory.schedulers.calls_seen();
         let asked: Vec<&str> = seen
             .schedulers
             .iter()

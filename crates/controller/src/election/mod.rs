@@ -1,12 +1,12 @@
-//! Leader election by a Lease, as client-go does it, so that Karpenter and this service never act at the same time.
+//! Leader election by a Lease, as in client-go, so that Karpenter and this service never act at the same time.
 //!
 //! # Source
-//! `k8s.io/client-go/tools/leaderelection`: a lease counts as held while its record changed within the lease duration *as
-//! seen by the observer's own clock*; the holder renews every retry period and gives up after the renew deadline; a holder
-//! that ends writes an empty holder and a lease of one second.
+//! `k8s.io/client-go/tools/leaderelection`: a Lease is held while its record changed within the lease duration *as observed
+//! with the local clock*; the holder renews every retry period and stops leading after the renew deadline; a holder that exits
+//! writes an empty holder and a lease duration of one second.
 //!
-//! Invariant: this process counts itself as leader no longer than the renew deadline after its last successful renewal
-//! began, which is shorter than the lease duration that others wait.
+//! Invariant: this process leads no longer than the renew deadline after the start of its last successful renewal. That
+//! deadline is shorter than the lease duration of other candidates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,18 +25,18 @@ use crate::effects::lease::{LeaseRecord, LeaseStore, StoreError};
 use crate::service_state::ServiceState;
 use crate::watch::WatchHealth;
 
-/// How long others wait for a silent holder.
+/// How long other candidates wait for a holder that does not renew.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// How long the holder tries to renew before it gives up.
+/// How long the holder tries to renew before it stops leading.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Time between attempts of the holder.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Time between looks of those who wait, and how much later each may be: a Lease that is given back is taken within a second,
-/// and whoever led before an API server fell silent leads again as soon after it speaks.
+/// Time between attempts of a candidate, and its jitter: a released Lease is acquired within a second, and the former leader
+/// leads again within the same time after an outage of the API server.
 const WAITING_PERIOD: (Duration, Duration) =
     (Duration::from_millis(700), Duration::from_millis(300));
 
-/// Time for one attempt, so that one lost answer is not the end: half of the renew deadline, as client-go has it.
+/// Timeout of one attempt, so that one lost response does not end leadership: half of the renew deadline, as in client-go.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// The rules, without clock and network.
@@ -47,14 +47,14 @@ pub(crate) struct Elector {
     observed_at: Instant,
 }
 
-/// What to do next.
+/// The next request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ElectionStep {
     /// Create the Lease with this record.
     Create(LeaseRecord),
     /// Replace the Lease with this record.
     Update(LeaseRecord),
-    /// Somebody else holds it.
+    /// Another process holds it.
     Wait,
 }
 
@@ -67,7 +67,7 @@ impl Elector {
         }
     }
 
-    /// Decides on what the API server has. `now` and `wall` are the same moment on two clocks.
+    /// Decides on the Lease of the API server. `now` and `wall` are the same time on two clocks.
     pub(crate) fn decide(
         &mut self,
         found: Option<LeaseRecord>,
@@ -103,7 +103,7 @@ impl Elector {
         })
     }
 
-    /// A write went through, or a read showed this.
+    /// Stores a record that was written or read.
     pub(crate) fn observe(&mut self, record: LeaseRecord, now: Instant) {
         if self.observed.as_ref() != Some(&record) {
             self.observed = Some(record);
@@ -111,7 +111,7 @@ impl Elector {
         }
     }
 
-    /// The record that gives the Lease back; `None` when it is not ours.
+    /// The record that releases the Lease; `None` if another process holds it.
     pub(crate) fn release(&self, wall: Timestamp) -> Option<LeaseRecord> {
         let held = self
             .observed
@@ -132,18 +132,18 @@ impl Elector {
     }
 }
 
-/// What one attempt showed.
+/// Result of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ElectionResult {
-    /// This process holds the Lease from now on.
+    /// This process holds the Lease.
     Holds,
-    /// Another one does, or did in between.
+    /// Another process holds it, or held it in between.
     OtherHolds,
     /// Not known yet.
     Unclear,
 }
 
-/// Takes part in the election until `end`; then gives the Lease back.
+/// Takes part in the election until `end`; then releases the Lease.
 pub(crate) struct Election<S> {
     pub(crate) store: S,
     pub(crate) identity: String,
@@ -153,7 +153,7 @@ pub(crate) struct Election<S> {
     pub(crate) license: Arc<LeadershipDeadline>,
     pub(crate) inputs: mpsc::Sender<DriverMessage>,
     pub(crate) end: CancellationToken,
-    /// Reached when this process must not act any more; the Lease is given back only then.
+    /// Cancelled when this process has stopped acting; the Lease is released only then.
     pub(crate) quiet: CancellationToken,
 }
 
@@ -171,7 +171,7 @@ impl<S: LeaseStore> Election<S> {
             }
             let attempt = tokio::select! {
                 () = self.end.cancelled() => break,
-                attempt = tokio::time::timeout_at(deadline, self.attempt(&mut elector, leading)) => attempt,
+                attempt = tokio::time::timeout_at(deadline, self.try_acquire_or_renew(&mut elector, leading)) => attempt,
             };
             match attempt {
                 Ok(Ok(ElectionResult::Holds)) => {
@@ -179,14 +179,14 @@ impl<S: LeaseStore> Election<S> {
                     self.license.extend(renewed + RENEW_DEADLINE);
                     if !leading {
                         leading = true;
-                        self.lead(true).await;
+                        self.set_leading(true).await;
                     }
                 }
                 Ok(Ok(ElectionResult::OtherHolds)) if leading => {
                     leading = false;
                     self.license.end();
                     tracing::error!(lease = self.name, "lease is held by another process");
-                    self.lead(false).await;
+                    self.set_leading(false).await;
                 }
                 Ok(Ok(ElectionResult::OtherHolds | ElectionResult::Unclear)) => {}
                 Ok(Err(error)) => {
@@ -197,9 +197,9 @@ impl<S: LeaseStore> Election<S> {
             if leading && Instant::now() >= renewed + RENEW_DEADLINE {
                 leading = false;
                 tracing::error!(lease = self.name, "failed to renew lease in time");
-                self.lead(false).await;
+                self.set_leading(false).await;
             }
-            // Followers spread their attempts, as client-go does; the holder must not, and must not sleep past its deadline.
+            // Followers use jitter, as in client-go; the holder must not, and must not sleep past its deadline.
             let now = Instant::now();
             let wake = if leading {
                 (now + RETRY_PERIOD).min(renewed + RENEW_DEADLINE)
@@ -213,19 +213,19 @@ impl<S: LeaseStore> Election<S> {
             }
         }
         if leading {
-            self.lead(false).await;
+            self.set_leading(false).await;
             self.quiet.cancelled().await;
-            self.give_back(&elector).await;
+            self.release_lease(&elector).await;
         }
     }
 
-    async fn attempt(
+    async fn try_acquire_or_renew(
         &self,
         elector: &mut Elector,
         leading: bool,
     ) -> Result<ElectionResult, StoreError> {
         let found = self.store.get().await?;
-        self.liveness.answered();
+        self.liveness.record_response();
         if leading
             && found
                 .as_ref()
@@ -243,13 +243,13 @@ impl<S: LeaseStore> Election<S> {
                 elector.observe(record, Instant::now());
                 Ok(ElectionResult::Holds)
             }
-            // Somebody wrote in between. Whose it is now is seen at the next attempt.
+            // Another process wrote in between. The next attempt shows who holds the Lease.
             Err(StoreError::Conflict) => Ok(ElectionResult::Unclear),
             Err(error) => Err(error),
         }
     }
 
-    async fn lead(&self, leading: bool) {
+    async fn set_leading(&self, leading: bool) {
         if leading {
             tracing::info!(lease = self.name, identity = self.identity, "leading");
         } else {
@@ -270,7 +270,7 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    async fn give_back(&self, elector: &Elector) {
+    async fn release_lease(&self, elector: &Elector) {
         let Some(record) = elector.release(self.shared.now()) else {
             return;
         };
@@ -293,7 +293,7 @@ impl<S> fmt::Debug for Election<S> {
     }
 }
 
-/// A name that no other process has: the host, and a random part, as client-go makes it.
+/// A unique name of this process: the host name and a random part, as in client-go.
 pub(crate) fn identity() -> String {
     format!(
         "{}_{:016x}{:016x}",

@@ -22,7 +22,7 @@ async fn a_silent_holder_is_waited_for_by_the_observers_own_clock() {
     assert!(
         matches!(elector.decide(None, Instant::now(), wall), ElectionStep::Create(record) if record.holder == "me" && record.transitions == 0)
     );
-    // The renew time in the object is of no interest: clocks differ.
+    // The renew time in the object is ignored: clocks differ.
     assert_eq!(
         elector.decide(Some(record("other", "1")), Instant::now(), wall),
         ElectionStep::Wait
@@ -99,7 +99,7 @@ async fn an_empty_holder_is_free_at_once() {
     );
 }
 
-/// An API server with one Lease; `None` in `down` = it answers.
+/// An API server with one Lease; `None` in `down` = it responds.
 #[derive(Clone, Default)]
 struct Fake(Arc<Mutex<FakeState>>);
 

@@ -1,10 +1,10 @@
-//! The single writer: takes inputs in, publishes snapshots, steps deciders, hands effects out.
+//! The single writer: applies inputs, publishes snapshots, steps deciders, sends effects.
 //!
-//! The loop runs on a thread of its own, because applying a list of 100,000 pods or a step of a light decider must not
-//! keep a web server's thread. The two deciders that may compute for long have a thread each; a step of theirs works on
-//! the snapshot that it was given and is committed on the then newest one.
+//! The loop runs on its own thread, because applying a list of 100,000 pods or stepping a light decider must not block a thread
+//! of the web server. The two deciders with long steps have a thread each; such a step reads the snapshot that it started with
+//! and is committed on the newest one.
 //!
-//! Invariant: nothing here waits for anything but its next input and its next wake-up.
+//! Invariant: the loop waits only for its next input and its next wake-up.
 
 mod old_watches;
 mod step_threads;
@@ -35,53 +35,53 @@ use crate::watch::WatchHealth;
 use old_watches::OldWatches;
 use step_threads::{StepThreads, is_heavy, step_span};
 
-/// Inputs that may wait. A list of 100,000 pods comes in faster than it is taken in; 4,096 small messages are enough to
-/// keep this thread busy while the watches wait for room.
+/// Capacity of the input queue. A list of 100,000 pods is read faster than it is applied; 4,096 small messages keep this thread
+/// busy while the watches wait for capacity.
 pub(crate) const INPUTS: usize = 4096;
-/// Inputs taken in before a snapshot is published: a freeze costs what changed, so a flood is not worth one per object.
-const DRAIN: usize = 2048;
-/// Under a stream of small changes the loop turns no faster than this: every turn freezes and asks every decider, and what
-/// comes within it is taken in together. Well below what anybody notices, and a tenth of the work of a flood.
-const PACE: Duration = Duration::from_millis(10);
-/// The loop turns at least this often, so that health and freshness are known.
-const TICK: Duration = Duration::from_secs(1);
+/// Maximum inputs per snapshot: publishing costs what changed, so it is not worth doing per object.
+const MAX_BATCH: usize = 2048;
+/// Minimum time per turn under a stream of small changes: every turn publishes a snapshot and checks every decider, so inputs
+/// within this time are applied together. Not noticeable, and a tenth of the work under load.
+const MIN_TURN: Duration = Duration::from_millis(10);
+/// The loop turns at least this often, so that health and freshness are current.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// The driver with everything that it holds.
+/// The driver and all its state.
 pub(crate) struct Driver {
     pub(crate) engine: Engine,
     pub(crate) shared: Arc<ServiceState>,
     pub(crate) liveness: Arc<WatchHealth>,
-    /// What the extender has to tell.
+    /// Signals and counters of the extender.
     pub(crate) extender: Arc<ExtenderState>,
     pub(crate) inputs: mpsc::Receiver<DriverMessage>,
-    /// For the answers of heavy steps.
-    pub(crate) answers: mpsc::Sender<DriverMessage>,
+    /// Receives completed heavy steps.
+    pub(crate) completed: mpsc::Sender<DriverMessage>,
     pub(crate) effects: mpsc::UnboundedSender<ExecutorMessage>,
     pub(crate) stopping: Arc<AtomicBool>,
 }
 
 impl Driver {
-    /// Runs until `stopping` is set or every sender of inputs is gone.
+    /// Runs until `stopping` is set or every sender of inputs is dropped.
     pub(crate) async fn run(mut self) -> Result<(), StepPanicked> {
         let mut threads = StepThreads::default();
         let mut batch = Vec::with_capacity(256);
         let mut published = None;
         let mut old_watches = OldWatches::default();
         loop {
-            let turned = tokio::time::Instant::now();
-            self.take_signals();
-            self.step_all(&mut threads)?;
-            self.publish(&mut published);
-            old_watches.look(self.engine.freshness(), self.shared.now());
-            let wait = self.wait();
+            let turn_start = tokio::time::Instant::now();
+            self.apply_feasibility_signals();
+            self.step_due_deciders(&mut threads)?;
+            self.publish_snapshot(&mut published);
+            old_watches.update(self.engine.freshness(), self.shared.now());
+            let wait = self.time_to_next_turn();
             let received =
-                tokio::time::timeout(wait, self.inputs.recv_many(&mut batch, DRAIN)).await;
+                tokio::time::timeout(wait, self.inputs.recv_many(&mut batch, MAX_BATCH)).await;
             if matches!(received, Ok(0)) || self.stopping.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            if received.is_ok() && turned.elapsed() < PACE {
-                tokio::time::sleep_until(turned + PACE).await;
-                while batch.len() < DRAIN
+            if received.is_ok() && turn_start.elapsed() < MIN_TURN {
+                tokio::time::sleep_until(turn_start + MIN_TURN).await;
+                while batch.len() < MAX_BATCH
                     && let Ok(message) = self.inputs.try_recv()
                 {
                     batch.push(message);
@@ -89,14 +89,14 @@ impl Driver {
             }
             self.shared.metrics.engine.inputs_queued(self.inputs.len());
             for message in batch.drain(..) {
-                self.handle(message)?;
+                self.handle_message(message)?;
             }
         }
     }
 
-    /// Hands on for which pods kube-scheduler has a node. Only a leader buys, so only a leader has a use for it.
-    fn take_signals(&mut self) {
-        let signals = self.extender.signals.take();
+    /// Passes on for which pods kube-scheduler found a node. Only a leader launches nodes, so only a leader needs it.
+    fn apply_feasibility_signals(&mut self) {
+        let signals = self.extender.feasibility_signals.drain();
         if self.shared.health.is_leading() {
             for (pod, at) in signals {
                 self.engine.apply(EngineInput::Feasible { pod, at }, at);
@@ -104,24 +104,24 @@ impl Driver {
         }
     }
 
-    fn wait(&self) -> Duration {
+    fn time_to_next_turn(&self) -> Duration {
         let now = self.shared.now();
         self.engine
             .next_wake()
-            .map_or(TICK, |wake| until(now, wake))
-            .min(TICK)
+            .map_or(MAX_WAIT, |wake| until(now, wake))
+            .min(MAX_WAIT)
     }
 
-    fn handle(&mut self, message: DriverMessage) -> Result<(), StepPanicked> {
+    fn handle_message(&mut self, message: DriverMessage) -> Result<(), StepPanicked> {
         let now = self.shared.now();
         match message {
             DriverMessage::Input(input) => {
-                self.take_in(input, now);
+                self.apply_input(input, now);
             }
             DriverMessage::Finished { id, finished, took } => {
                 self.shared.metrics.engine.stepped(id, took);
                 let turn = self.engine.commit(*finished, now);
-                self.dispatch(id, turn, took);
+                self.send_effects(id, turn, took);
             }
             DriverMessage::Panicked { id, message } => {
                 return Err(StepPanicked {
@@ -133,9 +133,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Applies an input, and counts what can only be counted here: what went, and what moved. Only the leader counts, so
-    /// that the sum over all replicas is right.
-    fn take_in(&mut self, input: EngineInput, now: jiff::Timestamp) {
+    /// Applies an input, and counts deletions and transitions, which only this place sees. Only the leader counts, so that the
+    /// sum over all replicas is correct.
+    fn apply_input(&mut self, input: EngineInput, now: jiff::Timestamp) {
         if let EngineInput::Leading(leading) = &input {
             self.shared.health.set_leading(*leading);
             if self
@@ -146,73 +146,73 @@ impl Driver {
                 tracing::debug!("effect executor exited before the engine loop");
             }
         }
-        let subjects = if self.shared.health.is_leading() {
-            subjects(&input, self.engine.index())
+        let affected = if self.shared.health.is_leading() {
+            affected_objects(&input, self.engine.index())
         } else {
             Vec::new()
         };
         let index = self.engine.index();
-        let before: Vec<Before> = subjects
+        let before: Vec<ObjectBefore> = affected
             .into_iter()
-            .filter_map(|subject| Before::of(subject, index))
+            .filter_map(|subject| ObjectBefore::from_index(subject, index))
             .collect();
         self.engine.apply(input, now);
         for before in before {
-            self.count(before, now);
+            self.report_change(before, now);
         }
     }
 
-    /// Counts what became of an object.
-    fn count(&self, before: Before, now: jiff::Timestamp) {
+    /// Counts the change of an object in metrics, and sends its events.
+    fn report_change(&self, before: ObjectBefore, now: jiff::Timestamp) {
         let (metrics, index) = (&self.shared.metrics, self.engine.index());
         match before {
-            Before::Claim(name, before) => {
+            ObjectBefore::Claim(name, before) => {
                 let (before, after) = (before.as_deref(), index.claim(&name).map(|after| &**after));
-                let told = transitions::of_claim(metrics.detail(), before, after);
+                let events = transitions::claim_events(metrics.detail(), before, after);
                 match (before, after) {
                     (before, Some(claim)) => metrics.conditions.claim_changed(before, claim),
                     (Some(before), None) => metrics.claim_gone(before, now),
                     (None, None) => {}
                 }
-                self.tell(told);
+                self.send_events(events);
             }
-            Before::Pool(name, before) => {
+            ObjectBefore::Pool(name, before) => {
                 let (before, after) = (before.as_deref(), index.pool(&name).map(|after| &**after));
-                let told = transitions::of_pool(before, after);
+                let events = transitions::pool_events(before, after);
                 match (before, after) {
                     (before, Some(pool)) => metrics.conditions.pool_changed(before, pool),
                     (Some(before), None) => metrics.pool_gone(before, now),
                     (None, None) => {}
                 }
-                self.tell(told);
+                self.send_events(events);
             }
-            Before::Node(name, before) => {
+            ObjectBefore::Node(name, before) => {
                 let (before, after) = (before.as_deref(), index.node(&name).map(|after| &**after));
-                let ours = [before, after].into_iter().flatten().all(|node| {
-                    let of_pool = node.label(mortise_apis::labels::NODEPOOL).is_some();
-                    of_pool && !index.is_of_foreign_pool(node)
+                let is_managed = [before, after].into_iter().flatten().all(|node| {
+                    let has_pool = node.label(mortise_apis::labels::NODEPOOL).is_some();
+                    has_pool && !index.is_of_foreign_pool(node)
                 });
-                if ours {
-                    let told = transitions::of_node(metrics.detail(), before, after);
+                if is_managed {
+                    let events = transitions::node_events(metrics.detail(), before, after);
                     match (before, after) {
                         (before, Some(node)) => metrics.conditions.node_changed(before, node),
                         (Some(before), None) => metrics.node_gone(before, now),
                         (None, None) => {}
                     }
-                    self.tell(told);
+                    self.send_events(events);
                 }
             }
-            Before::Pod(key, before) => {
+            ObjectBefore::Pod(key, before) => {
                 let after = index.pod(&key).map(|after| &**after);
                 if is_bind(&before, after) {
-                    self.extender.schedulers.bound(now);
+                    self.extender.schedulers.record_bind(now);
                 }
                 metrics.pods.changed(&before, after, now);
             }
         }
     }
 
-    fn tell(&self, events: Vec<Event>) {
+    fn send_events(&self, events: Vec<Event>) {
         for event in events {
             if self.effects.send(ExecutorMessage::Tell(event)).is_err() {
                 tracing::debug!("effect executor exited before the engine loop");
@@ -220,8 +220,8 @@ impl Driver {
         }
     }
 
-    fn step_all(&mut self, threads: &mut StepThreads) -> Result<(), StepPanicked> {
-        // One round gives every decider two chances; what is due after that waits for the inputs that came meanwhile.
+    fn step_due_deciders(&mut self, threads: &mut StepThreads) -> Result<(), StepPanicked> {
+        // One round gives every decider two turns; what is due after that waits for the inputs received meanwhile.
         for _ in 0..20 {
             if self.stopping.load(Ordering::Relaxed) {
                 return Ok(());
@@ -235,7 +235,7 @@ impl Driver {
             };
             self.shared.metrics.engine.stepping(id);
             if is_heavy(id) {
-                threads.run(id, job, &self.answers, &self.stopping);
+                threads.start_step(id, job, &self.completed, &self.stopping);
                 continue;
             }
             let _span = step_span(id).entered();
@@ -249,12 +249,12 @@ impl Driver {
             let took = start.elapsed();
             self.shared.metrics.engine.stepped(id, took);
             let turn = self.engine.commit(finished, self.shared.now());
-            self.dispatch(id, turn, took);
+            self.send_effects(id, turn, took);
         }
         Ok(())
     }
 
-    fn dispatch(&self, id: DeciderId, turn: CommitOutput, took: Duration) {
+    fn send_effects(&self, id: DeciderId, turn: CommitOutput, took: Duration) {
         let CommitOutput {
             orders,
             records,
@@ -298,31 +298,31 @@ impl Driver {
         }
     }
 
-    fn publish(&mut self, published: &mut Option<u64>) {
+    fn publish_snapshot(&mut self, published: &mut Option<u64>) {
         let snapshot = self.engine.snapshot(self.shared.now());
         if *published != Some(snapshot.generation) {
             *published = Some(snapshot.generation);
             self.shared.publish(snapshot);
         }
         self.shared.set_freshness(self.engine.freshness());
-        if let Some(proof) = self.liveness.proof() {
-            self.shared.confirm(proof);
+        if let Some(age) = self.liveness.time_since_confirmed() {
+            self.shared.confirm(age);
         }
-        self.shared.health.turned();
+        self.shared.health.record_turn();
     }
 }
 
-/// An object as it was before an input was taken in.
-enum Before {
+/// An object before an input was applied.
+enum ObjectBefore {
     Claim(ClaimName, Option<Arc<NodeClaim>>),
     Pool(PoolName, Option<Arc<NodePool>>),
     Node(NodeName, Option<Arc<k8s::Node>>),
     Pod(PodKey, Arc<Pod>),
 }
 
-impl Before {
-    /// `None`: nothing is counted of it.
-    fn of(subject: ObjectKey, index: &Index) -> Option<Self> {
+impl ObjectBefore {
+    /// `None`: changes of the object are not counted.
+    fn from_index(subject: ObjectKey, index: &Index) -> Option<Self> {
         Some(match subject {
             ObjectKey::Claim(name) => {
                 let before = index.claim(&name).cloned();
@@ -345,8 +345,8 @@ impl Before {
     }
 }
 
-/// Which objects an input is about.
-fn subjects(input: &EngineInput, index: &Index) -> Vec<ObjectKey> {
+/// The objects that an input changes.
+fn affected_objects(input: &EngineInput, index: &Index) -> Vec<ObjectKey> {
     match input {
         EngineInput::News(ObjectEvent::Applied(object, _)) => vec![object.key()],
         EngineInput::News(ObjectEvent::Deleted(key, _)) => vec![key.clone()],
@@ -359,7 +359,7 @@ fn subjects(input: &EngineInput, index: &Index) -> Vec<ObjectKey> {
     }
 }
 
-/// A scheduler gave the pod a node: nobody else binds pods that are not a node's own.
+/// Whether a scheduler bound the pod: only schedulers bind pods that are not a node's own.
 fn is_bind(before: &Pod, after: Option<&Pod>) -> bool {
     after.is_some_and(|after| {
         after.uid == before.uid

@@ -11,7 +11,7 @@ use mortise_state::snapshot::Snapshot;
 use super::*;
 use crate::clock::SystemClock;
 
-/// Steps once per change of pools, as the given function says.
+/// Runs the given function once per change of NodePools.
 #[derive(Clone)]
 struct Scripted {
     id: DeciderId,
@@ -69,7 +69,7 @@ impl Bench {
             liveness: Arc::default(),
             extender: Arc::default(),
             inputs: received,
-            answers: inputs.clone(),
+            completed: inputs.clone(),
             effects,
             stopping: Arc::clone(&stopping),
         };
@@ -84,34 +84,34 @@ impl Bench {
         }
     }
 
-    async fn tell(&self, input: EngineInput) {
+    async fn send(&self, input: EngineInput) {
         self.inputs.send(DriverMessage::Input(input)).await.unwrap();
     }
 
-    /// Leads, has read everything, and sees a pool.
-    async fn begin(&self) {
-        self.pool("general", 1).await;
-        self.tell(EngineInput::Synced).await;
-        self.tell(EngineInput::Leading(true)).await;
+    /// Leads, has listed everything, and knows a NodePool.
+    async fn lead(&self) {
+        self.apply_pool("general", 1).await;
+        self.send(EngineInput::Synced).await;
+        self.send(EngineInput::Leading(true)).await;
     }
 
-    async fn pool(&self, name: &str, version: u32) {
+    async fn apply_pool(&self, name: &str, version: u32) {
         let pool = serde_json::from_value(serde_json::json!({ "metadata": { "name": name, "resourceVersion": version.to_string() } })).unwrap();
-        self.tell(EngineInput::News(ObjectEvent::Applied(
+        self.send(EngineInput::News(ObjectEvent::Applied(
             Object::Pool(Box::new(pool)),
             EventSource::Watch,
         )))
         .await;
     }
 
-    async fn until(&self, what: impl Fn(&Snapshot) -> bool) {
+    async fn wait_until(&self, what: impl Fn(&Snapshot) -> bool) {
         let mut generations = self.shared.generations();
         while !what(&self.shared.snapshot()) {
             generations.changed().await.unwrap();
         }
     }
 
-    async fn order(&mut self) -> (&'static str, &'static str) {
+    async fn next_effect(&mut self) -> (&'static str, &'static str) {
         loop {
             match self.commands.recv().await.unwrap() {
                 ExecutorMessage::Leading(_) | ExecutorMessage::Tell(_) => {}
@@ -121,7 +121,13 @@ impl Bench {
     }
 }
 
-fn note(input: &StepInput<'_>, step: &mut Step, id: DeciderId, verdict: Verdict, reason: Reason) {
+fn record_verdict(
+    input: &StepInput<'_>,
+    step: &mut Step,
+    id: DeciderId,
+    verdict: Verdict,
+    reason: Reason,
+) {
     step.record(
         input,
         id,
@@ -132,27 +138,27 @@ fn note(input: &StepInput<'_>, step: &mut Step, id: DeciderId, verdict: Verdict,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_listed_is_gone_and_what_cannot_be_read_stays() {
+async fn unlisted_objects_are_deleted_and_unreadable_ones_stay() {
     let bench = Bench::start(Vec::new());
     for (name, version) in [("a", 1), ("b", 2), ("unreadable", 3)] {
-        bench.pool(name, version).await;
+        bench.apply_pool(name, version).await;
     }
     let keys = ["b", "unreadable"]
         .map(|name| ObjectKey::Pool(name.into()))
         .into();
     bench
-        .tell(EngineInput::News(ObjectEvent::Listed {
+        .send(EngineInput::News(ObjectEvent::Listed {
             kind: ObjectKind::Pool,
             keys,
             version: Some(3),
         }))
         .await;
     bench
-        .until(|snapshot| snapshot.pools.len() == 2 && !snapshot.pools.contains_key("a"))
+        .wait_until(|snapshot| snapshot.pools.len() == 2 && !snapshot.pools.contains_key("a"))
         .await;
-    assert!(bench.shared.health.since_turn() < LONG);
+    assert!(bench.shared.health.time_since_turn() < LONG);
     bench.stopping.store(true, Ordering::Relaxed);
-    bench.pool("c", 4).await;
+    bench.apply_pool("c", 4).await;
     assert_eq!(bench.task.await.unwrap(), Ok(()));
 }
 
@@ -179,7 +185,7 @@ async fn light_and_heavy_deciders_both_get_their_effects_out() {
                     "a thread of its own"
                 );
                 let mut step = Step::default();
-                note(
+                record_verdict(
                     input,
                     &mut step,
                     DeciderId::Disruption,
@@ -196,8 +202,8 @@ async fn light_and_heavy_deciders_both_get_their_effects_out() {
             },
         },
     ]);
-    bench.begin().await;
-    let mut orders = [bench.order().await, bench.order().await];
+    bench.lead().await;
+    let mut orders = [bench.next_effect().await, bench.next_effect().await];
     orders.sort_unstable();
     assert_eq!(
         orders,
@@ -214,13 +220,13 @@ async fn light_and_heavy_deciders_both_get_their_effects_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_ends_the_driver_and_says_who() {
+async fn a_panic_ends_the_driver_and_names_the_decider() {
     for id in [DeciderId::NodePool, DeciderId::Provisioning] {
         let bench = Bench::start(vec![Scripted {
             id,
             step: |_, _| panic!("half a plan"),
         }]);
-        bench.begin().await;
+        bench.lead().await;
         let error = bench.task.await.unwrap().unwrap_err();
         assert_eq!(
             error,
@@ -233,7 +239,7 @@ async fn a_panic_ends_the_driver_and_says_who() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_heavy_step_gives_what_it_has_when_the_process_ends() {
+async fn a_heavy_step_stops_at_shutdown() {
     let mut bench = Bench::start(vec![Scripted {
         id: DeciderId::Provisioning,
         step: |_, stop| {
@@ -243,7 +249,7 @@ async fn a_heavy_step_gives_what_it_has_when_the_process_ends() {
             Step::default()
         },
     }]);
-    bench.begin().await;
+    bench.lead().await;
     assert!(matches!(
         bench.commands.recv().await,
         Some(ExecutorMessage::Leading(true))

@@ -1,8 +1,8 @@
-//! Events of conditions that became something else, and of objects that came to their end.
+//! Events for changed conditions and deleted objects.
 //!
-//! Deciders tell of `LaunchedInstance`, `Registered`, `Initialized` and `Drifted` themselves, with what led there. The others are
-//! read off the objects, as the library behind Karpenter's kinds does: those of pools always, those of claims and Nodes only
-//! where everything is to be told, because there are a dozen in every node's life.
+//! Deciders report `LaunchedInstance`, `Registered`, `Initialized` and `Drifted` themselves, with their cause. All others are
+//! derived from the objects, as in Karpenter: those of NodePools always, those of NodeClaims and Nodes only with full
+//! telemetry, because every node has a dozen in its life.
 
 use mortise_apis::k8s::{Node, ObjectCondition};
 use mortise_apis::names::ObjectRef;
@@ -12,29 +12,29 @@ use mortise_engine::events::{FINALIZED, TRANSITION};
 
 use crate::config::TelemetryDetail;
 
-/// Types that deciders tell of when they turn True.
-const TOLD_BY_DECIDERS: [&str; 4] = ["Launched", "Registered", "Initialized", "Drifted"];
-/// Conditions are read from objects that others write: what is no word makes no reason of an event.
-const MOST_TYPE: usize = 128;
+/// Types whose transition to True deciders report.
+const REPORTED_BY_DECIDERS: [&str; 4] = ["Launched", "Registered", "Initialized", "Drifted"];
+/// Conditions come from objects that others write: a type that is too long or not a word is not used as an event reason.
+const MAX_TYPE_LENGTH: usize = 128;
 
-/// A claim became another, or went.
-pub(crate) fn of_claim(
+/// Events for a changed or deleted NodeClaim.
+pub(crate) fn claim_events(
     detail: TelemetryDetail,
     before: Option<&NodeClaim>,
     now: Option<&NodeClaim>,
 ) -> Vec<Event> {
     let before = before.filter(|_| detail == TelemetryDetail::Full);
     let target = |claim: &NodeClaim| ObjectRef::Claim(claim.name());
-    of_object(before, now, target, &TOLD_BY_DECIDERS)
+    object_events(before, now, target, &REPORTED_BY_DECIDERS)
 }
 
-/// A pool became another, or went.
-pub(crate) fn of_pool(before: Option<&NodePool>, now: Option<&NodePool>) -> Vec<Event> {
-    of_object(before, now, |pool| ObjectRef::Pool(pool.name()), &[])
+/// Events for a changed or deleted NodePool.
+pub(crate) fn pool_events(before: Option<&NodePool>, now: Option<&NodePool>) -> Vec<Event> {
+    object_events(before, now, |pool| ObjectRef::Pool(pool.name()), &[])
 }
 
-/// A Node became another, or went.
-pub(crate) fn of_node(
+/// Events for a changed or deleted Node.
+pub(crate) fn node_events(
     detail: TelemetryDetail,
     before: Option<&Node>,
     now: Option<&Node>,
@@ -44,27 +44,27 @@ pub(crate) fn of_node(
         let name = node.metadata.name.as_deref().unwrap_or_default();
         ObjectRef::Node(name.into())
     };
-    of_object(before, now, target, &[])
+    object_events(before, now, target, &[])
 }
 
-/// What became of an object, but for conditions of types `left_to_deciders` that turned True. Nothing of one that was not
-/// there `before`.
-fn of_object<O: HasConditions>(
+/// Events for a changed or deleted object, except conditions of the types in `reported_by_deciders` that turned True. None
+/// without a state `before`.
+fn object_events<O: HasConditions>(
     before: Option<&O>,
     now: Option<&O>,
     target: impl Fn(&O) -> ObjectRef,
-    left_to_deciders: &[&str],
+    reported_by_deciders: &[&str],
 ) -> Vec<Event> {
     let Some(before) = before else {
         return Vec::new();
     };
     let target = target(before);
     let Some(now) = now else {
-        return vec![finalized(target)];
+        return vec![finalized_event(target)];
     };
-    changes(before.conditions(), now.conditions())
-        .filter(|change| change.to != "True" || !left_to_deciders.contains(&change.type_))
-        .filter_map(|change| change.event(&target))
+    condition_changes(before.conditions(), now.conditions())
+        .filter(|change| change.to != "True" || !reported_by_deciders.contains(&change.type_))
+        .filter_map(|change| change.to_event(&target))
         .collect()
 }
 
@@ -95,12 +95,12 @@ impl HasConditions for Node {
     }
 }
 
-fn finalized(target: ObjectRef) -> Event {
+fn finalized_event(target: ObjectRef) -> Event {
     let text = format!("Finalized {target}");
     Event::normal(target, FINALIZED, text)
 }
 
-/// A condition as one object or the other has it.
+/// A condition of either object type.
 trait ConditionView {
     fn type_(&self) -> &str;
     fn status(&self) -> &str;
@@ -131,7 +131,7 @@ impl ConditionView for ObjectCondition {
     }
 }
 
-/// What a condition was and is.
+/// The old and the new status of a condition.
 #[derive(Debug)]
 struct ConditionChange<'a> {
     type_: &'a str,
@@ -141,10 +141,10 @@ struct ConditionChange<'a> {
 }
 
 impl ConditionChange<'_> {
-    /// `None` when the condition's type is no word that an event may have for its reason.
-    fn event(&self, target: &ObjectRef) -> Option<Event> {
+    /// `None` if the type of the condition cannot be an event reason.
+    fn to_event(&self, target: &ObjectRef) -> Option<Event> {
         let is_word = |each: char| each.is_ascii_alphanumeric() || "-_./".contains(each);
-        let is_reason = self.type_.len() <= MOST_TYPE && self.type_.chars().all(is_word);
+        let is_reason = self.type_.len() <= MAX_TYPE_LENGTH && self.type_.chars().all(is_word);
         let text = format!(
             "{TRANSITION}{}, Status: {} -> {}, Reason: {}",
             self.type_, self.from, self.to, self.reason
@@ -153,7 +153,7 @@ impl ConditionChange<'_> {
     }
 }
 
-fn changes<'a, C: ConditionView>(
+fn condition_changes<'a, C: ConditionView>(
     before: &'a [C],
     now: &'a [C],
 ) -> impl Iterator<Item = ConditionChange<'a>> {
@@ -187,18 +187,18 @@ mod tests {
         .unwrap()
     }
 
-    fn told(events: &[Event]) -> Vec<(&str, &str)> {
+    fn reasons_and_messages(events: &[Event]) -> Vec<(&str, &str)> {
         for event in events {
             assert_eq!(fault(event), None);
         }
-        let words = events.iter();
-        words
+        let events = events.iter();
+        events
             .map(|event| (&*event.reason, event.message.as_str()))
             .collect()
     }
 
     #[test]
-    fn every_change_of_a_status_is_told_and_what_stays_is_not() {
+    fn changes_of_a_status_are_reported_once() {
         let before: NodePool = with(&[("Ready", "False"), ("NodeClassReady", "True")]);
         let now: NodePool = with(&[
             ("Ready", "True"),
@@ -206,7 +206,7 @@ mod tests {
             ("ValidationSucceeded", "False"),
         ]);
         assert_eq!(
-            told(&of_pool(Some(&before), Some(&now))),
+            reasons_and_messages(&pool_events(Some(&before), Some(&now))),
             [
                 (
                     "Ready",
@@ -218,26 +218,38 @@ mod tests {
                 ),
             ]
         );
-        assert_eq!(of_pool(None, Some(&now)), [], "seen for the first time");
-        let gone = of_pool(Some(&now), None);
-        assert_eq!(told(&gone), [("Finalized", "Finalized nodepool/x")]);
+        assert_eq!(pool_events(None, Some(&now)), [], "seen for the first time");
+        let deleted = pool_events(Some(&now), None);
+        assert_eq!(
+            reasons_and_messages(&deleted),
+            [("Finalized", "Finalized nodepool/x")]
+        );
     }
 
     #[test]
-    fn claims_and_nodes_are_told_of_where_everything_is() {
+    fn claims_and_nodes_are_reported_in_full_detail_only() {
         let before: NodeClaim = with(&[("Launched", "Unknown"), ("Drained", "Unknown")]);
         let now: NodeClaim = with(&[("Launched", "True"), ("Drained", "True")]);
-        let of = |detail| of_claim(detail, Some(&before), Some(&now));
-        assert_eq!(of(TelemetryDetail::Bounded), []);
-        let events = of(TelemetryDetail::Full);
-        let reasons: Vec<&str> = told(&events).iter().map(|(reason, _)| *reason).collect();
+        let events_at = |detail| claim_events(detail, Some(&before), Some(&now));
+        assert_eq!(events_at(TelemetryDetail::Bounded), []);
+        let events = events_at(TelemetryDetail::Full);
+        let reasons: Vec<&str> = reasons_and_messages(&events)
+            .iter()
+            .map(|(reason, _)| *reason)
+            .collect();
         assert_eq!(reasons, ["Drained"], "deciders tell of Launched");
         let before: Node = with(&[("Ready", "True"), ("a word with spaces", "True")]);
         let now: Node = with(&[("Ready", "Unknown"), ("a word with spaces", "False")]);
-        let events = of_node(TelemetryDetail::Full, Some(&before), Some(&now));
-        assert_eq!(told(&events).len(), 1);
-        assert_eq!(of_node(TelemetryDetail::Bounded, Some(&before), None), []);
-        let gone = of_node(TelemetryDetail::Full, Some(&before), None);
-        assert_eq!(told(&gone), [("Finalized", "Finalized node/x")]);
+        let events = node_events(TelemetryDetail::Full, Some(&before), Some(&now));
+        assert_eq!(reasons_and_messages(&events).len(), 1);
+        assert_eq!(
+            node_events(TelemetryDetail::Bounded, Some(&before), None),
+            []
+        );
+        let deleted = node_events(TelemetryDetail::Full, Some(&before), None);
+        assert_eq!(
+            reasons_and_messages(&deleted),
+            [("Finalized", "Finalized node/x")]
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A family of series that cannot grow without end.
+//! A family with a bounded number of series.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -27,7 +27,7 @@ pub(crate) trait Labels:
 
 impl<L> Labels for L where L: Clone + Hash + Eq + EncodeLabelSet + Debug + Send + Sync + 'static {}
 
-/// A family with a limit: once it has `most` label sets, observations of further ones are counted as dropped.
+/// A family with a limit: beyond `most` label sets, observations of further ones are counted as dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundedFamily<L, M, C = fn() -> M> {
     family: Family<L, M, C>,
@@ -54,16 +54,16 @@ where
         registry.register(name, help, family.clone());
         Self {
             family,
-            most: limit.most(most),
+            most: limit.scaled(most),
             made: Arc::default(),
             limit: limit.clone(),
         }
     }
 
-    /// Observes on the series of these labels, if it is there or may be made.
+    /// Observes on the series of these labels, if it exists or may be created.
     pub(crate) fn with(&self, labels: &L, observe: impl FnOnce(&M)) {
         if self.family.get(labels).is_none() {
-            // Two threads that make the same series at the same time count it twice: the limit is then one lower.
+            // Two threads that create the same series at the same time count it twice: the limit is then one lower.
             if self.made.fetch_add(1, Ordering::Relaxed) >= self.most {
                 self.made.fetch_sub(1, Ordering::Relaxed);
                 self.limit.drop_one();
@@ -73,7 +73,7 @@ where
         observe(&self.family.get_or_create_owned(labels));
     }
 
-    /// The series of these labels, if it is there.
+    /// The series of these labels, if it exists.
     #[cfg(test)]
     pub(crate) fn get(&self, labels: &L) -> Option<M> {
         self.family.get(labels).map(|series| series.clone())
@@ -81,7 +81,7 @@ where
 }
 
 impl<L: Labels> Counters<L> {
-    /// One more of these labels.
+    /// Increments the counter of these labels.
     pub(super) fn count(&self, labels: &L) {
         self.with(labels, |counter| {
             counter.inc();

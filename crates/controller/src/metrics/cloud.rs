@@ -1,4 +1,4 @@
-//! Calls to clouds, and what clouds tell by themselves.
+//! Calls to clouds, and messages from clouds.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl CloudMetrics {
         }
     }
 
-    /// A cloud was called.
+    /// Records a call to a cloud.
     pub(crate) fn called(
         &self,
         controller: DeciderId,
@@ -94,7 +94,7 @@ impl CloudMetrics {
         }
     }
 
-    /// The cloud had none of some offerings.
+    /// Records offerings without capacity.
     pub(crate) fn launch_failed(
         &self,
         class: &NodeClassKey,
@@ -111,7 +111,7 @@ impl CloudMetrics {
         }
     }
 
-    /// The cloud did not end the instance of a claim.
+    /// Counts a failed termination of a NodeClaim's instance.
     pub(crate) fn termination_failed(&self, claim: &ClaimName, snapshot: &Snapshot) {
         let claim = snapshot.claims.get(claim);
         let label = |key: &str| {
@@ -124,7 +124,7 @@ impl CloudMetrics {
         });
     }
 
-    /// A message of a cloud came in, this long after it was sent.
+    /// Records a received message, and the time since it was sent.
     pub(crate) fn notice(&self, kind: InterruptionKind, age: Option<Duration>) {
         self.messages.count(&labels::Message {
             message_type: kind.label(),
@@ -134,13 +134,13 @@ impl CloudMetrics {
         }
     }
 
-    /// A message was removed from its queue.
+    /// Counts a message that was removed from its queue.
     pub(crate) fn notice_acknowledged(&self) {
         self.messages_deleted.inc();
     }
 }
 
-/// The cloud's id of a zone, as offerings of a class tell it; empty where they do not.
+/// The cloud's ID of a zone, from the offerings of a class; empty if they have none.
 fn zone_id(snapshot: &Snapshot, class: &NodeClassKey, zone: &str) -> String {
     let types = snapshot.catalogs.get(class).map(|catalog| catalog.types());
     let offerings = types

@@ -1,5 +1,5 @@
-//! Changes of conditions and terminations of claims, pools and nodes, under the names that the library behind Karpenter's
-//! kinds gives them. Nodes are told of in full only.
+//! Transitions of conditions, and terminations, of NodeClaims, NodePools and Nodes, under the names of operatorpkg, Karpenter's
+//! controller library. Nodes appear in full detail only.
 
 use jiff::Timestamp;
 use mortise_apis::k8s::{Node, ObjectCondition};
@@ -15,7 +15,7 @@ use super::numbers::seconds;
 /// API group of Karpenter's kinds.
 pub(crate) const GROUP: &str = "karpenter.sh";
 
-/// A kind with conditions of this library.
+/// A kind with conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConditionedKind {
     Claim,
@@ -34,37 +34,37 @@ impl ConditionedKind {
     }
 }
 
-/// Some of the bounds that Karpenter has for conditions.
+/// A subset of Karpenter's buckets for conditions.
 fn long_duration() -> Histogram {
     Histogram::new([2.0, 32.0, 512.0, 4096.0])
 }
 
-/// Karpenter's bounds for conditions: from half a second, doubling.
+/// Karpenter's buckets for conditions: from half a second, doubling.
 fn fine_long_duration() -> Histogram {
     let bounds = std::iter::successors(Some(0.5), |bound| Some(bound * 2.0));
     Histogram::new(bounds.take(15))
 }
 
-/// What is counted of the conditions of every kind.
+/// Metrics of the conditions of every kind.
 #[derive(Debug)]
 pub(crate) struct ConditionMetrics {
-    claims: OfKind,
-    pools: OfKind,
-    nodes: Option<OfKind>,
+    claims: KindFamilies,
+    pools: KindFamilies,
+    nodes: Option<KindFamilies>,
     transitions: Counters<labels::TransitionOfKind>,
     times: Histograms<labels::Duration>,
     ended: Histograms<labels::GroupKind>,
 }
 
-/// What is counted of one kind.
+/// Metrics of one kind.
 #[derive(Debug)]
-struct OfKind {
+struct KindFamilies {
     transitions: Counters<labels::Transition>,
-    /// Those with a set of series for each status of each condition.
+    /// Metrics with a set of series for each status of each condition.
     times: Option<(Histograms<labels::TypeStatus>, Histogram)>,
 }
 
-impl OfKind {
+impl KindFamilies {
     fn register(families: &mut Families<'_>, kind: &str, most: usize) -> Self {
         let transitions = families.counters(
             &format!("operator_{kind}_status_condition_transitions"),
@@ -98,9 +98,9 @@ impl ConditionMetrics {
             long_duration
         };
         Self {
-            claims: OfKind::register(families, "nodeclaim", 24),
-            pools: OfKind::register(families, "nodepool", 8),
-            nodes: is_full.then(|| OfKind::register(families, "node", 0)),
+            claims: KindFamilies::register(families, "nodeclaim", 24),
+            pools: KindFamilies::register(families, "nodepool", 8),
+            nodes: is_full.then(|| KindFamilies::register(families, "node", 0)),
             transitions: families.counters(
                 "operator_status_condition_transitions",
                 "Status changes of conditions",
@@ -121,7 +121,7 @@ impl ConditionMetrics {
         }
     }
 
-    const fn of(&self, kind: ConditionedKind) -> Option<&OfKind> {
+    const fn family(&self, kind: ConditionedKind) -> Option<&KindFamilies> {
         match kind {
             ConditionedKind::Claim => Some(&self.claims),
             ConditionedKind::Pool => Some(&self.pools),
@@ -129,43 +129,43 @@ impl ConditionMetrics {
         }
     }
 
-    /// A claim of ours came or changed.
+    /// Records a created or changed managed NodeClaim.
     pub(crate) fn claim_changed(&self, before: Option<&NodeClaim>, now: &NodeClaim) {
         let Some(before) = before else { return };
-        let before = seen(&before.status.conditions);
+        let before = condition_states(&before.status.conditions);
         self.changed(
             ConditionedKind::Claim,
             &before,
-            &seen(&now.status.conditions),
+            &condition_states(&now.status.conditions),
         );
     }
 
-    /// A pool of ours came or changed.
+    /// Records a created or changed managed NodePool.
     pub(crate) fn pool_changed(&self, before: Option<&NodePool>, now: &NodePool) {
         let Some(before) = before else { return };
-        let before = seen(&before.status.conditions);
+        let before = condition_states(&before.status.conditions);
         self.changed(
             ConditionedKind::Pool,
             &before,
-            &seen(&now.status.conditions),
+            &condition_states(&now.status.conditions),
         );
     }
 
-    /// A node of one of our pools came or changed.
+    /// Records a created or changed managed Node.
     pub(crate) fn node_changed(&self, before: Option<&Node>, now: &Node) {
         let Some(before) = before else { return };
-        let before = seen(&before.status.conditions);
+        let before = condition_states(&before.status.conditions);
         self.changed(
             ConditionedKind::Node,
             &before,
-            &seen(&now.status.conditions),
+            &condition_states(&now.status.conditions),
         );
     }
 
-    /// Counts what moved. An object that is seen for the first time is no transition: a restart would count all of them.
+    /// Counts transitions. An object that is observed for the first time is no transition: a restart would count all of them.
     fn changed(&self, kind: ConditionedKind, before: &[Seen<'_>], now: &[Seen<'_>]) {
-        let Some(own) = self.of(kind) else { return };
-        // Upstream's metric of all kinds together knows claims and pools.
+        let Some(own) = self.family(kind) else { return };
+        // Karpenter's metric of all kinds together covers NodeClaims and NodePools.
         let is_shared = kind != ConditionedKind::Node;
         for condition in now {
             let was = before.iter().find(|each| each.type_ == condition.type_);
@@ -213,9 +213,9 @@ impl ConditionMetrics {
         }
     }
 
-    /// An object that was being deleted since then is gone.
+    /// Records the end of an object that was being deleted since then.
     pub(super) fn terminated(&self, kind: ConditionedKind, since_ms: i64) {
-        if let Some((_, ended)) = self.of(kind).and_then(|own| own.times.as_ref()) {
+        if let Some((_, ended)) = self.family(kind).and_then(|own| own.times.as_ref()) {
             ended.observe(seconds(since_ms));
         }
         if kind != ConditionedKind::Node {
@@ -228,7 +228,7 @@ impl ConditionMetrics {
     }
 }
 
-/// A condition, whatever kind of object has it.
+/// A condition of any kind of object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) type_: &'a str,
@@ -260,7 +260,7 @@ impl<'a> From<&'a ObjectCondition> for Seen<'a> {
 }
 
 /// The conditions of an object.
-pub(crate) fn seen<'a, C>(all: &'a [C]) -> Vec<Seen<'a>>
+pub(crate) fn condition_states<'a, C>(all: &'a [C]) -> Vec<Seen<'a>>
 where
     Seen<'a>: From<&'a C>,
 {

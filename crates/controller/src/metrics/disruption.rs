@@ -1,4 +1,4 @@
-//! Disruption: looks, commands, scores.
+//! Disruption: evaluations, commands, scores.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::families::Families;
 use super::labels;
 use super::numbers::{as_i64, share};
 
-/// A look that takes as long as this was cut short.
+/// An evaluation that takes this long was cut short.
 const CUT_SHORT: Duration = Duration::from_secs(60);
 
 /// The families.
@@ -25,7 +25,7 @@ pub(crate) struct DisruptionMetrics {
     queue_failures: Counters<labels::Decision>,
     timeouts: Counters<labels::Consolidation>,
     eligible: Gauges<labels::ReasonOnly>,
-    /// Those with a series for each pool.
+    /// Metrics with a series for each NodePool.
     of_pools: Option<PoolDisruptionSeries>,
 }
 
@@ -36,7 +36,7 @@ struct PoolDisruptionSeries {
     score: Histograms<labels::Scored>,
 }
 
-/// Upstream's bounds for scores.
+/// Karpenter's buckets for scores.
 fn scores() -> Histogram {
     Histogram::new([0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0])
 }
@@ -97,7 +97,7 @@ impl DisruptionMetrics {
         }
     }
 
-    /// Counts what one step of a decider, which took so long, tells.
+    /// Records the tallies of one step with this duration.
     pub(crate) fn tallied(&self, tallies: &[MetricEvent], took: Duration, snapshot: &Snapshot) {
         let mut last = None;
         for tally in tallies {
@@ -152,7 +152,7 @@ impl DisruptionMetrics {
                 let labels = labels::Scored {
                     decision: if *approved { "approved" } else { "rejected" },
                     nodepool: pool.to_string(),
-                    policy: policy_of(snapshot, pool),
+                    policy: consolidation_policy(snapshot, pool),
                 };
                 own.moves.count(&labels);
                 own.score.observe(&labels, share(*percent));
@@ -169,8 +169,8 @@ const fn decision(kind: CommandKind) -> labels::Decision {
     }
 }
 
-/// The consolidation policy of a pool as metrics spell it, such as `when_empty`; empty for a pool that is gone.
-pub(super) fn policy_of(snapshot: &Snapshot, pool: &PoolName) -> String {
+/// The consolidation policy of a NodePool as a metric label, such as `when_empty`; empty for a deleted NodePool.
+pub(super) fn consolidation_policy(snapshot: &Snapshot, pool: &PoolName) -> String {
     let pool = snapshot.pools.get(pool);
     let disruption = pool.and_then(|pool| pool.spec.disruption.as_ref());
     let Some(policy) = disruption.and_then(|each| each.consolidation_policy.as_deref()) else {

@@ -1,4 +1,4 @@
-//! Effects, events, and the requests that write.
+//! Effects, events, and write requests.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl EffectMetrics {
         }
     }
 
-    /// An effect has an outcome.
+    /// Counts the outcome of an effect.
     pub(crate) fn done(&self, effect: &'static str, result: &'static str, took: Duration) {
         self.outcomes
             .count(&labels::EffectResult { effect, result });
@@ -60,42 +60,42 @@ impl EffectMetrics {
             .observe(&labels::EffectName { effect }, took.as_secs_f64());
     }
 
-    /// How many effects of a lane wait and run.
+    /// Sets the number of queued and running effects of a lane.
     pub(crate) fn queued(&self, lane: &'static str, waiting: usize, running: usize) {
         let labels = labels::Lane { lane };
         self.waiting.set(&labels, as_i64(waiting));
         self.running.set(&labels, as_i64(running));
     }
 
-    /// An event was sent.
+    /// Counts a sent event.
     pub(crate) fn event_sent(&self) {
         self.events_sent.inc();
     }
 
-    /// An event was not sent.
+    /// Counts a dropped event.
     pub(crate) fn event_dropped(&self, reason: &'static str) {
         self.events_dropped.count(&labels::ReasonOnly { reason });
     }
 
-    /// How many events wait.
+    /// Sets the number of queued events.
     pub(crate) fn events_queued(&self, waiting: usize) {
         self.event_queue_depth.set(as_i64(waiting));
     }
 
-    /// Counts requests to the API server that write.
+    /// The counter of write requests to the API server.
     pub(crate) fn count_writes(&self) -> WriteCounter {
         WriteCounter(self.api_writes.clone())
     }
 }
 
-/// Counts requests to the API server that write.
+/// Counts write requests to the API server.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteCounter(Counters<labels::ApiWrite>);
 
 impl WriteCounter {
-    /// A request is sent.
+    /// Counts a sent request.
     pub(crate) fn sent(&self, method: &http::Method, path: &str) {
-        if let Some(write) = writes::of_request(method, path) {
+        if let Some(write) = writes::parse_request(method, path) {
             self.0.count(&write);
         }
     }

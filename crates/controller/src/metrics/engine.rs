@@ -1,4 +1,4 @@
-//! The engine loop: decisions, steps of deciders, inputs and watches, and whether this process leads.
+//! The engine loop: decisions, steps of deciders, inputs and watches, and leadership.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::numbers::as_i64;
 /// The families.
 #[derive(Debug)]
 pub(crate) struct EngineMetrics {
-    /// When the plan for pods that is being made was begun.
+    /// When the current planning of pods started.
     planning: Mutex<Option<Instant>>,
     scheduling_duration: Histograms<labels::Controller>,
     leader: Gauges<labels::Lease>,
@@ -66,7 +66,7 @@ impl EngineMetrics {
         }
     }
 
-    /// A decision was made.
+    /// Counts a decision.
     pub(super) fn decided(&self, record: &Record) {
         self.decisions.count(&labels::DeciderVerdict {
             decider: record.decider.label(),
@@ -74,7 +74,7 @@ impl EngineMetrics {
         });
     }
 
-    /// Whether this process leads.
+    /// Sets whether this process leads.
     pub(crate) fn leading(&self, lease: &str, leading: bool) {
         let labels = labels::Lease {
             name: lease.to_owned(),
@@ -82,12 +82,12 @@ impl EngineMetrics {
         self.leader.set(&labels, i64::from(leading));
     }
 
-    /// How many inputs wait.
+    /// Sets the number of queued inputs.
     pub(crate) fn inputs_queued(&self, waiting: usize) {
         self.input_queue_depth.set(as_i64(waiting));
     }
 
-    /// Since when the plan for pods is being made; `None`: none is.
+    /// Since when a plan for pods is being computed; `None`: no planning is in progress.
     pub(crate) fn planning_since(&self) -> Option<Instant> {
         *self.planning.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,14 +96,14 @@ impl EngineMetrics {
         *self.planning.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// A decider begins a step.
+    /// Records the start of a step.
     pub(crate) fn stepping(&self, decider: DeciderId) {
         if decider == DeciderId::Provisioning {
             self.set_planning(Some(Instant::now()));
         }
     }
 
-    /// A decider stepped.
+    /// Records the end of a step.
     pub(crate) fn stepped(&self, decider: DeciderId, took: Duration) {
         let seconds = took.as_secs_f64();
         let labels = labels::Decider {
@@ -119,14 +119,14 @@ impl EngineMetrics {
         }
     }
 
-    /// A watch had to begin again.
+    /// Counts a restarted watch.
     pub(crate) fn watch_restarted(&self, kind: &str) {
         self.watch_restarts.count(&labels::Kind {
             kind: kind.to_owned(),
         });
     }
 
-    /// An object could not be read.
+    /// Counts an object that could not be parsed.
     pub(crate) fn unparsable(&self, kind: &str) {
         self.unparsable.count(&labels::Kind {
             kind: kind.to_owned(),

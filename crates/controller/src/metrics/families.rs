@@ -1,4 +1,4 @@
-//! Making families: each is registered once, under its name, within the limit of its series.
+//! Registration of families: each once, under its name, with its series limit.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -21,17 +21,17 @@ impl<'r> Families<'r> {
         Self { registry, limit }
     }
 
-    /// Series for each object are wanted as well.
+    /// Whether series per object are enabled.
     pub(super) fn is_full(&self) -> bool {
         self.limit.detail == TelemetryDetail::Full
     }
 
     /// As many of something as are shown where `most` are shown by default.
-    pub(super) const fn most(&self, most: usize) -> usize {
-        self.limit.most(most)
+    pub(super) const fn scaled(&self, most: usize) -> usize {
+        self.limit.scaled(most)
     }
 
-    /// Makes histograms of times up to some minutes.
+    /// Creates histograms of times up to some minutes.
     pub(super) fn durations(&self) -> fn() -> Histogram {
         if self.is_full() {
             fine_duration
@@ -90,14 +90,14 @@ impl<'r> Families<'r> {
     }
 }
 
-/// Twelve bounds from 5 ms to 10 min: enough for any quantile that a dashboard shows, at a third of the series.
+/// Twelve bounds from 5 ms to 10 min: enough for any quantile of a dashboard, at a third of the series.
 fn duration() -> Histogram {
     Histogram::new([
         0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 150.0, 600.0,
     ])
 }
 
-/// Karpenter's bounds.
+/// Karpenter's buckets.
 fn fine_duration() -> Histogram {
     Histogram::new([
         0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8,
@@ -106,7 +106,7 @@ fn fine_duration() -> Histogram {
     ])
 }
 
-/// Bounds for answers that should take about a millisecond.
+/// Buckets for responses that should take about a millisecond.
 pub(super) fn short_duration() -> Histogram {
     Histogram::new([0.000_1, 0.000_5, 0.001, 0.002, 0.005, 0.02, 0.1, 1.0])
 }

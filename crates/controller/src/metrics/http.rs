@@ -69,7 +69,7 @@ impl HttpMetrics {
         }
     }
 
-    /// A request was answered.
+    /// Counts a request and its status.
     pub(crate) fn request(&self, path: &'static str, status: http::StatusCode, took: Duration) {
         let status = status_class(status);
         self.requests.count(&labels::Request { path, status });
@@ -77,12 +77,12 @@ impl HttpMetrics {
             .observe(&labels::Path { path }, took.as_secs_f64());
     }
 
-    /// A request panicked.
+    /// Counts a panic of a handler.
     pub(crate) fn panicked(&self) {
         self.panics.inc();
     }
 
-    /// A connection was opened (`true`) or closed.
+    /// Counts a connection that was opened (`true`) or closed.
     pub(crate) fn connection(&self, opened: bool) {
         if opened {
             self.connections.inc();
@@ -91,29 +91,29 @@ impl HttpMetrics {
         }
     }
 
-    /// A TLS handshake failed.
+    /// Counts a failed TLS handshake.
     pub(crate) fn handshake_failed(&self, cause: &'static str) {
         self.handshakes_failed.count(&labels::Cause { cause });
     }
 
-    /// A connection to a port was refused or ended by us.
+    /// Counts a connection that this process rejected or closed.
     pub(crate) fn connection_ended(&self, port: &'static str, cause: &'static str) {
         self.connections_ended
             .count(&labels::PortCause { port, cause });
     }
 
-    /// What was done about the token of a caller.
+    /// Counts the review of a caller's token.
     pub(crate) fn token_reviewed(&self, outcome: &'static str) {
         self.token_reviews.count(&labels::Outcome { outcome });
     }
 
-    /// Pods bound without an extender call.
+    /// Sets the number of pods bound without an extender call.
     pub(crate) fn set_unasked_binds(&self, binds: u64) {
         self.unasked_binds
             .set(i64::try_from(binds).unwrap_or(i64::MAX));
     }
 
-    /// Certificates were read again and changed, or could not be read.
+    /// Counts a reload of certificates.
     pub(crate) fn certificates_reloaded(&self, outcome: &'static str) {
         self.certificate_reloads.count(&labels::Outcome { outcome });
     }

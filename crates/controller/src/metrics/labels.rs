@@ -1,4 +1,4 @@
-//! Label sets. Values come from closed enums, from pool names or from zones; families are bounded besides.
+//! Label sets. Values come from closed enums, from NodePool names or from zones; families are bounded in addition.
 
 use prometheus_client::encoding::EncodeLabelSet;
 

@@ -1,10 +1,10 @@
-//! Metrics: Karpenter's names where dashboards need them, our own under `mortise_`.
+//! Metrics: Karpenter's names where dashboards need them, mortise's own under `mortise_`.
 //!
-//! Things that happened (effects, decisions, calls) are counted here, by subject, when they happen. Facts about the cluster
-//! are computed from the snapshot at each scrape, so that what is gone vanishes: see `serve/exposition`. Families are
-//! bounded, so that neither a large catalogue nor a large cluster can grow the page beyond some 2,000 series. Karpenter's
-//! metrics with series for each pool, node, pod or offering, and its finer buckets, come with [`TelemetryDetail::Full`].
-//! `serve/exposition/upstream.tsv` says of each metric of Karpenter when it is served, or why it is not.
+//! Occurrences (effects, decisions, calls) are counted here, by subject, when they happen. Facts about the cluster are computed
+//! from the snapshot at each scrape, so that deleted objects disappear: see `serve/exposition`. Families are bounded, so that
+//! neither a large catalog nor a large cluster can grow the page beyond about 2,000 series. Karpenter's metrics with series for
+//! each NodePool, node, pod or offering, and its finer buckets, come with [`TelemetryDetail::Full`].
+//! `serve/exposition/upstream.tsv` states when each metric of Karpenter is served, or why it is not.
 
 mod bounded;
 mod cloud;
@@ -45,7 +45,7 @@ pub(crate) use pods::PodMetrics;
 pub(crate) use reason::replacement as replacement_reason;
 pub(crate) use series_limit::SeriesLimit;
 
-/// Everything that is counted, by subject.
+/// All metrics, by subject.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -61,7 +61,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Metrics without any observation.
     #[must_use]
     pub fn new(version: &str, detail: TelemetryDetail) -> Self {
         let mut registry = Registry::default();
@@ -82,18 +82,18 @@ impl Metrics {
         }
     }
 
-    /// How much metrics and events tell.
+    /// Detail of metrics and events.
     #[must_use]
     pub const fn detail(&self) -> TelemetryDetail {
         self.limit.detail
     }
 
-    /// How many series there may be.
+    /// Limits of series.
     pub(crate) const fn limit(&self) -> &SeriesLimit {
         &self.limit
     }
 
-    /// Writes the lines of everything that is counted.
+    /// Writes the lines of all metrics in the text format.
     pub(crate) fn encode(&self, text: &mut String) -> fmt::Result {
         encode_registry(text, &self.registry)?;
         self.nodes.termination.encode(text)?;
@@ -101,7 +101,7 @@ impl Metrics {
     }
 }
 
-/// The gauge that names the build.
+/// The gauge with build information.
 fn register_build(registry: &mut Registry, version: &str) {
     let build = Family::<labels::Build, Gauge>::default();
     registry.register("karpenter_build_info", "Build information", build.clone());

@@ -1,4 +1,4 @@
-//! Nodes and claims: how many come, go and why, and how long they live and take to go.
+//! Nodes and NodeClaims: creations and deletions with their reasons, lifetimes, and durations of termination.
 
 use jiff::Timestamp;
 use mortise_apis::NodeClaim;
@@ -24,14 +24,14 @@ pub(crate) struct NodeMetrics {
     pub(super) nodes_created: Counters<labels::PoolZone>,
     pub(super) nodes_terminated: Counters<labels::PoolZone>,
     pub(super) nodes_drained: Counters<labels::Pool>,
-    /// How long nodes take to go.
+    /// Duration of the termination of nodes.
     pub(super) termination: Summary,
     /// Nodes without a price.
     pub(super) unpriced: Counters<labels::Pool>,
     of_pools: Option<PoolNodeSeries>,
 }
 
-/// Histograms with a set of series for each pool.
+/// Histograms with a set of series for each NodePool.
 #[derive(Debug)]
 struct PoolNodeSeries {
     claims: Histograms<labels::Pool>,
@@ -55,7 +55,7 @@ impl NodeMetrics {
                 "karpenter_nodes_termination_duration_seconds",
                 "Time from the deletion timestamp of a node until it was removed",
                 Some("nodepool"),
-                families.most(5),
+                families.scaled(5),
             ),
             unpriced: families.counters(
                 "karpenter_nodepools_cost_tracker_errors",
@@ -89,7 +89,7 @@ impl NodeMetrics {
         }
     }
 
-    /// A claim was created.
+    /// Counts a created NodeClaim.
     pub(crate) fn claim_created(&self, claim: &NodeClaim, reason: &'static str) {
         let relaxed = claim
             .metadata
@@ -110,7 +110,7 @@ impl NodeMetrics {
         });
     }
 
-    /// The object of a claim is gone: this was it.
+    /// Counts the deletion of this NodeClaim.
     pub(super) fn claim_gone(&self, claim: &NodeClaim, now: Timestamp) {
         let label = |key: &str| claim.label(key).unwrap_or_default().to_owned();
         self.terminated.count(&labels::Terminated {
@@ -133,7 +133,7 @@ impl NodeMetrics {
         }
     }
 
-    /// The object of a node of a pool is gone: this was it. `false` when there was no room to keep how long it took.
+    /// Counts the deletion of this Node of a NodePool. `false` if the series limit dropped its duration.
     pub(super) fn node_gone(&self, node: &Node, pool: &str, now: Timestamp) -> bool {
         let zone = node.label(TOPOLOGY_ZONE);
         self.nodes_terminated.count(&labels::PoolZone {

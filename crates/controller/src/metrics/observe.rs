@@ -1,4 +1,4 @@
-//! Counting what concerns several subjects: decisions, and objects that are gone.
+//! Metrics that concern several subjects: decisions, and deleted objects.
 
 use std::borrow::Cow;
 
@@ -10,14 +10,14 @@ use mortise_engine::record::{Record, Verdict};
 use mortise_state::snapshot::Snapshot;
 
 use super::conditions::ConditionedKind;
-use super::disruption::policy_of;
+use super::disruption::consolidation_policy;
 use super::{Metrics, labels, reason};
 
 impl Metrics {
     /// Counts a decision.
     pub(crate) fn decided(&self, record: &Record, snapshot: &Snapshot) {
         self.engine.decided(record);
-        let place = || SubjectLabels::of(&record.subject, snapshot);
+        let place = || SubjectLabels::from_subject(&record.subject, snapshot);
         match record.verdict {
             Verdict::Registered => {
                 let place = place();
@@ -53,12 +53,12 @@ impl Metrics {
                         condition: condition.to_owned(),
                         nodepool: place.pool.clone(),
                         capacity_type: place.capacity_type.clone(),
-                        image_id: image_of(&record.subject, snapshot),
+                        image_id: image_id(&record.subject, snapshot),
                     };
                     self.nodes.unhealthy.count(&labels);
                 }
                 let policy = if why.is_consolidation {
-                    policy_of(snapshot, &place.pool.as_str().into())
+                    consolidation_policy(snapshot, &place.pool.as_str().into())
                 } else {
                     String::new()
                 };
@@ -81,7 +81,7 @@ impl Metrics {
         }
     }
 
-    /// The object of a claim is gone: this was it.
+    /// Counts the deletion of this NodeClaim.
     pub(crate) fn claim_gone(&self, claim: &NodeClaim, now: jiff::Timestamp) {
         self.nodes.claim_gone(claim, now);
         if let Some(deleted) = &claim.metadata.deletion_timestamp {
@@ -90,7 +90,7 @@ impl Metrics {
         }
     }
 
-    /// The object of a pool is gone: this was it.
+    /// Counts the deletion of this NodePool.
     pub(crate) fn pool_gone(&self, pool: &NodePool, now: jiff::Timestamp) {
         if let Some(deleted) = &pool.metadata.deletion_timestamp {
             self.conditions
@@ -98,7 +98,7 @@ impl Metrics {
         }
     }
 
-    /// The object of a node is gone: this was it. Nodes that belong to no pool are not counted.
+    /// Counts the deletion of this Node. Nodes without a NodePool are ignored.
     pub(crate) fn node_gone(&self, node: &Node, now: jiff::Timestamp) {
         let Some(pool) = node.label(mortise_apis::labels::NODEPOOL) else {
             return;
@@ -113,8 +113,8 @@ impl Metrics {
     }
 }
 
-/// The image of a claim's instance; empty where images have no ids.
-fn image_of(subject: &ObjectRef, snapshot: &Snapshot) -> String {
+/// The image of a NodeClaim's instance; empty if images have no IDs.
+fn image_id(subject: &ObjectRef, snapshot: &Snapshot) -> String {
     let claim = match subject {
         ObjectRef::Claim(name) => snapshot.claims.get(name),
         _ => None,
@@ -124,22 +124,22 @@ fn image_of(subject: &ObjectRef, snapshot: &Snapshot) -> String {
         .unwrap_or_default()
 }
 
-/// Pool, zone and capacity type of what a record or an object is about; empty where not known.
+/// NodePool, zone and capacity type of the subject of a record or an object; empty if unknown.
 #[derive(Debug, Default)]
 struct SubjectLabels {
     pool: String,
     zone: String,
     capacity_type: String,
-    /// What the node costs is known.
+    /// Whether the price of the node is known.
     priced: bool,
-    /// Pods on it that would have to move.
+    /// Pods on it that would have to be rescheduled.
     pods: usize,
-    /// What its grace period makes of its end, in Karpenter's words.
+    /// Termination mode by its grace period, in Karpenter's words.
     termination_mode: &'static str,
 }
 
 impl SubjectLabels {
-    fn of(subject: &ObjectRef, snapshot: &Snapshot) -> Self {
+    fn from_subject(subject: &ObjectRef, snapshot: &Snapshot) -> Self {
         let node = match subject {
             ObjectRef::Claim(name) => snapshot.node_of_claim(name),
             ObjectRef::Node(name) => snapshot.node(name),
@@ -171,7 +171,7 @@ impl SubjectLabels {
     }
 }
 
-/// `graceful` without a termination grace period, `forceful` with one of nought, `eventual` otherwise.
+/// `graceful` without a termination grace period, `forceful` with one of zero, `eventual` otherwise.
 fn termination_mode(claim: Option<&NodeClaim>) -> &'static str {
     let period = claim.and_then(|claim| claim.spec.termination_grace_period.as_ref());
     match period.map(|text| GoDuration::parse(text.as_str())) {

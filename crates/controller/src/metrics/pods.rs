@@ -1,7 +1,7 @@
-//! Pods: how long they wait for a place and for their start, and what is asked of them.
+//! Pods: how long they wait for a node and for their start, and their evictions.
 //!
-//! Times run from a pod's creation to the moment at which this process saw the change. Pods that were bound or ready when
-//! they were first seen are not counted: nobody knows here when that was.
+//! Times are measured from a pod's creation to the time at which this process observed the change. Pods that were bound or
+//! ready when first observed are not counted: their time is unknown.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use super::labels;
 use super::numbers::seconds;
 use super::summary::Summary;
 
-/// The families, and the pods for which a place was planned here.
+/// The families, and the pods that were nominated here.
 #[derive(Debug)]
 pub(crate) struct PodMetrics {
     /// From creation to ready.
@@ -29,11 +29,11 @@ pub(crate) struct PodMetrics {
     evictions: Counters<labels::Code>,
     initiated: Option<Counters<labels::Disrupted>>,
     provisioned: Option<Provisioned>,
-    /// Pods with a planned place that are not ready yet.
+    /// Nominated pods that are not ready yet.
     placed: Mutex<BTreeSet<Uid>>,
 }
 
-/// The same times, of pods for which a place was planned here.
+/// The same times, of pods that were nominated here.
 #[derive(Debug)]
 struct Provisioned {
     bound: Histogram,
@@ -93,24 +93,24 @@ impl PodMetrics {
         }
     }
 
-    /// Pods with a place planned here that are not ready yet.
+    /// Nominated pods that are not ready yet.
     pub(crate) fn placed(&self) -> MutexGuard<'_, BTreeSet<Uid>> {
         self.placed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a pod was planned.
+    /// Records the nomination of a pod.
     pub(crate) fn nominated(&self, pod: &Pod, now: Timestamp) {
         if pod.node.is_none() && self.placed().insert(pod.uid.clone()) {
             self.decided.observe(seconds(since(now, pod.created)));
         }
     }
 
-    /// A pod was evicted.
+    /// Counts an evicted pod.
     pub(super) fn drained(&self, reason: &'static str) {
         self.drained.count(&labels::ReasonOnly { reason });
     }
 
-    /// A node with this number of pods was decided to go.
+    /// Records the disruption of a node with this number of pods.
     pub(super) fn initiated(&self, labels: &labels::Disrupted, pods: usize) {
         if let Some(family) = &self.initiated {
             family.with(labels, |counter| {
@@ -119,13 +119,13 @@ impl PodMetrics {
         }
     }
 
-    /// An eviction was answered with this HTTP status.
+    /// Counts a response to an eviction with this HTTP status.
     pub(crate) fn eviction(&self, code: u16) {
-        let code = code_word(code);
+        let code = status_label(code);
         self.evictions.count(&labels::Code { code });
     }
 
-    /// A pod changed, or went.
+    /// Records the change or deletion of a pod.
     pub(crate) fn changed(&self, before: &Pod, after: Option<&Pod>, now: Timestamp) {
         let after = after.filter(|after| after.uid == before.uid);
         let Some(after) = after.filter(|after| !after.is_terminal()) else {
@@ -151,8 +151,8 @@ impl PodMetrics {
     }
 }
 
-/// A status as a label; those that the API server does not answer evictions with are told by their class.
-const fn code_word(code: u16) -> &'static str {
+/// A status as a label; statuses that the API server never sends for evictions are grouped by class.
+const fn status_label(code: u16) -> &'static str {
     match code {
         200..=299 => "200",
         400 => "400",

@@ -1,16 +1,16 @@
-//! Reasons of decisions as Karpenter's metric labels spell them.
+//! Reasons of decisions as Karpenter's metric labels.
 
 use mortise_planning::reason::Reason;
 
-/// Why nodes go.
+/// Reason and cause of a disruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DisruptionLabels {
     pub(super) reason: &'static str,
-    /// It saves money: the pool's consolidation policy led to it.
+    /// It reduces cost: the NodePool's consolidation policy led to it.
     pub(super) is_consolidation: bool,
 }
 
-/// The reason of a decision that removes nodes; `None` when no reason says so.
+/// The reason of a decision that removes nodes; `None` if no reason states it.
 pub(super) fn disruption(reasons: &[Reason]) -> Option<DisruptionLabels> {
     reasons.iter().find_map(|reason| {
         let (reason, is_consolidation) = match reason {
@@ -21,7 +21,7 @@ pub(super) fn disruption(reasons: &[Reason]) -> Option<DisruptionLabels> {
             Reason::Interrupted => ("spot_interrupted", false),
             Reason::Unhealthy { .. } => ("unhealthy", false),
             Reason::InstanceGone { .. } => ("garbage_collected", false),
-            Reason::ConditionIs { why, .. } => (given_up(why)?, false),
+            Reason::ConditionIs { why, .. } => (timeout_reason(why)?, false),
             _ => return None,
         };
         Some(DisruptionLabels {
@@ -31,7 +31,7 @@ pub(super) fn disruption(reasons: &[Reason]) -> Option<DisruptionLabels> {
     })
 }
 
-/// The condition that a repair is about.
+/// The condition that a repair acts on.
 pub(super) fn unhealthy(reasons: &[Reason]) -> Option<&str> {
     reasons.iter().find_map(|reason| match reason {
         Reason::Unhealthy { condition, .. } => Some(condition.as_str()),
@@ -39,8 +39,8 @@ pub(super) fn unhealthy(reasons: &[Reason]) -> Option<&str> {
     })
 }
 
-/// Why a claim is given up before it has a node; `None` for whatever is tried again.
-fn given_up(why: &str) -> Option<&'static str> {
+/// Why a NodeClaim timed out before it had a node; `None` for anything that is retried.
+fn timeout_reason(why: &str) -> Option<&'static str> {
     let words = [
         "insufficient_capacity",
         "nodeclass_not_ready",
@@ -51,12 +51,12 @@ fn given_up(why: &str) -> Option<&'static str> {
     words.into_iter().find(|word| *word == why)
 }
 
-/// Why a claim is made by a decision that replaces nodes.
+/// Why a NodeClaim is created by a decision that replaces nodes.
 pub(crate) fn replacement(reasons: &[Reason]) -> &'static str {
     disruption(reasons).map_or("underutilized", |why| why.reason)
 }
 
-/// The pods of a node have all left.
+/// Whether all pods of a node have been drained.
 pub(super) fn is_drained(reasons: &[Reason]) -> bool {
     reasons.iter().any(|reason| matches!(reason, Reason::ConditionIs { condition, status, .. } if condition == "Drained" && status == "True"))
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_have_upstream_words() {
+    fn reasons_have_karpenters_labels() {
         let reasons = [
             Reason::Price {
                 old: Some(MicroUsd(5)),

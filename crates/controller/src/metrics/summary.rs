@@ -1,5 +1,5 @@
-//! Quantiles of what was observed lately, as Karpenter has them for two of its metrics. The encoder of the other families
-//! knows no summaries, so these write their own lines.
+//! Quantiles of recent observations, as Karpenter has them for two of its metrics. The encoder of the other families does not
+//! support summaries, so these write their own lines.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Write};
@@ -14,9 +14,9 @@ const QUANTILES: [(&str, usize); 5] = [
     ("0.99", 99),
     ("1.0", 100),
 ];
-/// Quantiles are of what was observed within this time, as Prometheus' own libraries do it by default.
+/// Quantiles cover observations within this time, the default of Prometheus' own libraries.
 const AGE: Duration = Duration::from_mins(10);
-/// Most observations kept for quantiles, the newest. 20,000 pods that start at once need no more for two digits.
+/// Maximum observations kept for quantiles, the newest. 20,000 pods that start at once need no more for two digits.
 const KEPT: usize = 2_000;
 
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Nothing observed. At most so many values of the label have series of their own.
+    /// No observations. Limits the values of the label with series of their own.
     pub(super) const fn new(
         name: &'static str,
         help: &'static str,
@@ -54,7 +54,7 @@ impl Summary {
         }
     }
 
-    /// Observes. `false` when the value of the label has no series and may have none.
+    /// Records an observation. `false` if the limit allows no series for the value of the label.
     pub(super) fn observe(&self, value: &str, seconds: f64) -> bool {
         let mut all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= self.most && !all.contains_key(value) {
@@ -71,7 +71,7 @@ impl Summary {
         true
     }
 
-    /// Writes the lines.
+    /// Writes the lines in the text format.
     pub(super) fn encode(&self, text: &mut String) -> fmt::Result {
         let Self { name, help, .. } = self;
         writeln!(text, "# HELP {name} {help}.")?;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_of_what_was_observed() {
+    fn quantiles_cover_the_observations() {
         let summary = Summary::new("s", "Times", Some("pool"), 2);
         for value in 1..=100 {
             assert!(summary.observe("a", f64::from(value)));

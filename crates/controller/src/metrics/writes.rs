@@ -1,10 +1,10 @@
-//! Which write to the API server a request is: one word for the verb, the resource and the subresource, from closed lists.
+//! Labels of a write request to the API server: verb, resource and subresource, from closed lists.
 
 use http::Method;
 
 use super::labels::ApiWrite;
 
-/// Resources that are told apart; node classes are one, and so is everything else.
+/// Resources with a label of their own; node classes share one, and so do all others.
 const RESOURCES: [&str; 11] = [
     "nodeclaims",
     "nodepools",
@@ -20,13 +20,13 @@ const RESOURCES: [&str; 11] = [
 ];
 const SUBRESOURCES: [&str; 3] = ["status", "eviction", "scale"];
 
-/// The word of a list that is this text.
+/// The entry of a list that equals this text.
 fn word(list: &[&'static str], text: &str) -> Option<&'static str> {
     list.iter().copied().find(|each| *each == text)
 }
 
-/// The write that a request is; `None` for one that only reads.
-pub(super) fn of_request(method: &Method, path: &str) -> Option<ApiWrite> {
+/// The labels of a write request; `None` for a read.
+pub(super) fn parse_request(method: &Method, path: &str) -> Option<ApiWrite> {
     let verb = match *method {
         Method::POST => "POST",
         Method::PUT => "PUT",
@@ -67,7 +67,7 @@ mod tests {
 
     #[track_caller]
     fn case(method: Method, path: &str, want: Option<(&str, &str, &str)>) {
-        let got = of_request(&method, path);
+        let got = parse_request(&method, path);
         let got = got
             .as_ref()
             .map(|each| (each.verb, each.resource, each.subresource));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_have_words_of_closed_lists() {
+    fn requests_have_labels_of_closed_lists() {
         let claims = "/apis/karpenter.sh/v1/nodeclaims";
         case(Method::GET, claims, None);
         case(Method::POST, claims, Some(("POST", "nodeclaims", "")));

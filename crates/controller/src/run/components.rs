@@ -15,7 +15,7 @@ use mortise_webhooks::router::WebhookState;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::supervision::{ComponentExit, ShutdownTokens, named, spawn_until};
+use super::supervision::{ComponentExit, ShutdownTokens, exit_of, spawn_until};
 use crate::client::Clients;
 use crate::client::resource_kinds::{ResourceKind, ResourceKinds};
 use crate::client::token_bucket::TokenBucket;
@@ -36,7 +36,7 @@ use crate::tls::ApiServers;
 use crate::tls::certificates::Certificates;
 use crate::watch::{Watch, WatchHealth, interruption_notices};
 
-/// What more than one component reads.
+/// Context that more than one component reads.
 pub(super) struct ServiceContext {
     pub(super) config: Config,
     pub(super) clients: Clients,
@@ -46,7 +46,7 @@ pub(super) struct ServiceContext {
     pub(super) shared: Arc<ServiceState>,
 }
 
-/// Everything that the components are made of.
+/// Everything that the components are built from.
 pub(super) struct Components {
     pub(super) service: ServiceContext,
     pub(super) kinds: Vec<ResourceKind>,
@@ -59,7 +59,7 @@ pub(super) struct Components {
     pub(super) deciders: Vec<Box<dyn Decider>>,
 }
 
-/// What connects the components.
+/// Channels between the components.
 struct Links<'a> {
     tasks: JoinSet<ComponentExit>,
     ends: &'a ShutdownTokens,
@@ -91,7 +91,7 @@ impl Components {
             inputs,
             liveness: Arc::default(),
             license: Arc::new(LeadershipDeadline::new()),
-            memory: Arc::new(ExtenderState::of(&service.namespace)),
+            memory: Arc::new(ExtenderState::new(&service.namespace)),
             counters: Arc::default(),
         };
         links.spawn_effects(&service, orders);
@@ -107,10 +107,10 @@ impl Components {
         let tls = certificates.tls();
         let https = links.https(service, debug);
         let http = serve(https, tls, listeners, ends.http.clone());
-        links.tasks.spawn(named("http", http));
+        links.tasks.spawn(exit_of("http", http));
         let period = certificates.period();
         let certificates = certificates.run(period, ends.inputs.clone());
-        links.tasks.spawn(named("certificates", certificates));
+        links.tasks.spawn(exit_of("certificates", certificates));
         links.tasks
     }
 }
@@ -149,7 +149,7 @@ impl Links<'_> {
         };
         let end = &self.ends.effects;
         spawn_until(&mut self.tasks, "events", end.clone(), send_events);
-        // Ends by itself when the driver has ended and what runs is done.
+        // Ends when the driver has ended and its effects have completed.
         let effects = effects::run(orders, self.inputs.clone(), outside, config.max_launches);
         spawn_until(&mut self.tasks, "effects", end.clone(), effects);
     }
@@ -167,11 +167,11 @@ impl Links<'_> {
             liveness: Arc::clone(&self.liveness),
             extender: Arc::clone(&self.memory),
             inputs,
-            answers: self.inputs.clone(),
+            completed: self.inputs.clone(),
             effects,
             stopping: Arc::clone(&self.ends.stopping),
         };
-        self.tasks.spawn(driver_thread(driver));
+        self.tasks.spawn(run_driver_thread(driver));
     }
 
     fn spawn_watches(&mut self, service: &ServiceContext, kinds: Vec<ResourceKind>) {
@@ -186,7 +186,7 @@ impl Links<'_> {
                 unlisted: Arc::clone(&unlisted),
             };
             let watch = watch.run(self.ends.inputs.clone());
-            self.tasks.spawn(named("watch", watch));
+            self.tasks.spawn(exit_of("watch", watch));
         }
     }
 
@@ -214,12 +214,12 @@ impl Links<'_> {
             end: self.ends.inputs.clone(),
             quiet: self.ends.quiet.clone(),
         };
-        self.tasks.spawn(named("election", election.run()));
+        self.tasks.spawn(exit_of("election", election.run()));
     }
 
     fn spawn_probe(&mut self, service: &ServiceContext) {
         tracing::warn!("leader election is disabled, a second process would act concurrently");
-        let probe = lead_alone(
+        let probe = lead_without_election(
             service.clients.lease.clone(),
             Arc::clone(&self.liveness),
             Arc::clone(&self.license),
@@ -238,7 +238,7 @@ impl Links<'_> {
         spawn_until(&mut self.tasks, "extender", self.ends.inputs.clone(), wake);
     }
 
-    /// What the HTTPS listener answers with.
+    /// Handlers of the HTTPS listener.
     fn https(&self, service: ServiceContext, debug: DebugAccess) -> HttpsService {
         let ServiceContext {
             config,
@@ -247,9 +247,9 @@ impl Links<'_> {
             ..
         } = service;
         let webhooks = WebhookState {
-            world: Arc::<ServiceState>::clone(&shared),
+            view: Arc::<ServiceState>::clone(&shared),
             counters: Arc::clone(&self.counters),
-            memory: Arc::clone(&self.memory),
+            extender: Arc::clone(&self.memory),
             rules: Arc::new(AdmissionSettings {
                 deny_unsatisfiable: config.deny_unsatisfiable,
                 offline: false,
@@ -270,14 +270,14 @@ impl Links<'_> {
     }
 }
 
-/// Runs the driver on a thread of its own.
-async fn driver_thread(driver: Driver) -> ComponentExit {
+/// Runs the driver on its own thread.
+async fn run_driver_thread(driver: Driver) -> ComponentExit {
     let (done, ended) = oneshot::channel();
     let runtime = tokio::runtime::Handle::current();
     let spawned = std::thread::Builder::new()
         .name("driver".to_owned())
         .spawn(move || {
-            // Nobody waits any more when the process is past its shutdown time.
+            // There is no receiver after the shutdown timeout.
             drop(done.send(runtime.block_on(driver.run())));
         });
     if let Err(error) = spawned {
@@ -291,8 +291,8 @@ async fn driver_thread(driver: Driver) -> ComponentExit {
     )
 }
 
-/// Without an election: leads from the start, and asks the API server for a sign of life.
-async fn lead_alone(
+/// Leads from the start, without an election, and probes the API server.
+async fn lead_without_election(
     client: kube::Client,
     liveness: Arc<WatchHealth>,
     license: Arc<LeadershipDeadline>,
@@ -308,7 +308,7 @@ async fn lead_alone(
     }
     loop {
         match tokio::time::timeout(RETRY_PERIOD * 2, client.apiserver_version()).await {
-            Ok(Ok(_)) => liveness.answered(),
+            Ok(Ok(_)) => liveness.record_response(),
             Ok(Err(error)) => tracing::debug!(%error, "API server did not respond"),
             Err(_) => tracing::debug!("API server did not respond in time"),
         }

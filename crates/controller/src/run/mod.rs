@@ -1,4 +1,4 @@
-//! Putting the parts together on a cluster, supervising them, and ending them in order.
+//! Starts the components on a cluster, supervises them, and ends them in order.
 
 mod components;
 mod preflight;
@@ -29,7 +29,7 @@ use preflight::RequiredPermissions;
 pub use shutdown::Shutdown;
 use supervision::{ShutdownTokens, supervise};
 
-/// Runs the service until SIGTERM or SIGINT, and then in order to its end. `deciders` are stepped in their order.
+/// Runs the service until SIGTERM or SIGINT, and then shuts it down in order. `deciders` are stepped in their order.
 ///
 /// # Errors
 /// What kept it from starting, or ended it; [`RunError::exit_code`] is the exit code of the process.
@@ -59,22 +59,22 @@ pub struct RunningService {
 }
 
 impl RunningService {
-    /// Where it listens.
+    /// Addresses that it listens on.
     #[must_use]
     pub const fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// What it knows.
+    /// State of the service.
     #[must_use]
     pub fn shared(&self) -> Arc<ServiceState> {
         Arc::clone(&self.shared)
     }
 
-    /// Waits for its end.
+    /// Waits until it exits.
     ///
     /// # Errors
-    /// What ended it, unless it was asked to.
+    /// The failure that ended it, unless a shutdown was requested.
     pub async fn wait(self) -> Result<(), RunError> {
         self.task
             .await
@@ -82,7 +82,7 @@ impl RunningService {
     }
 }
 
-/// Starts the service. It ends when `shutdown` is triggered.
+/// Starts the service. It exits when `shutdown` is triggered.
 ///
 /// # Errors
 /// What kept it from starting.
@@ -111,7 +111,7 @@ pub async fn start(
     let known = well_known(&clouds);
     let shared = service_state(&config, known.clone());
     clients.count_writes(shared.metrics.effects.count_writes());
-    let certificates = certificates(&config, &clients, &namespace, &shared).await?;
+    let certificates = load_certificates(&config, &clients, &namespace, &shared).await?;
     let addresses = listeners.addresses();
     let components = Components {
         service: ServiceContext {
@@ -161,7 +161,7 @@ async fn watched_kinds(
     }
     if !settings.ignore_devices {
         let devices = ResourceKind::devices();
-        if preflight::serves(clients, &devices).await? {
+        if preflight::are_served(clients, &devices).await? {
             kinds.extend(devices);
         } else {
             tracing::warn!(
@@ -173,7 +173,7 @@ async fn watched_kinds(
     Ok(kinds)
 }
 
-/// Name and namespace of the Lease and of the Secret, where there are to be any.
+/// Name and namespace of the Lease and of the Secret, if any.
 fn required_permissions(config: &Config, namespace: &str) -> RequiredPermissions {
     let lease = config.leader_election.as_ref().map(|election| {
         let own = election.namespace.clone();
@@ -195,19 +195,19 @@ fn service_state(config: &Config, known: WellKnown) -> Arc<ServiceState> {
     } else {
         config.effective.clone()
     };
-    let shared = ServiceState::telling(
+    let shared = ServiceState::with_detail(
         Arc::new(SystemClock),
         known,
         &config.version,
         effective,
         config.detail,
     );
-    shared.explain_with(config.settings.solve_options());
+    shared.set_solve_options(config.settings.solve_options());
     shared
 }
 
-/// Certificates that have been read, or made, once.
-async fn certificates(
+/// Certificates, read or created once.
+async fn load_certificates(
     config: &Config,
     clients: &Clients,
     namespace: &str,
@@ -239,7 +239,7 @@ fn debug_access(config: &Config, clients: &Clients) -> Result<DebugAccess, RunEr
     Ok(DebugAccess::Loopback)
 }
 
-/// What the providers say about sick nodes.
+/// The providers' repair policies for unhealthy nodes.
 fn repair_policies(providers: &[Arc<dyn CloudProvider>]) -> Vec<RepairPolicies> {
     let of = |provider: &Arc<dyn CloudProvider>| RepairPolicies {
         serves: ServedNodeClasses::only(provider.node_class_kinds()),
@@ -248,7 +248,7 @@ fn repair_policies(providers: &[Arc<dyn CloudProvider>]) -> Vec<RepairPolicies> 
     providers.iter().map(of).collect()
 }
 
-/// Label keys that some provider defines.
+/// Label keys that any provider defines.
 fn well_known(clouds: &CloudProviders) -> WellKnown {
     clouds
         .all()

@@ -1,4 +1,4 @@
-//! Asked once at start, so that a missing definition or right is one clear line and not a loop of warnings.
+//! Checks at start, so that a missing CRD or permission is one clear line instead of repeated warnings.
 
 use std::time::Duration;
 
@@ -8,50 +8,53 @@ use futures::stream;
 use crate::client::Clients;
 use crate::client::clients::with_causes;
 use crate::client::error_class;
-use crate::client::permissions::{Permission, is_allowed, is_served, user};
+use crate::client::permissions::{Permission, is_allowed, is_served, user_name};
 use crate::client::resource_kinds::ResourceKind;
 use crate::error::RunError;
 
-/// All questions together are answered in a second by a server that is well.
+/// A healthy server responds to all these requests within a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What besides the watched kinds must be allowed.
+/// Permissions needed in addition to those for the watched kinds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequiredPermissions {
-    /// Name and namespace of the Lease, when there is an election.
+    /// Name and namespace of the Lease, with leader election.
     pub(crate) lease: Option<(String, String)>,
-    /// Name and namespace of the certificate Secret, when there is one.
+    /// Name and namespace of the certificate Secret, if any.
     pub(crate) secret: Option<(String, String)>,
 }
 
-/// Checks that the API server answers, knows every kind, and lets us do what we must.
+/// Checks that the API server responds, serves every kind, and grants the needed permissions.
 pub(crate) async fn check(
     clients: &Clients,
     kinds: &[ResourceKind],
     needs: &RequiredPermissions,
 ) -> Result<(), RunError> {
     let asked = async {
-        reachable(clients).await?;
-        definitions(clients, kinds).await?;
-        rights(clients, kinds, needs).await
+        check_reachable(clients).await?;
+        check_crds(clients, kinds).await?;
+        check_permissions(clients, kinds, needs).await
     };
-    in_time(clients, asked).await
+    with_timeout(clients, asked).await
 }
 
-/// Whether the API server knows all these kinds.
-pub(crate) async fn serves(clients: &Clients, kinds: &[ResourceKind]) -> Result<bool, RunError> {
+/// Whether the API server serves all these kinds.
+pub(crate) async fn are_served(
+    clients: &Clients,
+    kinds: &[ResourceKind],
+) -> Result<bool, RunError> {
     let asked = async {
         for kind in kinds {
-            if !knows(clients, kind).await? {
+            if !is_crd_served(clients, kind).await? {
                 return Ok(false);
             }
         }
         Ok(true)
     };
-    in_time(clients, asked).await
+    with_timeout(clients, asked).await
 }
 
-async fn in_time<T>(
+async fn with_timeout<T>(
     clients: &Clients,
     asked: impl Future<Output = Result<T, RunError>>,
 ) -> Result<T, RunError> {
@@ -65,7 +68,7 @@ async fn in_time<T>(
         })
 }
 
-async fn reachable(clients: &Clients) -> Result<(), RunError> {
+async fn check_reachable(clients: &Clients) -> Result<(), RunError> {
     match clients.main.apiserver_version().await {
         Ok(version) => {
             tracing::info!(
@@ -75,14 +78,14 @@ async fn reachable(clients: &Clients) -> Result<(), RunError> {
             );
             Ok(())
         }
-        Err(error) => Err(unreachable(clients, &error)),
+        Err(error) => Err(connection_error(clients, &error)),
     }
 }
 
-fn unreachable(clients: &Clients, error: &kube::Error) -> RunError {
+fn connection_error(clients: &Clients, error: &kube::Error) -> RunError {
     let server = clients.server.clone();
     let message = match error {
-        // The layers around a failed connection say nothing of their own.
+        // The layers around a failed connection have no message of their own.
         kube::Error::Service(cause) => with_causes(&**cause),
         other => with_causes(other),
     };
@@ -95,15 +98,15 @@ fn unreachable(clients: &Clients, error: &kube::Error) -> RunError {
     }
 }
 
-async fn knows(clients: &Clients, kind: &ResourceKind) -> Result<bool, RunError> {
+async fn is_crd_served(clients: &Clients, kind: &ResourceKind) -> Result<bool, RunError> {
     let known = is_served(&clients.main, kind).await;
-    known.map_err(|error| unreachable(clients, &error))
+    known.map_err(|error| connection_error(clients, &error))
 }
 
-async fn definitions(clients: &Clients, kinds: &[ResourceKind]) -> Result<(), RunError> {
+async fn check_crds(clients: &Clients, kinds: &[ResourceKind]) -> Result<(), RunError> {
     let mut missing = Vec::new();
     for kind in kinds.iter().filter(|kind| kind.is_custom()) {
-        if !knows(clients, kind).await? {
+        if !is_crd_served(clients, kind).await? {
             missing.push(kind.resource());
         }
     }
@@ -114,7 +117,7 @@ async fn definitions(clients: &Clients, kinds: &[ResourceKind]) -> Result<(), Ru
     }
 }
 
-fn needed(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Vec<Permission> {
+fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Vec<Permission> {
     let right = |verb, group, resource: &str| Permission {
         verb,
         group,
@@ -161,12 +164,12 @@ fn needed(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Vec<Permission
     all
 }
 
-async fn rights(
+async fn check_permissions(
     clients: &Clients,
     kinds: &[ResourceKind],
     needs: &RequiredPermissions,
 ) -> Result<(), RunError> {
-    let asked = stream::iter(needed(kinds, needs)).map(|right| {
+    let asked = stream::iter(needed_permissions(kinds, needs)).map(|right| {
         let client = clients.main.clone();
         async move { (is_allowed(&client, &right).await, right) }
     });
@@ -176,22 +179,22 @@ async fn rights(
         match answer {
             Ok(true) => {}
             Ok(false) => missing.push(right),
-            Err(error) => return Err(unreachable(clients, &error)),
+            Err(error) => return Err(connection_error(clients, &error)),
         }
     }
     if missing.is_empty() {
         return Ok(());
     }
     Err(RunError::Forbidden {
-        who: user(&clients.main)
+        who: user_name(&clients.main)
             .await
             .unwrap_or_else(|| "this user".to_owned()),
-        rights: grouped(&missing),
+        rights: group_by_resource(&missing),
     })
 }
 
 /// One text per resource, with all its verbs.
-fn grouped(rights: &[Permission]) -> Vec<String> {
+fn group_by_resource(rights: &[Permission]) -> Vec<String> {
     let mut verbs: Vec<(&Permission, Vec<&str>)> = Vec::new();
     for right in rights {
         let same = |other: &Permission| {
@@ -214,13 +217,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_are_named_as_kubectl_names_them() {
+    fn permissions_are_named_as_in_kubectl() {
         let kinds = ResourceKind::watched(&[]);
         let needs = RequiredPermissions {
             lease: Some(("election".to_owned(), "kube-system".to_owned())),
             secret: None,
         };
-        let all = grouped(&needed(&kinds, &needs));
+        let all = group_by_resource(&needed_permissions(&kinds, &needs));
         for want in [
             "list/watch/patch/create/get/delete nodeclaims.karpenter.sh",
             "patch nodeclaims/status.karpenter.sh",

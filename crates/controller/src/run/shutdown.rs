@@ -1,44 +1,44 @@
-//! Ending: the first signal asks, the second aborts.
+//! Shutdown: the first signal requests it, the second aborts.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Tells every part of the service that it is to end. Clones share one state.
+/// Requests the shutdown of every component. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     token: CancellationToken,
 }
 
 impl Shutdown {
-    /// Not asked for yet, and nobody listens to signals.
+    /// Not requested yet; no signal handler is installed.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks everything to end.
+    /// Requests the shutdown.
     pub fn trigger(&self) {
         self.token.cancel();
     }
 
-    /// Whether it was asked for.
+    /// Whether it was requested.
     #[must_use]
     pub fn is_triggered(&self) -> bool {
         self.token.is_cancelled()
     }
 
-    /// Waits until it is asked for.
+    /// Waits until it is requested.
     pub async fn requested(&self) {
         self.token.cancelled().await;
     }
 
-    /// A token for parts that take one.
+    /// A token for components that take one.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
     }
 
-    /// Listens to SIGTERM and SIGINT from now on: the first triggers, the second ends the process at once.
+    /// Handles SIGTERM and SIGINT from now on: the first triggers, the second exits immediately.
     ///
     /// # Errors
     /// The signal handlers could not be installed.
@@ -46,7 +46,7 @@ impl Shutdown {
         let mut term = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let this = self.clone();
-        // Not supervised: it ends with the process, and there is nothing in it that can fail.
+        // Not supervised: it runs until the process exits, and cannot fail.
         tokio::spawn(async move {
             for first in [true, false] {
                 let name = tokio::select! {

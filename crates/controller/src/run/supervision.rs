@@ -1,4 +1,4 @@
-//! Supervising the components, and ending them in order.
+//! Supervises the components, and ends them in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,25 +11,25 @@ use super::shutdown::Shutdown;
 use crate::error::RunError;
 use crate::service_state::ServiceState;
 
-/// How long effects that run at shutdown may go on. Each may be repeated, so cutting one off loses nothing but time.
+/// How long running effects may take at shutdown. Each can be repeated, so a cut-off loses only time.
 const LAST_EFFECTS: Duration = Duration::from_secs(5);
 
-/// A part with its name and how it ended.
+/// A component with its name and result.
 pub(super) type ComponentExit = (&'static str, Result<(), RunError>);
 
-/// The ends of the parts, in the order in which they are asked for.
+/// Cancellation of the components, in order.
 #[derive(Default)]
 pub(super) struct ShutdownTokens {
-    /// Watches, notices, certificates, probes, election.
+    /// Watches, interruption messages, certificates, probes, election.
     pub(super) inputs: CancellationToken,
     pub(super) http: CancellationToken,
     pub(super) effects: CancellationToken,
-    /// Nothing acts any more: the Lease may go.
+    /// Nothing acts any more: the Lease can be released.
     pub(super) quiet: CancellationToken,
     pub(super) stopping: Arc<AtomicBool>,
 }
 
-/// Waits for the shutdown, or for the first component that ends by itself; then ends them all in order.
+/// Waits for the shutdown, or for the first component that exits; then ends all of them in order.
 pub(super) async fn supervise(
     mut tasks: JoinSet<ComponentExit>,
     ends: ShutdownTokens,
@@ -41,7 +41,7 @@ pub(super) async fn supervise(
         tokio::select! {
             () = shutdown.requested() => break Ok(()),
             ended = tasks.join_next() => match ended {
-                // A cloud that sends no messages.
+                // A provider without a queue.
                 Some(Ok(("notices", Ok(())))) => {}
                 Some(Ok((name, Ok(())))) => break Err(RunError::Ended(name)),
                 Some(Ok((_, Err(error)))) => break Err(error),
@@ -54,7 +54,7 @@ pub(super) async fn supervise(
         tracing::error!(%error, "ending");
     }
     shared.health.set_stopping();
-    if tokio::time::timeout(timeout, end(ends, tasks))
+    if tokio::time::timeout(timeout, shut_down(ends, tasks))
         .await
         .is_err()
     {
@@ -64,7 +64,7 @@ pub(super) async fn supervise(
 }
 
 /// The exit of a component that never fails.
-pub(super) async fn named(name: &'static str, part: impl Future<Output = ()>) -> ComponentExit {
+pub(super) async fn exit_of(name: &'static str, part: impl Future<Output = ()>) -> ComponentExit {
     part.await;
     (name, Ok(()))
 }
@@ -85,8 +85,8 @@ pub(super) fn spawn_until(
     });
 }
 
-/// Ends in order: no more decisions, no more inputs, last answers, last effects, and then the Lease.
-async fn end(ends: ShutdownTokens, mut tasks: JoinSet<ComponentExit>) {
+/// Ends in order: decisions, inputs, last outcomes, last effects, and then the Lease.
+async fn shut_down(ends: ShutdownTokens, mut tasks: JoinSet<ComponentExit>) {
     ends.stopping.store(true, Ordering::Relaxed);
     ends.inputs.cancel();
     ends.http.cancel();

@@ -1,4 +1,4 @@
-//! What a connection is doing, as far as it decides whether it may be ended.
+//! Activity of a connection, which decides whether it may be evicted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How much a connection has shown of who is behind it. Those of a lower standing are ended first.
+/// What is known of the peer of a connection. Connections of a lower standing are evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
-    /// It has asked nothing yet.
+    /// It has sent no request yet.
     Silent,
-    /// It got an answer.
+    /// It got a response.
     Answered,
-    /// Its caller proved who it is.
+    /// The caller has proven its identity.
     Proven,
 }
 
@@ -22,17 +22,17 @@ pub(super) enum Standing {
 #[derive(Debug)]
 pub(crate) struct Activity {
     begun: Instant,
-    /// Requests that are being answered at this moment, reading of their bodies apart.
+    /// Requests in progress, except those whose body is still being read.
     answering: AtomicUsize,
     answered: AtomicBool,
     proven: AtomicBool,
-    /// Milliseconds from `begun` to the last sign that the caller takes part.
+    /// Milliseconds from `begun` to the last progress of the caller.
     last_ms: AtomicU64,
     evicted: CancellationToken,
 }
 
 impl Activity {
-    /// Of a connection that was just accepted.
+    /// State of a connection that was just accepted.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             begun: Instant::now(),
@@ -44,37 +44,37 @@ impl Activity {
         })
     }
 
-    /// The caller takes part: a request came whole, or took a part of its answer.
-    pub(super) fn moved(&self) {
+    /// Records progress: a request is complete, or the caller read a part of its response.
+    pub(super) fn record_progress(&self) {
         let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_ms.fetch_max(ms, Ordering::Relaxed);
     }
 
-    /// The last sign that the caller takes part; the beginning when there was none.
-    pub(super) fn last(&self) -> Instant {
+    /// The last progress of the caller; the beginning if there was none.
+    pub(super) fn last_progress(&self) -> Instant {
         self.begun + Duration::from_millis(self.last_ms.load(Ordering::Relaxed))
     }
 
-    /// A request is being answered until the returned value goes.
-    pub(super) fn answer(self: &Arc<Self>) -> Answering {
+    /// A request is in progress until the returned value is dropped.
+    pub(super) fn begin_request(self: &Arc<Self>) -> Answering {
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(Arc::clone(self))
     }
 
-    /// Does something for a request during which the connection may be ended: reading what the caller sends.
-    pub(super) async fn reading<T>(&self, part: impl Future<Output = T>) -> T {
+    /// Runs a part of a request during which the connection may be evicted: reading what the caller sends.
+    pub(super) async fn while_reading<T>(&self, part: impl Future<Output = T>) -> T {
         self.answering.fetch_sub(1, Ordering::Relaxed);
         let _again = Again(self);
         part.await
     }
 
-    /// The caller proved who it is.
-    pub(super) fn prove(&self) {
+    /// Records that the caller has proven its identity.
+    pub(super) fn mark_proven(&self) {
         self.proven.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nothing would be lost here but what the caller could ask again.
-    pub(super) fn may_end(&self) -> bool {
+    /// Whether an eviction loses nothing that the caller could not request again.
+    pub(super) fn can_evict(&self) -> bool {
         self.answering.load(Ordering::Relaxed) == 0
     }
 
@@ -89,30 +89,30 @@ impl Activity {
         }
     }
 
-    /// Asks the connection's task to end it.
+    /// Tells the task of the connection to close it.
     pub(super) fn evict(&self) {
         self.evicted.cancel();
     }
 
-    /// Waits until it is asked to end.
-    pub(super) async fn evicted(&self) {
+    /// Waits for the eviction.
+    pub(super) async fn wait_for_eviction(&self) {
         self.evicted.cancelled().await;
     }
 }
 
-/// A request that is being answered.
+/// A request in progress.
 #[derive(Debug)]
 pub(super) struct Answering(Arc<Activity>);
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.moved();
+        self.0.record_progress();
         self.0.answered.store(true, Ordering::Relaxed);
         self.0.answering.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Counts a request as being answered again, also when reading it was given up.
+/// Counts a request as in progress again, also after reading it was cancelled.
 struct Again<'a>(&'a Activity);
 
 impl Drop for Again<'_> {

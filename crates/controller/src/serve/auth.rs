@@ -1,7 +1,7 @@
-//! Who may look at debug paths.
+//! Who may read debug paths.
 //!
-//! A bearer token is checked by the API server (TokenReview), and then whether its user may use the path
-//! (SubjectAccessReview on the non-resource URL). An allowed client certificate of the extender CA does as well.
+//! The API server authenticates a bearer token (TokenReview), and authorizes its user for the path (SubjectAccessReview on the
+//! non-resource URL). An allowed client certificate of the extender CA is accepted instead.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -12,55 +12,55 @@ use crate::client::reviews::{Review, Reviewer, Unreviewed};
 use crate::metrics::Metrics;
 use crate::tls::Peer;
 
-/// Tokens longer than this are not asked about.
+/// Longer tokens are not reviewed.
 const TOKEN_BYTES: usize = 16 << 10;
 
 /// The rule for debug paths.
 #[derive(Debug)]
 pub enum DebugAccess {
-    /// Everybody who reaches the listener. Only for loopback listeners.
+    /// Every caller that reaches the listener. Only for loopback listeners.
     Loopback,
-    /// Whoever the API server lets.
+    /// Callers that the API server authorizes.
     Cluster(Box<Reviewer>),
-    /// Only allowed client certificates: there is no API server to ask.
+    /// Only allowed client certificates: there is no API server.
     CertificateOnly,
 }
 
-/// Who asks for a debug path.
+/// The caller of a debug path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
     pub(crate) method: &'a Method,
-    /// A path that is served.
+    /// A served path.
     pub(crate) path: &'a str,
     pub(crate) authorization: Option<&'a http::HeaderValue>,
     pub(crate) peer: &'a Peer,
-    /// Names of client certificates that may look.
+    /// Names of allowed client certificates.
     pub(crate) allowed: &'a [String],
     /// The caller's address; `None` without a connection.
     pub(crate) remote: Option<IpAddr>,
 }
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessDenied {
-    /// 401, 403, 429 when too many tokens come, or 503 when the API server could not be asked.
+    /// 401, 403, 429 when too many tokens arrive, or 503 when the API server could not be reached.
     pub status: StatusCode,
-    /// For people.
+    /// The message for users.
     pub message: String,
 }
 
 impl DebugAccess {
-    /// Asks the cluster behind this client, which should have no other use: reviews wait for nothing else then, and nothing
-    /// waits for them.
+    /// Sends reviews with this client, which should have no other use, so that reviews and other requests do not delay each
+    /// other.
     #[must_use]
     pub fn cluster(client: kube::Client) -> Self {
         Self::Cluster(Box::new(Reviewer::new(client)))
     }
 
-    /// Whether a request may go on.
+    /// Whether a request is allowed.
     ///
     /// # Errors
-    /// Why it may not.
+    /// Why it is rejected.
     pub(crate) async fn check(
         &self,
         asker: &Asker<'_>,
@@ -92,9 +92,9 @@ impl DebugAccess {
                 ));
             }
         };
-        let path = &*reviewed(asker.path);
+        let path = &*reviewed_path(asker.path);
         match reviewer
-            .answer(token, path, verb, asker.remote, metrics)
+            .review(token, path, verb, asker.remote, metrics)
             .await
         {
             Ok(Review::Allowed) => Ok(()),
@@ -134,9 +134,9 @@ fn bearer(header: &http::HeaderValue) -> Option<&str> {
         .then_some(token)
 }
 
-/// The path whose right is asked about. Every cluster lets all its users get `/api` and everything below (the role
-/// `system:discovery`), so a right to the page's data under its own path would be everybody's.
-fn reviewed(path: &str) -> Cow<'_, str> {
+/// The path whose permission is reviewed. Every cluster lets all its users get `/api` and everything below (the role
+/// `system:discovery`), so a permission for the page's data under its own path would be granted to all users.
+fn reviewed_path(path: &str) -> Cow<'_, str> {
     match path.strip_prefix("/api/v1/") {
         Some(rest) => Cow::Owned(format!("/debug/{rest}")),
         None => Cow::Borrowed(path),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_must_be_known_and_its_user_must_have_the_right() {
+    async fn tokens_need_an_authenticated_user_with_permission() {
         let (access, calls) = cluster();
         assert_eq!(status(&access, "/debug/config", None).await, 401);
         assert_eq!(calls.load(Ordering::Relaxed), 0, "no token, no call");
@@ -214,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn the_pages_data_needs_a_right_that_not_everybody_has() {
-        assert_eq!(reviewed("/api/v1/state"), "/debug/state");
-        assert_eq!(reviewed("/debug/config"), "/debug/config");
+    fn page_data_needs_an_explicit_permission() {
+        assert_eq!(reviewed_path("/api/v1/state"), "/debug/state");
+        assert_eq!(reviewed_path("/debug/config"), "/debug/config");
     }
 
     #[tokio::test]

@@ -1,7 +1,6 @@
-//! Reading what callers send: in time, up to the limit of the path, and no more at a time than memory is set aside for.
+//! Reads request bodies: with a timeout, up to the limit of the path, and within a memory budget.
 //!
-//! Bodies are read before a request takes one of the few turns to be answered, so that callers who send slowly keep nobody
-//! waiting but themselves.
+//! Bodies are read before a request enters its concurrency limit, so that callers who send slowly delay only themselves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::activity::Activity;
 
-/// From the end of the head to the end of the body. API servers and schedulers send both at once.
+/// From the end of the head to the end of the body. API servers and schedulers send both together.
 const SENDING: Duration = Duration::from_secs(10);
-/// What the memory is counted in.
+/// Unit of the memory budget.
 const UNIT: usize = 1 << 10;
 
 /// Memory for the bodies of one kind of path.
@@ -29,15 +28,15 @@ pub(super) struct Bodies {
 }
 
 impl Bodies {
-    /// So many bytes at a time: those that have come, until their request is answered.
-    pub(super) fn of(bytes: usize) -> Self {
+    /// A budget of this many bytes for bodies that were received and whose requests are in progress.
+    pub(super) fn with_limit(bytes: usize) -> Self {
         Self {
             room: Arc::new(Semaphore::new(bytes / UNIT)),
         }
     }
 
-    /// The request with its whole body, and the memory that this takes. What is too large, too slow or too much is answered
-    /// here.
+    /// The request with its whole body, and the reserved memory. A body that is too large, too slow or exceeds the budget gets
+    /// an error response here.
     pub(super) async fn read(
         &self,
         request: Request,
@@ -50,7 +49,7 @@ impl Bodies {
         let (parts, body) = request.into_parts();
         let whole = tokio::time::timeout(SENDING, self.collect(body, limit));
         let whole = match activity {
-            Some(activity) => activity.reading(whole).await,
+            Some(activity) => activity.while_reading(whole).await,
             None => whole.await,
         };
         let (bytes, held) = match whole {
@@ -78,7 +77,7 @@ impl Bodies {
         };
         let declared = body.size_hint().lower();
         if usize::try_from(declared).is_ok_and(|declared| declared > limit) {
-            pass_over(&mut body, limit.saturating_mul(2)).await;
+            discard(&mut body, limit.saturating_mul(2)).await;
             return Err(too_large());
         }
         let mut bytes: Vec<u8> = Vec::new();
@@ -90,10 +89,10 @@ impl Bodies {
                 continue;
             };
             if bytes.len() + data.len() > limit {
-                pass_over(&mut body, limit).await;
+                discard(&mut body, limit).await;
                 return Err(too_large());
             }
-            // Memory is taken for what has come, not for what is announced: announcing costs nothing.
+            // Memory is reserved for received bytes, not for announced ones: an announcement costs nothing.
             let units = (bytes.len() + data.len()).div_ceil(UNIT);
             let more =
                 units.saturating_sub(held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
@@ -116,8 +115,8 @@ impl Bodies {
     }
 }
 
-/// Reads so many bytes into nothing: a caller that is still sending when its connection ends does not see the answer.
-async fn pass_over(body: &mut Body, most: usize) {
+/// Reads and discards up to `most` bytes: a caller that is still sending when its connection closes does not see the response.
+async fn discard(body: &mut Body, most: usize) {
     let mut left = most;
     while let Some(Ok(frame)) = body.frame().await {
         let length = frame.data_ref().map_or(0, Bytes::len);
@@ -148,7 +147,7 @@ mod tests {
         Request::post(PATH).body(body).unwrap()
     }
 
-    /// Sends a part, and the rest after so many seconds.
+    /// Sends a part, and the rest after this number of seconds.
     fn slow(seconds: u64) -> Body {
         let parts = futures::stream::iter([0, seconds]).then(|seconds| async move {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -165,16 +164,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bodies_come_in_time_or_not_at_all() {
-        let bodies = Bodies::of(64 << 20);
+    async fn slow_bodies_are_rejected() {
+        let bodies = Bodies::with_limit(64 << 20);
         assert_eq!(status(&bodies, slow(9)).await.unwrap(), "partpart");
         assert_eq!(status(&bodies, slow(11)).await, Err(408));
         assert_eq!(status(&bodies, Body::empty()).await.unwrap(), "");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn memory_is_for_what_has_come_and_comes_back() {
-        let bodies = Bodies::of(4 << 10);
+    async fn memory_is_reserved_for_received_bytes_and_released() {
+        let bodies = Bodies::with_limit(4 << 10);
         let (_, held) = bodies
             .read(request(Body::from(vec![0; 3 << 10])), None)
             .await
@@ -185,16 +184,16 @@ mod tests {
         );
         drop(held);
         assert!(status(&bodies, Body::from(vec![0; 4 << 10])).await.is_ok());
-        // Announced, and not sent: it takes the memory of nobody.
+        // Announced, but not sent: it reserves no memory.
         let silent = bodies.read(request(slow(9)), None);
         let (silent, other) = tokio::join!(silent, status(&bodies, Body::from(vec![0; 3 << 10])));
         assert!(silent.is_ok() && other.is_ok());
     }
 
     #[tokio::test]
-    async fn what_is_larger_than_its_path_takes_is_refused() {
+    async fn bodies_above_the_limit_of_the_path_are_rejected() {
         let limit = route(PATH).unwrap().body_limit;
-        let bodies = Bodies::of(64 << 20);
+        let bodies = Bodies::with_limit(64 << 20);
         assert_eq!(
             status(&bodies, Body::from(vec![0; limit + 1])).await,
             Err(413)

@@ -1,5 +1,5 @@
-//! What stands before every request of the HTTPS listener: may this caller, does its body come in time, is there room, how
-//! long may the answer take, and what happens when it panics.
+//! Checks of every request to the HTTPS listener: permission of the caller, timeout of the body, concurrency limit, timeout of
+//! the response, and panics.
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
@@ -25,17 +25,17 @@ use crate::tls::{ApiServers, Peer};
 
 /// Concurrent calls of kube-scheduler. It makes one at a time; several replicas make a few.
 const EXTENDER: usize = 64;
-/// Concurrent admission calls. Anybody may call, so this is also the bound on what a flood can take.
+/// Concurrent admission calls. Any caller is allowed, so this also limits a flood.
 const OPEN: usize = 32;
 /// Concurrent debug requests, streams included.
 const DEBUG: usize = 64;
-/// Bytes of reviews at a time: four of the longest, thousands of the usual ones.
+/// Total bytes of reviews: four of the longest, thousands of the usual ones.
 const REVIEW_BYTES: usize = 32 << 20;
-/// Bytes of conversions at a time: two of the longest.
+/// Total bytes of conversions: two of the longest.
 const CONVERSION_BYTES: usize = 64 << 20;
-/// Bytes at a time of callers who have shown who they are.
+/// Total bytes of callers that have proven their identity.
 const KNOWN_BYTES: usize = 64 << 20;
-/// Longest time to answer. Streams are exempt: they end by themselves.
+/// Timeout of a response. Streams are exempt: they end by themselves.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// The guard's state.
@@ -60,7 +60,7 @@ struct ConcurrencyLimits {
 }
 
 impl ConcurrencyLimits {
-    /// Where the bodies of a path are kept.
+    /// The memory for the bodies of a path.
     fn bodies(&self, access: Access, handler: Option<Handler>) -> &Bodies {
         match access {
             Access::Open if handler == Some(Handler::Convert) => &self.conversions,
@@ -82,9 +82,9 @@ impl RequestGuard {
             open: Semaphore::new(OPEN),
             debug: Semaphore::new(DEBUG),
             strangers: Seldom::default(),
-            reviews: Bodies::of(REVIEW_BYTES),
-            conversions: Bodies::of(CONVERSION_BYTES),
-            of_known: Bodies::of(KNOWN_BYTES),
+            reviews: Bodies::with_limit(REVIEW_BYTES),
+            conversions: Bodies::with_limit(CONVERSION_BYTES),
+            of_known: Bodies::with_limit(KNOWN_BYTES),
         };
         Self {
             shared,
@@ -95,8 +95,8 @@ impl RequestGuard {
         }
     }
 
-    fn say_stranger(&self, path: &'static str, remote: Option<&Remote>) {
-        if let Some(reviews) = self.room.strangers.due() {
+    fn log_unproven_caller(&self, path: &'static str, remote: Option<&Remote>) {
+        if let Some(reviews) = self.room.strangers.count_when_due() {
             let caller = remote.map(|remote| remote.0.to_string());
             tracing::warn!(
                 path,
@@ -157,7 +157,7 @@ impl RequestGuard {
     }
 }
 
-/// Who calls, for what. Kept apart from the request, whose body cannot be shared between threads.
+/// The caller and its target. Separate from the request, whose body cannot be shared between threads.
 struct Caller {
     peer: Peer,
     method: http::Method,
@@ -167,7 +167,7 @@ struct Caller {
 }
 
 impl Caller {
-    fn of(request: &Request) -> Self {
+    fn from_request(request: &Request) -> Self {
         Self {
             peer: request
                 .extensions()
@@ -192,21 +192,21 @@ pub(super) async fn check(
     let path = label(request.uri().path());
     let access = access_of(request.uri().path());
     let handler = route(request.uri().path()).map(|route| route.handler);
-    let response = match guard.allow(Caller::of(&request), access).await {
+    let response = match guard.allow(Caller::from_request(&request), access).await {
         Ok(()) => {
             let trusted = guard.api_servers.trust(request.extensions().get::<Peer>());
             if trusted {
                 request.extensions_mut().insert(Trusted);
-            } else if handler.is_some_and(Handler::tells_facts) {
-                guard.say_stranger(path, request.extensions().get::<Remote>());
+            } else if handler.is_some_and(Handler::reveals_cluster_state) {
+                guard.log_unproven_caller(path, request.extensions().get::<Remote>());
             }
             let activity = request.extensions().get::<Arc<Activity>>().cloned();
             let proven = guard.api_servers.must_prove() && trusted || access != Access::Open;
             if let Some(activity) = activity.as_ref().filter(|_| proven) {
-                activity.prove();
+                activity.mark_proven();
             }
             let bodies = guard.room.bodies(access, handler);
-            // A caller that sends slowly holds its connection, and nobody's turn to be answered.
+            // A caller that sends slowly occupies its connection, but no concurrency limit.
             match bodies.read(request, activity.as_deref()).await {
                 Ok((request, _held)) => answer(&guard, access, path, request, next).await,
                 Err(refused) => refused,
@@ -222,7 +222,7 @@ pub(super) async fn check(
     response
 }
 
-/// What there is nothing at: anybody may know.
+/// Paths that do not exist: the response reveals nothing.
 pub(super) async fn unknown(shared: Arc<ServiceState>) -> Response {
     let status = StatusCode::NOT_FOUND;
     shared.metrics.http.request("other", status, Duration::ZERO);
@@ -249,7 +249,7 @@ async fn answer(
         )
             .into_response();
     };
-    // Bodies of streams are produced after this future has ended; the limit is on the answer's beginning.
+    // Bodies of streams are produced after this future has completed; the timeout covers the beginning of the response.
     let answered =
         tokio::time::timeout(ANSWER, AssertUnwindSafe(next.run(request)).catch_unwind()).await;
     match answered {
@@ -267,8 +267,7 @@ async fn answer(
     }
 }
 
-/// Who may call a path. The page itself is an empty form, the same for everybody: what it shows it must ask for, with a
-/// token that people type into it.
+/// Who may call a path. The page itself is static and public: it requests its data with a token that users enter.
 fn access_of(path: &str) -> Access {
     if matches!(path, "/" | "/ui/") {
         Access::Open

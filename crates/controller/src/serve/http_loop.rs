@@ -1,4 +1,4 @@
-//! Accepting connections and serving HTTP on them: time for everything, a bound for everything.
+//! Accepts connections and serves HTTP on them, with a timeout and a limit for everything.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,31 +28,31 @@ use crate::service_state::ServiceState;
 use crate::service_state::handshakes::{FailedHandshake, HandshakeCause};
 use crate::tls::{Peer, Tls};
 
-/// A handshake takes two round trips; more is somebody who does not mean it.
+/// A handshake takes two round trips; a client that takes longer is not serious.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// From the beginning of a connection to its first whole request. Go's clients sometimes open one more than they need and
-/// keep it; it is in nobody's way until there is no room, and then it goes first.
+/// From the accept to the first whole request. Go's clients sometimes open one spare connection and keep it; it costs nothing
+/// until the port is full, and is then evicted first.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
-/// Connections that were used and are silent. Go's client closes idle ones after 90 s; closing earlier than it does makes
-/// calls race with the close and fail.
+/// Idle timeout of used connections. Go's client closes idle ones after 90 s; closing earlier makes calls race with the close
+/// and fail.
 const IDLE: Duration = Duration::from_secs(120);
-/// HTTP/2 connections are asked whether they live this often.
+/// Interval of HTTP/2 pings.
 const PING: Duration = Duration::from_secs(45);
 /// Concurrent requests on one HTTP/2 connection: kube-scheduler sends one at a time, API servers tens.
 const STREAMS: u32 = 128;
 
-/// API servers, schedulers and a few people make tens. A network of API servers behind one address has many.
+/// API servers, schedulers and a few users open tens. A network of API servers behind one address opens many.
 pub(super) const HTTPS_LIMITS: Limits = Limits {
     all: 512,
     of_peer: 256,
 };
-/// A Prometheus or two; a kubelet that makes a connection for each probe.
+/// A Prometheus or two; a kubelet that opens a connection for each probe.
 pub(super) const PLAIN_LIMITS: Limits = Limits {
     all: 128,
     of_peer: 64,
 };
 
-/// One listener with what is served on it.
+/// One listener with its routes.
 pub(super) struct Loop {
     /// For metrics and logs: `https`, `metrics`, `health`.
     pub(super) port: &'static str,
@@ -67,7 +67,7 @@ impl Loop {
     pub(super) async fn run(self, connections: TaskTracker, end: CancellationToken) {
         let slots = Slots::new(self.limits);
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
-        let crowd = Seldom::default();
+        let log_limit = Seldom::default();
         loop {
             let accepted = tokio::select! {
                 () = end.cancelled() => return,
@@ -76,7 +76,7 @@ impl Loop {
             let (stream, peer) = match accepted {
                 Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
-                    // Out of file descriptors, mostly: spinning would not bring them back.
+                    // Mostly out of file descriptors: an immediate retry would not free any.
                     tracing::warn!(%error, "failed to accept connection");
                     tokio::time::sleep(backoff.next()).await;
                     continue;
@@ -91,7 +91,7 @@ impl Loop {
                         .metrics
                         .http
                         .connection_ended(self.port, "crowded_out");
-                    say_crowded(&crowd, self.port, peer);
+                    log_full_port(&log_limit, self.port, peer);
                     slot
                 }
                 Admission::Full => {
@@ -99,7 +99,7 @@ impl Loop {
                         .metrics
                         .http
                         .connection_ended(self.port, "refused");
-                    say_crowded(&crowd, self.port, peer);
+                    log_full_port(&log_limit, self.port, peer);
                     continue;
                 }
             };
@@ -120,8 +120,8 @@ impl Loop {
     }
 }
 
-fn say_crowded(crowd: &Seldom, port: &'static str, newest: IpAddr) {
-    if let Some(connections) = crowd.due() {
+fn log_full_port(log_limit: &Seldom, port: &'static str, newest: IpAddr) {
+    if let Some(connections) = log_limit.count_when_due() {
         tracing::warn!(
             port, connections, %newest,
             "too many connections, idle ones are closed for new ones"
@@ -147,12 +147,12 @@ impl Connection {
         let Some(tls) = self.tls.clone() else {
             return self.http(stream, Peer::default(), false).await;
         };
-        let shaken = tokio::select! {
-            shaken = tokio::time::timeout(HANDSHAKE, self.shake(&tls, stream)) => shaken,
-            // Its handshake failed for want of room, which is counted already.
-            () = self.activity.evicted() => return,
+        let handshake = tokio::select! {
+            handshake = tokio::time::timeout(HANDSHAKE, self.accept_tls(&tls, stream)) => handshake,
+            // The connection was evicted during its handshake, which is counted already.
+            () = self.activity.wait_for_eviction() => return,
         };
-        match shaken {
+        match handshake {
             Ok(Some((stream, peer))) => {
                 let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 let shared = Arc::clone(&self.shared);
@@ -161,18 +161,23 @@ impl Connection {
                 shared.metrics.http.connection(false);
             }
             Ok(None) => {}
-            Err(_) => self.failed(HandshakeCause::TimedOut, None, Vec::new(), String::new()),
+            Err(_) => self.report_failed_handshake(
+                HandshakeCause::TimedOut,
+                None,
+                Vec::new(),
+                String::new(),
+            ),
         }
     }
 
-    /// The handshake; `None` when it failed, which is told.
-    async fn shake(
+    /// The handshake; `None` if it failed, which is reported.
+    async fn accept_tls(
         &self,
         tls: &Tls,
         stream: TcpStream,
     ) -> Option<(tokio_rustls::server::TlsStream<TcpStream>, Peer)> {
         let Some(current) = tls.current() else {
-            self.failed(
+            self.report_failed_handshake(
                 HandshakeCause::NoCertificate,
                 None,
                 Vec::new(),
@@ -181,26 +186,31 @@ impl Connection {
             return None;
         };
         let mut asked = None;
-        let shaken = async {
+        let handshake = async {
             let hello =
                 LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
             asked = hello.client_hello().server_name().map(str::to_owned);
             hello.into_stream(Arc::clone(&current.config)).await
         };
-        match shaken.await {
+        match handshake.await {
             Ok(stream) => {
                 let peer = current.peer(stream.get_ref().1.peer_certificates());
                 Some((stream, peer))
             }
             Err(error) => {
-                let cause = HandshakeCause::of(&error, asked.as_deref(), &current.names);
-                self.failed(cause, asked, current.names.clone(), error.to_string());
+                let cause = HandshakeCause::from_error(&error, asked.as_deref(), &current.names);
+                self.report_failed_handshake(
+                    cause,
+                    asked,
+                    current.names.clone(),
+                    error.to_string(),
+                );
                 None
             }
         }
     }
 
-    fn failed(
+    fn report_failed_handshake(
         &self,
         cause: HandshakeCause,
         asked: Option<String>,
@@ -215,7 +225,7 @@ impl Connection {
             names,
             error,
         };
-        self.shared.handshakes.failed(&failed, self.shared.now());
+        self.shared.handshakes.report(&failed, self.shared.now());
     }
 
     async fn http<S>(self, stream: S, peer: Peer, is_h2: bool)
@@ -234,7 +244,7 @@ impl Connection {
         let serving = Arc::clone(&activity);
         let service = service_fn(move |request: http::Request<Incoming>| {
             let activity = Arc::clone(&serving);
-            let answering = activity.answer();
+            let answering = activity.begin_request();
             let mut request = request.map(Body::new);
             let extensions = request.extensions_mut();
             extensions.insert(peer.clone());
@@ -249,7 +259,7 @@ impl Connection {
                 )
             }
         });
-        // What is spoken is known: looking for it in the first bytes would wait for them for ever.
+        // The protocol is known: detecting it from the first bytes could wait for them indefinitely.
         let mut builder = match is_h2 {
             true => Builder::new(TokioExecutor::new()).http2_only(),
             false => Builder::new(TokioExecutor::new()).http1_only(),
@@ -276,12 +286,12 @@ impl Connection {
                     }
                     return;
                 }
-                () = activity.evicted() => return,
-                () = tokio::time::sleep_until(end_of_patience(&activity)) => {
-                    if !activity.may_end() {
-                        // An answer takes long: that has its own limit.
-                        activity.moved();
-                    } else if end_of_patience(&activity) <= Instant::now() {
+                () = activity.wait_for_eviction() => return,
+                () = tokio::time::sleep_until(idle_deadline(&activity)) => {
+                    if !activity.can_evict() {
+                        // A response in progress has its own timeout.
+                        activity.record_progress();
+                    } else if idle_deadline(&activity) <= Instant::now() {
                         shared.metrics.http.connection_ended(port, "silent");
                         return;
                     }
@@ -295,13 +305,13 @@ impl Connection {
     }
 }
 
-/// When a connection on which nothing happens is ended.
-fn end_of_patience(activity: &Activity) -> Instant {
+/// When a connection without progress is closed.
+fn idle_deadline(activity: &Activity) -> Instant {
     let patience = match activity.standing() {
         Standing::Silent => FIRST_REQUEST,
         Standing::Answered | Standing::Proven => IDLE,
     };
-    activity.last() + patience
+    activity.last_progress() + patience
 }
 
 /// The address of a caller.

@@ -32,11 +32,11 @@ pub(super) fn health(shared: Arc<ServiceState>) -> Router {
         .with_state(shared)
 }
 
-/// Alive = the main loop turns. A process whose loop is stuck should be started again.
+/// Alive = the event loop turns. A process with a stalled loop should be restarted.
 async fn alive(State(shared): State<Arc<ServiceState>>) -> Response {
-    // A start that reads large lists is no stall: the loop turns all the while.
+    // Reading large lists at start is no stall: the loop turns meanwhile.
     let stuck = shared.snapshot().synced
-        && shared.health.since_turn() >= 6 * crate::service_state::LOOP_STALL;
+        && shared.health.time_since_turn() >= 6 * crate::service_state::LOOP_STALL;
     if stuck {
         (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -49,7 +49,7 @@ async fn alive(State(shared): State<Arc<ServiceState>>) -> Response {
 }
 
 async fn ready(State(shared): State<Arc<ServiceState>>) -> Response {
-    let missing = shared.health.missing(shared.snapshot().synced);
+    let missing = shared.health.unready_reasons(shared.snapshot().synced);
     if missing.is_empty() {
         return "ok\n".into_response();
     }

@@ -34,18 +34,18 @@ pub use auth::{AccessDenied, DebugAccess};
 pub use debug::{DebugView, Subject, explanation};
 use guard::RequestGuard;
 
-/// What the HTTPS service is made of.
+/// The parts of the HTTPS service.
 #[derive(Clone)]
 pub struct HttpsService {
-    /// State that answers come from.
+    /// State that responses are computed from.
     pub shared: Arc<ServiceState>,
     /// The webhook and extender handlers.
     pub webhooks: WebhookState,
-    /// Who may look at debug paths.
+    /// Who may read debug paths.
     pub debug: Arc<DebugAccess>,
     /// Names of client certificates that may call the extender and the debug paths.
     pub clients: Arc<[String]>,
-    /// Which callers of admission count as API servers, who alone are told facts of the cluster.
+    /// Which callers of admission count as API servers; only those get facts of the cluster in responses.
     pub api_servers: ApiServers,
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Debug for HttpsService {
 
 impl HttpsService {
     /// Every route of the HTTPS listener, guarded. Tests call it without a socket; a [`crate::tls::Peer`] in the request's
-    /// extensions stands for the client certificate.
+    /// extensions replaces the client certificate.
     pub fn router(&self) -> Router {
         let guard = RequestGuard::new(
             Arc::clone(&self.shared),
@@ -74,18 +74,18 @@ impl HttpsService {
             .merge(debug::router(Arc::clone(&self.shared)))
             .merge(debug::extender(
                 Arc::clone(&self.shared),
-                Arc::clone(&self.webhooks.memory),
+                Arc::clone(&self.webhooks.extender),
                 Arc::clone(&self.webhooks.counters),
             ))
             .merge(ui::routes())
             .route("/", get(|| async { Redirect::temporary("/ui/") }))
-            // Only of routes: what is not there is not there for anybody, and nobody is asked about it.
+            // Only of routes: a path that does not exist needs no review.
             .route_layer(axum::middleware::from_fn_with_state(guard, guard::check))
             .fallback(move || guard::unknown(shared))
     }
 }
 
-/// Addresses that were really bound.
+/// The bound addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// Extender, webhooks, debug paths, page.
@@ -96,7 +96,7 @@ pub struct Addresses {
     pub health: SocketAddr,
 }
 
-/// Open listeners that nobody serves yet.
+/// Open listeners that are not served yet.
 #[derive(Debug)]
 pub struct Listeners {
     https: TcpListener,
@@ -106,10 +106,10 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Opens all three, so that a port that is taken is known before anything else begins.
+    /// Opens all three, so that a port in use is known before anything else starts.
     ///
     /// # Errors
-    /// [`RunError::Listen`] with the address that could not be had.
+    /// [`RunError::Listen`] with the address that could not be bound.
     pub async fn bind(listen: &Listen) -> Result<Self, RunError> {
         let (https, https_at) = bind(listen.https, "HTTPS").await?;
         let (metrics, metrics_at) = bind(listen.metrics, "metrics").await?;
@@ -126,7 +126,7 @@ impl Listeners {
         })
     }
 
-    /// What was bound.
+    /// The bound addresses.
     #[must_use]
     pub const fn addresses(&self) -> Addresses {
         self.addresses
@@ -147,7 +147,7 @@ async fn bind(
     Ok((listener, bound))
 }
 
-/// Serves until `end`, then lets open requests finish. Returns when the last connection is closed.
+/// Serves until `end`, then lets open requests complete. Returns when the last connection is closed.
 pub async fn serve(
     service: HttpsService,
     tls: Arc<Tls>,

@@ -1,4 +1,4 @@
-//! Ends of patience with a caller that does not take what it asked for.
+//! Write timeout for callers that do not read their response.
 
 use std::io;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ impl<S> Unstalled<S> {
         Self { io, waiting: None }
     }
 
-    /// Passes on what a write said, or fails when it has waited for too long.
+    /// Passes on the result of a write, or fails when it has waited for too long.
     fn in_time<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_does_not_read_is_given_up_and_one_that_does_is_not() {
+    async fn a_caller_that_does_not_read_times_out() {
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
         let mut ours = Unstalled::new(ours);
         let error = ours.write_all(&[0; 4 << 10]).await.unwrap_err();

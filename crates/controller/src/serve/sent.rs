@@ -1,4 +1,4 @@
-//! An answer on its way: each part that the caller takes is a sign that it takes part.
+//! A response body: each part that the caller reads counts as progress.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::activity::Activity;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub(super) struct Sent {
     body: Body,
@@ -32,7 +32,7 @@ impl HttpBody for Sent {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         if frame.is_ready() {
-            self.activity.moved();
+            self.activity.record_progress();
         }
         frame
     }

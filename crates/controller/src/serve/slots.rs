@@ -1,9 +1,9 @@
-//! How many connections a port has, and which one makes room for another.
+//! How many connections a port has, and which one is evicted for another.
 //!
-//! A port that is full of connections that ask nothing must still take the next one, or whoever holds them keeps the API
-//! server, the scheduler and the kubelet out. So a newcomer is let in, and a connection that nothing would be lost with
-//! goes: of the same caller when that one has its share, else of the caller with the most connections. Among these, those
-//! that never asked go first, those whose caller proved who it is go last, and then the one that was silent for longest.
+//! A port full of idle connections must still accept the next one, or whoever holds them locks out the API server, the
+//! scheduler and the kubelet. Therefore a new connection is accepted and one without a request in progress is evicted: of the
+//! same caller if that one is at its limit, else of the caller with the most connections. Among these, connections without any
+//! request are evicted first, those of proven callers last, and then the one that was idle for longest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::activity::Activity;
 
-/// Bounds of one port.
+/// Limits of one port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Connections.
     pub(super) all: usize,
-    /// Of them of one address.
+    /// Connections of one address.
     pub(super) of_peer: usize,
 }
 
@@ -47,19 +47,18 @@ impl Inner {
         }
     }
 
-    /// The connection that goes first, of one caller or of all.
+    /// The connection to evict, of one caller or of all.
     fn victim(&self, of: Option<IpAddr>) -> Option<u64> {
-        let candidates = self
-            .open
-            .iter()
-            .filter(|(_, (peer, activity))| of.is_none_or(|of| of == *peer) && activity.may_end());
+        let candidates = self.open.iter().filter(|(_, (peer, activity))| {
+            of.is_none_or(|of| of == *peer) && activity.can_evict()
+        });
         candidates
             .min_by_key(|(id, (peer, activity))| {
                 let share = self.peers.get(peer).copied().unwrap_or(0);
                 (
                     activity.standing(),
                     std::cmp::Reverse(share),
-                    activity.last(),
+                    activity.last_progress(),
                     **id,
                 )
             })
@@ -67,14 +66,14 @@ impl Inner {
     }
 }
 
-/// What became of a newcomer.
+/// Result for a new connection.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// There was room.
+    /// There was free capacity.
     Room(Slot),
-    /// Another connection makes room.
+    /// Another connection is evicted.
     InPlaceOfAnother(Slot),
-    /// Every connection is at work.
+    /// Every connection is active.
     Full,
 }
 
@@ -90,9 +89,9 @@ impl Slots {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection in, if need be in the place of another. Costs a look at each connection when the port is full.
+    /// Accepts a connection, if needed in place of another. Costs a check of each connection when the port is full.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr, activity: &Arc<Activity>) -> Admission {
-        // An IPv4 caller at a listener for both is the same caller.
+        // An IPv4 caller at a dual-stack listener is the same caller.
         let peer = peer.to_canonical();
         let mut inner = self.lock();
         let has_share = inner.peers.get(&peer).copied().unwrap_or(0) >= self.limits.of_peer;
@@ -123,7 +122,7 @@ impl Slots {
     }
 }
 
-/// A connection's place; it is free again when this goes.
+/// The slot of a connection; freed on drop.
 #[derive(Debug)]
 pub(super) struct Slot {
     slots: Arc<Slots>,
@@ -152,11 +151,11 @@ mod tests {
     }
 
     fn is_evicted(activity: &Activity) -> bool {
-        futures::FutureExt::now_or_never(activity.evicted()).is_some()
+        futures::FutureExt::now_or_never(activity.wait_for_eviction()).is_some()
     }
 
     #[test]
-    fn a_caller_beyond_its_share_loses_its_own_oldest_connection() {
+    fn a_caller_above_its_limit_loses_its_oldest_connection() {
         let slots = Slots::new(LIMITS);
         let other = open(&slots, 2);
         let own: Vec<_> = (0..4).map(|_| open(&slots, 1)).collect();
@@ -168,20 +167,20 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_with_most_makes_room_and_proven_ones_go_last() {
+    fn the_caller_with_most_connections_loses_one_and_proven_ones_are_last() {
         let slots = Slots::new(LIMITS);
         let kept = open(&slots, 9);
-        kept.1.prove();
+        kept.1.mark_proven();
         let asked = open(&slots, 8);
-        drop(asked.1.answer());
+        drop(asked.1.begin_request());
         let few: Vec<_> = (0..2).map(|_| open(&slots, 1)).collect();
         let many: Vec<_> = (0..4).map(|_| open(&slots, 2)).collect();
         let mut later = Vec::new();
         for from in 20..26 {
             let (admitted, activity) = open(&slots, from);
             assert!(matches!(admitted, Admission::InPlaceOfAnother(_)));
-            // They work, so that they are not ended for those after them.
-            later.push((admitted, activity.answer()));
+            // They are active, so that they are not evicted for later ones.
+            later.push((admitted, activity.begin_request()));
         }
         assert!(few.iter().chain(&many).all(|(_, each)| is_evicted(each)));
         assert!(!is_evicted(&kept.1) && !is_evicted(&asked.1));
@@ -191,12 +190,12 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_at_work_a_newcomer_is_refused_and_places_come_back() {
+    fn a_port_full_of_active_connections_rejects_new_ones() {
         let slots = Slots::new(LIMITS);
         let mut all: Vec<_> = (1..9)
             .map(|from| {
                 let (slot, activity) = open(&slots, from);
-                (slot, activity.answer())
+                (slot, activity.begin_request())
             })
             .collect();
         assert!(matches!(open(&slots, 20).0, Admission::Full));
@@ -208,15 +207,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_is_still_sending_may_be_ended() {
+    async fn a_connection_that_is_still_sending_can_be_evicted() {
         let activity = Activity::new();
-        let answering = activity.answer();
-        assert!(!activity.may_end());
+        let answering = activity.begin_request();
+        assert!(!activity.can_evict());
         activity
-            .reading(async { assert!(activity.may_end()) })
+            .while_reading(async { assert!(activity.can_evict()) })
             .await;
-        assert!(!activity.may_end());
+        assert!(!activity.can_evict());
         drop(answering);
-        assert!(activity.may_end());
+        assert!(activity.can_evict());
     }
 }

@@ -16,9 +16,9 @@ use crate::tls::{Peer, certificates};
 fn service(debug: DebugAccess) -> HttpsService {
     let shared = testing::shared();
     let webhooks = WebhookState {
-        world: Arc::<ServiceState>::clone(&shared),
+        view: Arc::<ServiceState>::clone(&shared),
         counters: Arc::default(),
-        memory: Arc::default(),
+        extender: Arc::default(),
         rules: Arc::default(),
         conversion: true,
     };
@@ -64,7 +64,7 @@ async fn each_path_has_its_callers() {
             Access::ExtenderClient => {
                 assert_eq!(status, StatusCode::FORBIDDEN, "{}: {body}", route.path)
             }
-            // The handler answers; an admission review answers inside, a conversion review outside.
+            // The handler responds; an admission review carries its result inside, a conversion review outside.
             Access::Open => {
                 let want = if route.path == "/conversion/v1" {
                     StatusCode::BAD_REQUEST
@@ -76,12 +76,12 @@ async fn each_path_has_its_callers() {
             Access::Debug => assert_eq!(status, StatusCode::UNAUTHORIZED, "{}: {body}", route.path),
         }
     }
-    // Nobody asked for conversion: there is no such path.
+    // Conversion is not enabled: there is no such path.
     let mut without = service.clone();
     without.webhooks.conversion = false;
     let (status, _) = call(&without, Method::POST, "/conversion/v1", &[], "{}").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
-    // Short, but a value for every two bytes: it is not read.
+    // Short, but one value per two bytes: it is not read.
     let values = format!("[{}0]", "0,".repeat(100_000)).leak();
     let (status, body) = call(
         &service,
@@ -98,7 +98,7 @@ async fn each_path_has_its_callers() {
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     let filter = "/extender/v1/filter";
     assert_eq!(
-        call(&service, Method::POST, filter, &["somebody"], "{}")
+        call(&service, Method::POST, filter, &["unknown"], "{}")
             .await
             .0,
         StatusCode::FORBIDDEN
@@ -178,7 +178,7 @@ async fn broken() -> StatusCode {
     panic!("as a test")
 }
 
-/// What a client says over a real connection; `with` = the extender's client certificate is shown.
+/// Response to a request over a real connection; `with` = the client presents the extender's client certificate.
 async fn over_tls(
     address: SocketAddr,
     files: &Files,
@@ -216,7 +216,7 @@ async fn over_tls(
         .connect(name, stream)
         .await
         .map_err(|error| error.to_string())?;
-    // Who can do both, as kube-scheduler, speaks HTTP/1.1.
+    // Clients that support both, like kube-scheduler, use HTTP/1.1.
     let alpn = if offered.contains(&"http/1.1") {
         "http/1.1"
     } else {
@@ -312,7 +312,7 @@ async fn a_client_certificate_opens_the_extender_over_both_protocols() {
     );
 }
 
-/// Two CAs, each for its own callers: what one of them signed opens nothing of the other's, whatever the name on it.
+/// Two CAs, each for its own callers: a certificate of one gives no access to the other's paths, regardless of its name.
 #[tokio::test]
 async fn a_certificate_opens_what_its_ca_is_for() {
     let mut files = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();

@@ -1,4 +1,4 @@
-//! The newest decisions, kept in memory within a bound of bytes, and handed to whoever listens.
+//! The newest decisions, kept in memory within a limit of bytes, and sent to subscribers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,9 +7,9 @@ use mortise_engine::record::Record;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-/// 4 MiB hold some ten thousand decisions: an hour of a busy cluster, a week of a quiet one.
+/// 4 MiB hold about ten thousand decisions: an hour of a busy cluster, a week of an idle one.
 const DEFAULT_BYTES: usize = 4 << 20;
-/// A slow listener may be this many decisions behind before it loses some; it is then told so.
+/// Decisions that a slow subscriber may lag behind; beyond that it loses some and gets an error.
 const LISTENER_BACKLOG: usize = 1024;
 
 /// A decision with its number.
@@ -81,7 +81,7 @@ impl DecisionLog {
         }
         drop(ring);
         for each in &added {
-            // An error means that nobody listens.
+            // An error means that there is no subscriber.
             drop(self.live.send(Arc::clone(each)));
         }
         added
@@ -104,7 +104,7 @@ impl DecisionLog {
             .collect()
     }
 
-    /// How many are kept, and how many bytes they take as JSON.
+    /// Number of stored decisions, and their size in bytes as JSON.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let ring = self.lock();
@@ -113,12 +113,12 @@ impl DecisionLog {
 
     /// Every decision from now on.
     #[must_use]
-    pub fn listen(&self) -> broadcast::Receiver<Arc<NumberedRecord>> {
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<NumberedRecord>> {
         self.live.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        // Nothing in here panics while the lock is held, and a half-added record would do no harm.
+        // Nothing panics while the lock is held, and a half-added record would be harmless.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -155,7 +155,7 @@ mod tests {
         .unwrap()
         .len();
         let ring = DecisionLog::with_limit(3 * one);
-        let mut live = ring.listen();
+        let mut live = ring.subscribe();
         ring.extend(["a", "b", "c", "d"].map(record));
         let ids: Vec<u64> = ring
             .newest(10, |_| true)

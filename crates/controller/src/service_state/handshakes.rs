@@ -1,7 +1,7 @@
-//! TLS handshakes that failed: counted by cause, kept for people, and logged at most once a minute for each cause.
+//! Failed TLS handshakes: counted by cause, kept for debug pages, and logged at most once a minute per cause.
 //!
-//! A caller that refuses our certificate says nothing else: kube-scheduler passes over an extender that it cannot reach. What
-//! this side sees is an alert, and the name that the caller asked for; together they say what is wrong.
+//! A caller that rejects the server certificate reports nothing else: kube-scheduler skips an extender that it cannot reach.
+//! The server sees an alert and the requested name; together they give the cause.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use rustls::{AlertDescription, Error};
 use serde::Serialize;
 
-/// Between two lines of the log about the same cause.
+/// Time between two log lines about the same cause.
 const QUIET: SignedDuration = SignedDuration::from_secs(60);
 
 /// Why a handshake failed. Closed: it is a metric label.
@@ -22,15 +22,15 @@ pub enum HandshakeCause {
     NoCertificate,
     /// The caller did not finish in time.
     TimedOut,
-    /// The caller closed the connection before the handshake was over; load balancers look for open ports like this.
+    /// The caller closed the connection before the handshake completed; load balancers probe open ports like this.
     Closed,
-    /// What came is not TLS, such as plain HTTP.
+    /// The bytes are not TLS, such as plain HTTP.
     NotTls,
-    /// The caller refused our certificate, and it does not have the name that the caller asked for.
+    /// The caller rejected the server certificate, which does not have the requested name.
     NameNotInCertificate,
-    /// The caller refused our certificate: it trusts another CA, or expects an IP address that is not in it.
+    /// The caller rejected the server certificate: it trusts another CA, or expects an IP address that is not in it.
     CertificateRefused,
-    /// The caller's own certificate was not accepted here.
+    /// The caller's own certificate was rejected.
     ClientCertificate,
     /// Anything else: no common version or cipher.
     Other,
@@ -52,7 +52,7 @@ impl HandshakeCause {
         }
     }
 
-    /// What to do about it.
+    /// How to fix it.
     const fn advice(self) -> &'static str {
         match self {
             Self::NoCertificate => "wait until /readyz returns ok",
@@ -72,8 +72,13 @@ impl HandshakeCause {
         }
     }
 
-    /// The cause of an error of the TLS library. `asked` is the name in the caller's hello, `names` those in our certificate.
-    pub(crate) fn of(error: &std::io::Error, asked: Option<&str>, names: &[String]) -> Self {
+    /// The cause of an error of the TLS library. `asked` is the requested server name, `names` are those of the server
+    /// certificate.
+    pub(crate) fn from_error(
+        error: &std::io::Error,
+        asked: Option<&str>,
+        names: &[String],
+    ) -> Self {
         let Some(error) = error
             .get_ref()
             .and_then(|inner| inner.downcast_ref::<Error>())
@@ -110,7 +115,7 @@ const fn refuses_certificate(alert: AlertDescription) -> bool {
     )
 }
 
-/// Whether one of a certificate's names, wildcards included, is this one.
+/// Whether one of a certificate's names, wildcards included, matches.
 fn covers(names: &[String], asked: &str) -> bool {
     names.iter().any(|name| {
         name.eq_ignore_ascii_case(asked)
@@ -122,34 +127,34 @@ fn covers(names: &[String], asked: &str) -> bool {
     })
 }
 
-/// One handshake that failed.
+/// A failed handshake.
 #[derive(Clone, Debug)]
 pub(crate) struct FailedHandshake {
     pub(crate) cause: HandshakeCause,
     pub(crate) peer: IpAddr,
-    /// The name in the caller's hello.
+    /// The requested server name.
     pub(crate) asked: Option<String>,
-    /// The names in our certificate.
+    /// Names of the server certificate.
     pub(crate) names: Vec<String>,
-    /// What the TLS library says.
+    /// Message of the TLS library.
     pub(crate) error: String,
 }
 
-/// The newest failure of a cause.
+/// The latest failure of a cause.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HandshakeFailures {
     pub(crate) cause: HandshakeCause,
     /// Since the start.
     pub(crate) count: u64,
-    /// When the newest was.
+    /// Time of the latest.
     pub(crate) last: Timestamp,
     /// Address of its caller.
     pub(crate) peer: String,
-    /// The name that the caller expected, where it said one.
+    /// The requested server name, if any.
     pub(crate) asked_for: Option<String>,
-    /// The names in our certificate.
+    /// Names of the server certificate.
     pub(crate) certificate_names: Vec<String>,
-    /// What to do.
+    /// How to fix it.
     pub(crate) advice: &'static str,
     #[serde(skip)]
     logged: Timestamp,
@@ -168,8 +173,8 @@ impl Handshakes {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a failure. Returns how many there were since the last line in the log when it is time for another.
-    fn keep(&self, failed: &FailedHandshake, now: Timestamp) -> Option<u64> {
+    /// Stores a failure. Returns the number since the last log line if another one is due.
+    fn record(&self, failed: &FailedHandshake, now: Timestamp) -> Option<u64> {
         let mut inner = self.lock();
         let logged = inner
             .get(&failed.cause)
@@ -198,9 +203,9 @@ impl Handshakes {
         due.then_some(count - before)
     }
 
-    /// Keeps a failure and logs it, unless one of the same cause was logged within a minute.
-    pub(crate) fn failed(&self, failed: &FailedHandshake, now: Timestamp) {
-        let Some(count) = self.keep(failed, now) else {
+    /// Stores a failure and logs it, unless one of the same cause was logged within a minute.
+    pub(crate) fn report(&self, failed: &FailedHandshake, now: Timestamp) {
+        let Some(count) = self.record(failed, now) else {
             return;
         };
         let FailedHandshake {
@@ -212,7 +217,7 @@ impl Handshakes {
         } = failed;
         let (cause, advice) = (cause.label(), cause.advice());
         let names = names.join(", ");
-        // Checks for an open port are many, and no fault.
+        // Port probes are frequent, and no fault.
         if failed.cause == HandshakeCause::Closed {
             tracing::debug!(cause, %peer, count, error, "TLS handshakes failed");
         } else {
@@ -279,7 +284,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                HandshakeCause::of(&error, asked, &names),
+                HandshakeCause::from_error(&error, asked, &names),
                 want,
                 "{error} {asked:?}"
             );
@@ -287,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_logged_once_a_minute_with_what_was_left_out() {
+    fn a_cause_is_logged_once_a_minute_with_the_omitted_count() {
         let handshakes = Handshakes::default();
         let at = |seconds: i64| Timestamp::from_second(1_700_000_000 + seconds).unwrap();
         let failed = |cause| FailedHandshake {
@@ -298,14 +303,14 @@ mod tests {
             error: String::new(),
         };
         let name = failed(HandshakeCause::NameNotInCertificate);
-        assert_eq!(handshakes.keep(&name, at(0)), Some(1));
+        assert_eq!(handshakes.record(&name, at(0)), Some(1));
         for second in 1..60 {
-            assert_eq!(handshakes.keep(&name, at(second)), None);
+            assert_eq!(handshakes.record(&name, at(second)), None);
         }
         let other = failed(HandshakeCause::NotTls);
-        assert_eq!(handshakes.keep(&other, at(30)), Some(1), "its own minute");
-        assert_eq!(handshakes.keep(&name, at(60)), Some(60));
-        assert_eq!(handshakes.keep(&name, at(119)), None);
+        assert_eq!(handshakes.record(&other, at(30)), Some(1), "its own minute");
+        assert_eq!(handshakes.record(&name, at(60)), Some(60));
+        assert_eq!(handshakes.record(&name, at(119)), None);
         let all = handshakes.all();
         let count = |cause| {
             all.iter()

@@ -1,7 +1,7 @@
-//! What every part of the service reads: the newest snapshot, the decisions, the metrics and the state of health.
+//! State that every part of the service reads: the newest snapshot, decisions, metrics and health.
 //!
-//! Invariant: one writer (the driver, or the simulator in the demo) publishes; everybody else reads without a lock. HTTP
-//! answers need nothing but this, so the same service runs on a cluster and on a simulation.
+//! Invariant: one writer (the driver, or the simulator in the demo) publishes; all others read without a lock. HTTP handlers
+//! need only this state, so the same service runs on a cluster and on a simulation.
 
 pub(crate) mod decision_log;
 pub(crate) mod handshakes;
@@ -29,13 +29,13 @@ use crate::metrics::Metrics;
 use decision_log::{DecisionLog, NumberedRecord};
 use handshakes::Handshakes;
 
-/// A loop that did not turn for this long is stuck: steps that take longer run on threads of their own.
+/// An event loop without a turn for this long is stalled; longer steps run on their own threads.
 pub const LOOP_STALL: Duration = Duration::from_secs(10);
 
-/// Live streams at a time. Each remembers what it has shown, some 600 bytes per machine.
+/// Concurrent live streams. Each remembers what it has sent, about 600 bytes per node.
 const STREAMS: usize = 16;
 
-/// State shared by all parts. Made once, held in an `Arc`.
+/// State shared by all parts. Created once, held in an `Arc`.
 #[derive(Debug)]
 pub struct ServiceState {
     snapshot: ArcSwap<Snapshot>,
@@ -57,7 +57,7 @@ pub struct ServiceState {
 }
 
 impl ServiceState {
-    /// Nothing seen yet.
+    /// An empty state.
     #[must_use]
     pub fn new(
         clock: Arc<dyn Clock>,
@@ -65,7 +65,7 @@ impl ServiceState {
         version: &str,
         effective: serde_json::Value,
     ) -> Arc<Self> {
-        Self::telling(
+        Self::with_detail(
             clock,
             well_known,
             version,
@@ -74,9 +74,9 @@ impl ServiceState {
         )
     }
 
-    /// Nothing seen yet; metrics and events will tell as much as is said.
+    /// An empty state with this detail of metrics and events.
     #[must_use]
-    pub fn telling(
+    pub fn with_detail(
         clock: Arc<dyn Clock>,
         well_known: WellKnown,
         version: &str,
@@ -100,14 +100,14 @@ impl ServiceState {
         })
     }
 
-    /// Sets how explanations place pods: as provisioning does. The first call counts.
-    pub fn explain_with(&self, options: SolveOptions) {
+    /// Sets how explanations place pods: with the options of provisioning. The first call wins.
+    pub fn set_solve_options(&self, options: SolveOptions) {
         self.solving.get_or_init(|| options);
     }
 
-    /// How explanations place pods.
+    /// Options with which explanations place pods.
     #[must_use]
-    pub fn solving(&self) -> SolveOptions {
+    pub fn solve_options(&self) -> SolveOptions {
         self.solving.get().cloned().unwrap_or_default()
     }
 
@@ -117,7 +117,7 @@ impl ServiceState {
         self.snapshot.load_full()
     }
 
-    /// Makes a snapshot the newest. Listeners are woken only when its generation is another.
+    /// Publishes a snapshot. Subscribers wake only if its generation changed.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
         let generation = snapshot.generation;
         self.snapshot.store(snapshot);
@@ -125,19 +125,19 @@ impl ServiceState {
             .send_if_modified(|known| std::mem::replace(known, generation) != generation);
     }
 
-    /// What was last heard of each watch.
+    /// Age and state of each watch.
     #[must_use]
     pub fn freshness(&self) -> Arc<Freshness> {
         self.freshness.load_full()
     }
 
-    /// Keeps what was last heard of each watch, for people.
+    /// Stores the state of each watch, for debug pages.
     pub(crate) fn set_freshness(&self, freshness: &Arc<Freshness>) {
         self.freshness.store(Arc::clone(freshness));
     }
 
-    /// The newest snapshot shows what the source of all objects had `ago`, as far as anybody can know: every watch stood,
-    /// and the API server answered.
+    /// Records that the newest snapshot showed the state of the API server `ago`: every watch was established, and the API
+    /// server responded.
     pub fn confirm(&self, ago: Duration) {
         let ago = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
         let at = self.now().as_millisecond().saturating_sub(ago);
@@ -150,7 +150,7 @@ impl ServiceState {
         self.generation.subscribe()
     }
 
-    /// Keeps, counts and hands on decisions.
+    /// Stores and counts decisions, and sends them to subscribers.
     pub fn record(&self, records: Vec<Record>) -> Vec<Arc<NumberedRecord>> {
         log_withdrawn(&records);
         for record in &records {
@@ -171,7 +171,7 @@ impl ServiceState {
         self.clock.now()
     }
 
-    /// Milliseconds since the picture was last confirmed.
+    /// Milliseconds since the snapshot was last confirmed.
     #[must_use]
     pub fn snapshot_age_ms(&self) -> i64 {
         self.now()
@@ -210,7 +210,7 @@ impl ClusterView for ServiceState {
     }
 }
 
-/// What readiness depends on, and a few facts for people.
+/// Conditions of readiness, and a few facts for debug pages.
 #[derive(Debug)]
 pub struct ReadinessState {
     start: Instant,
@@ -233,26 +233,26 @@ impl Default for ReadinessState {
 }
 
 impl ReadinessState {
-    /// The loop turned once more.
-    pub fn turned(&self) {
+    /// Records a turn of the event loop.
+    pub fn record_turn(&self) {
         self.turned_ms.store(self.uptime_ms(), Ordering::Relaxed);
     }
 
-    /// How long ago the loop turned.
+    /// Time since the last turn of the event loop.
     #[must_use]
-    pub fn since_turn(&self) -> Duration {
+    pub fn time_since_turn(&self) -> Duration {
         Duration::from_millis(
             self.uptime_ms()
                 .saturating_sub(self.turned_ms.load(Ordering::Relaxed)),
         )
     }
 
-    /// A certificate is loaded.
+    /// Whether a certificate is loaded.
     pub fn set_certificate(&self, loaded: bool) {
         self.certificate.store(loaded, Ordering::Relaxed);
     }
 
-    /// This process leads.
+    /// Whether this process leads.
     pub fn set_leading(&self, leading: bool) {
         self.leading.store(leading, Ordering::Relaxed);
     }
@@ -273,9 +273,9 @@ impl ReadinessState {
         self.stopping.cancelled().await;
     }
 
-    /// What readiness still waits for; empty = ready.
+    /// Why the service is not ready; empty = ready.
     #[must_use]
-    pub fn missing(&self, synced: bool) -> Vec<&'static str> {
+    pub fn unready_reasons(&self, synced: bool) -> Vec<&'static str> {
         let stopping = self.stopping.is_cancelled();
         [
             (
@@ -283,7 +283,10 @@ impl ReadinessState {
                 "no certificate is loaded",
             ),
             (!synced, "not all watches are synced"),
-            (self.since_turn() >= LOOP_STALL, "the event loop is stalled"),
+            (
+                self.time_since_turn() >= LOOP_STALL,
+                "the event loop is stalled",
+            ),
             (stopping, "shutting down"),
         ]
         .into_iter()

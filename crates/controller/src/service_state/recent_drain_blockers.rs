@@ -1,8 +1,8 @@
-//! What is in the way of machines that go, for metrics and `explain`.
+//! Drain blockers from recent decisions, for metrics and `explain`.
 //!
-//! Objects tell most of it, and every replica the same. Answers to evictions, to other writes and of the cloud are known only
-//! to the process that drains: it tells of them in records, again and again while they last, and where objects tell nothing
-//! these are what is in the way.
+//! Objects show most blockers, on every replica alike. Responses to evictions, to other writes and of the cloud are known only
+//! to the draining process: it records them repeatedly while they last. Where no object shows a blocker, these records are the
+//! only source.
 
 use std::collections::BTreeMap;
 
@@ -14,46 +14,50 @@ use mortise_planning::reason::Reason;
 
 use super::decision_log::DecisionLog;
 
-/// What lasts is told every two minutes, and looked at every 15 s. What was told longer ago is over.
+/// A lasting blocker is recorded every two minutes, and checked every 15 s. Older records are outdated.
 const LASTS_MS: i64 = 150_000;
 
-/// What was lately told to be in the way and no object shows, by Node or claim. The newest first, each thing once.
+/// Recently recorded blockers that no object shows, by Node or NodeClaim. Newest first, each once.
 #[derive(Debug)]
 pub(crate) struct RecentDrainBlockers(BTreeMap<ObjectRef, Vec<DrainBlocker>>);
 
 impl RecentDrainBlockers {
-    /// What is in the way of the machine with these names.
-    pub(crate) fn of(&self, node: Option<NodeName>, claim: Option<ClaimName>) -> &[DrainBlocker] {
+    /// Blockers of the node with these names.
+    pub(crate) fn for_node(
+        &self,
+        node: Option<NodeName>,
+        claim: Option<ClaimName>,
+    ) -> &[DrainBlocker] {
         let names = [node.map(ObjectRef::Node), claim.map(ObjectRef::Claim)];
-        let mut told = names.iter().flatten().filter_map(|name| self.0.get(name));
-        told.next().map_or(&[], Vec::as_slice)
+        let mut recent = names.iter().flatten().filter_map(|name| self.0.get(name));
+        recent.next().map_or(&[], Vec::as_slice)
     }
 }
 
-fn hidden(reason: &Reason) -> Option<&DrainBlocker> {
+fn unobservable_blocker(reason: &Reason) -> Option<&DrainBlocker> {
     match reason {
-        Reason::DrainBlocked(obstacle) if !obstacle.kind.shows_in_objects() => Some(obstacle),
+        Reason::DrainBlocked(blocker) if !blocker.kind.shows_in_objects() => Some(blocker),
         _ => None,
     }
 }
 
-/// Reads it from the records.
+/// Collects them from the records.
 ///
 /// # Cost
-/// One pass over those in memory.
-pub(crate) fn told_lately(records: &DecisionLog, now: Timestamp) -> RecentDrainBlockers {
+/// One pass over the records in memory.
+pub(crate) fn recent_drain_blockers(records: &DecisionLog, now: Timestamp) -> RecentDrainBlockers {
     let of_drains = records.newest(usize::MAX, |record| {
-        let is_told = |reason| hidden(reason).is_some();
-        since(now, record.at) <= LASTS_MS && record.reasons.iter().any(is_told)
+        let has_unobservable = |reason| unobservable_blocker(reason).is_some();
+        since(now, record.at) <= LASTS_MS && record.reasons.iter().any(has_unobservable)
     });
     let mut all: BTreeMap<ObjectRef, Vec<DrainBlocker>> = BTreeMap::new();
     for each in of_drains {
         let known = all.entry(each.record.subject.clone()).or_default();
-        for obstacle in each.record.reasons.iter().filter_map(hidden) {
+        for blocker in each.record.reasons.iter().filter_map(unobservable_blocker) {
             let is_known =
-                |other: &DrainBlocker| (other.kind, &other.what) == (obstacle.kind, &obstacle.what);
+                |other: &DrainBlocker| (other.kind, &other.what) == (blocker.kind, &blocker.what);
             if !known.iter().any(is_known) {
-                known.push(obstacle.clone());
+                known.push(blocker.clone());
             }
         }
     }
@@ -80,7 +84,7 @@ mod tests {
         }
     }
 
-    fn in_the_way(kind: DrainBlockerKind, pod: &str, since: Timestamp) -> Reason {
+    fn blocker(kind: DrainBlockerKind, pod: &str, since: Timestamp) -> Reason {
         Reason::DrainBlocked(DrainBlocker {
             kind,
             what: format!("pod default/{pod}"),
@@ -92,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_lately_counts_once_and_what_was_told_before_does_not() {
+    fn recent_blockers_count_once_and_old_ones_do_not() {
         let start = Timestamp::UNIX_EPOCH;
         let (before, now) = (after(start, 1_000), after(start, LASTS_MS + 1_500));
         let note = Reason::Note {
             text: "something else".to_owned(),
         };
-        let denied = |pod, since| in_the_way(DrainBlockerKind::EvictionDenied, pod, since);
-        let shown = in_the_way(DrainBlockerKind::InGracePeriod, "d", start);
+        let denied = |pod, since| blocker(DrainBlockerKind::EvictionDenied, pod, since);
+        let shown = blocker(DrainBlockerKind::InGracePeriod, "d", start);
         let records = DecisionLog::default();
         records.extend([
             record(before, denied("a", start)),
@@ -109,9 +113,9 @@ mod tests {
             record(now, note),
             record(now, shown),
         ]);
-        let told = told_lately(&records, now);
-        assert_eq!(told.0.len(), 1);
-        let of_node = told.of(Some("n".into()), None);
+        let recent = recent_drain_blockers(&records, now);
+        assert_eq!(recent.0.len(), 1);
+        let of_node = recent.for_node(Some("n".into()), None);
         let what: Vec<&str> = of_node.iter().map(|each| each.what.as_str()).collect();
         assert_eq!(what, ["pod default/b", "pod default/c"]);
         assert_eq!(of_node[0].kind, DrainBlockerKind::EvictionDenied);

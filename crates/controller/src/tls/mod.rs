@@ -1,4 +1,4 @@
-//! TLS settings that change while connections go on: a new connection sees the new certificate, an old one keeps its own.
+//! TLS settings that change at run time: a new connection uses the new certificate, an old one keeps its own.
 
 pub mod certificates;
 
@@ -15,16 +15,16 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::pem::{self, Files};
 
-/// Sessions remembered for resumption. A handful of API servers and schedulers call; more would only cost memory.
+/// Sessions kept for resumption. Only a handful of API servers and schedulers call; more would waste memory.
 const SESSIONS: usize = 64;
 
 /// Why files cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {message}")]
 pub struct TlsError {
-    /// Which file.
+    /// The file.
     pub file: &'static str,
-    /// What is wrong with it.
+    /// The problem.
     pub message: String,
 }
 
@@ -39,17 +39,17 @@ pub struct Tls {
 pub(crate) struct ServerTls {
     /// For the handshake.
     pub(crate) config: Arc<ServerConfig>,
-    /// The names that the server certificate is for.
+    /// Names of the server certificate.
     pub(crate) names: Vec<String>,
-    /// Who vouches for clients of the extender.
+    /// CA of the extender's clients.
     extender: Option<Arc<dyn ClientCertVerifier>>,
-    /// Who vouches for API servers.
+    /// CA of API servers.
     admission: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl ServerTls {
-    /// The peer of a finished handshake. That one of our CAs signed its certificate was looked at there; here it is told
-    /// which, because none of them speaks for the other's clients.
+    /// The peer of a finished handshake. The handshake verified that one of the client CAs signed its certificate; here the
+    /// result says which one, because neither is valid for the other's clients.
     pub(crate) fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Peer {
         let Some([own, between @ ..]) = chain else {
             return Peer::default();
@@ -79,7 +79,7 @@ impl Tls {
         self.current.load_full()
     }
 
-    /// Puts files into use. When they do not fit together, nothing changes.
+    /// Applies files. When they do not fit together, nothing changes.
     ///
     /// # Errors
     /// A file is missing or unreadable, or the key is not the certificate's.
@@ -134,15 +134,15 @@ fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
             file: pem::TLS_KEY,
             message: error.to_string(),
         })?;
-    // What both sides can do is taken in this order. kube-scheduler asks one question at a time, and its HTTP/2 client hands
-    // each over between threads several times: with HTTP/1.1 a call takes a third of the time (docs/benchmarks/extender.md).
+    // The server's order of preference. kube-scheduler sends one request at a time, and its HTTP/2 client passes each between
+    // threads several times: with HTTP/1.1 a call takes a third of the time (docs/benchmarks/extender.md).
     config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
     config.session_storage = rustls::server::ServerSessionMemoryCache::new(SESSIONS);
     Ok(config)
 }
 
-/// Vouches for clients of any CA in these files; `None` without any. Few callers have a certificate: who must have one is
-/// decided per path.
+/// Verifies clients of any CA in these files; `None` without any. Few callers have a certificate: the path decides whether one
+/// is required.
 fn verifier(
     files: &Files,
     of: &[&'static str],
@@ -173,7 +173,7 @@ fn verifier(
     Ok(Some(verifier))
 }
 
-/// DNS names and addresses that the first certificate of a chain is for.
+/// DNS names and addresses of the first certificate of a chain.
 fn alternative_names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
     let parsed = chain
         .and_then(|chain| chain.first())
@@ -193,7 +193,7 @@ fn names_beside_subject(cert: &X509Certificate<'_>) -> Vec<String> {
     }
 }
 
-/// Who is at the other end of a connection, as far as a certificate of a CA that we know proves it.
+/// The verified identity of a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Common name and DNS names of the verified client certificate; empty without one.
@@ -219,9 +219,9 @@ impl Peer {
 /// Which callers of admission count as API servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiServers {
-    /// Any: no CA was given that could tell.
+    /// Any: no CA is configured.
     Anybody,
-    /// Those with a certificate of the given CA and one of these names; any name when there is none here.
+    /// Those with a certificate of the given CA and one of these names; any name if the list is empty.
     Named(Arc<[String]>),
 }
 
@@ -237,7 +237,7 @@ impl ApiServers {
         }
     }
 
-    /// A caller has to show that it is one.
+    /// Whether a caller needs a certificate.
     #[must_use]
     pub const fn must_prove(&self) -> bool {
         matches!(self, Self::Named(_))

@@ -1,4 +1,4 @@
-//! Messages of clouds: polled while this process leads, handed to the driver, acknowledged by a decider.
+//! Interruption messages of cloud providers: polled while this process leads, sent to the engine, acknowledged by a decider.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::driver_message::DriverMessage;
 use crate::error::RunError;
 use crate::service_state::ServiceState;
 
-/// How often a process that does not lead looks whether it does.
-const FOLLOWER: Duration = Duration::from_secs(1);
+/// How often a follower checks whether it leads.
+const FOLLOWER_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Polls one provider until `end`. Returns at once when it sends no messages at all.
+/// Polls one provider until `end`. Returns immediately if the provider has no queue.
 ///
 /// # Errors
-/// The very first answer of the queue is a refusal that will not change: it does not exist, or may not be read.
+/// The first poll fails permanently: the queue does not exist or may not be read.
 pub(crate) async fn run(
     provider: Arc<dyn CloudProvider>,
     inputs: mpsc::Sender<DriverMessage>,
@@ -42,7 +42,7 @@ async fn poll(
     let mut answered = false;
     loop {
         if !shared.health.is_leading() {
-            tokio::time::sleep(FOLLOWER).await;
+            tokio::time::sleep(FOLLOWER_INTERVAL).await;
             continue;
         }
         let Some(poll) = provider.notices() else {

@@ -1,4 +1,4 @@
-//! Watches: from the API server to news for the index.
+//! Watches: from the API server to events for the index.
 //!
 //! ```text
 //! list (pages, consistent) ─► watch from its version ─► ended, broken ─► watch again from the last version seen
@@ -6,15 +6,15 @@
 //!      └────────── that version is too old (410), the longer after the more often ◄──┘
 //! ```
 //!
-//! A watch on which nothing comes for long, not even a bookmark, gives way to a list: a kind that is only quiet is as the watch
-//! showed it; a watch that had hidden something counts as broken until something comes from it.
+//! A watch without any event or bookmark for `SILENCE_TIMEOUT` is replaced by a list. If the list shows no newer object, the
+//! watch was only silent. Otherwise the watch missed objects, and counts as broken until its next event.
 //!
-//! Each watch says when it stands, when it broke, and up to which version it has shown everything (bookmarks), so that
-//! deciders know which of them is old.
+//! Each watch reports when it is established, when it broke, and up to which version it is complete (bookmarks), so that
+//! deciders know which watch is old.
 //!
-//! Lists are consistent reads and not answers from some replica's cache: a list that is older than what was seen already
-//! would take objects out of the picture that are there. An object that cannot be read is counted, named once in the log,
-//! and kept as it was last readable; its deletion is noticed by its name alone.
+//! Lists are consistent reads, not reads from the watch cache of one replica: a list older than the last event would remove
+//! existing objects from the cluster state. An object that cannot be parsed is counted, logged once, and keeps its last
+//! readable state; its deletion needs only its name.
 
 pub(crate) mod interruption_notices;
 mod watch_health;
@@ -46,62 +46,61 @@ use crate::driver_message::DriverMessage;
 use crate::service_state::ServiceState;
 pub(crate) use watch_health::WatchHealth;
 
-/// Objects per page of a list. 500 pods are some 3 MB of text, which is held for a moment.
-const PAGE: u32 = 500;
-/// The server ends a watch after this time, spread so that they do not all end together.
+/// Objects per page of a list. 500 pods are about 3 MB of text in memory until they are parsed.
+const PAGE_SIZE: u32 = 500;
+/// The server ends a watch after this time. Jitter spreads the ends of the watches.
 const WATCH_SECONDS: u32 = 240;
-/// A page of a list, or the beginning of a watch, comes within this time.
-const ANSWER: Duration = Duration::from_secs(45);
-/// A watch that lasts less than this did not end by its own time.
-const BRIEF: Duration = Duration::from_secs(1);
-/// A kind is listed anew when nothing came for this long, not even a bookmark. They come every minute, but not to a watch that
-/// has seen all that its API server's store told of the kind: etcd says by itself only every few minutes that nothing happened.
-/// Shorter than what makes the watch old: a kind that is only quiet holds nobody up.
-const SILENCE: Duration = Duration::from_secs(75);
+/// Timeout for a page of a list and for the response headers of a watch.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(45);
+/// A watch that ends earlier than this did not reach its server-side timeout.
+const MIN_WATCH_DURATION: Duration = Duration::from_secs(1);
+/// A kind is listed again after this time without an event or bookmark. Bookmarks arrive every minute, except on a watch that
+/// has received everything that the API server's store reported for the kind: etcd reports its progress only every few minutes.
+/// Shorter than the time after which a watch is old, so that a kind without changes delays no decider.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Lists further apart than this have nothing to do with each other.
-const CALM: Duration = Duration::from_secs(60);
+/// The backoff between repeated lists is reset if two lists are further apart than this.
+const RELIST_RESET: Duration = Duration::from_secs(60);
 
-/// One kind, watched.
+/// The watch of one kind.
 pub(crate) struct Watch {
     pub(crate) kind: ResourceKind,
     pub(crate) client: kube::Client,
     pub(crate) inputs: mpsc::Sender<DriverMessage>,
     pub(crate) shared: Arc<ServiceState>,
     pub(crate) liveness: Arc<WatchHealth>,
-    /// How many kinds have not been listed yet.
+    /// Number of kinds without a complete list.
     pub(crate) unlisted: Arc<AtomicUsize>,
 }
 
 /// Why a watch ended.
 enum WatchEnd {
-    /// It ended as watches do: go on from the version.
+    /// The server ended it as usual: resume from the version.
     Resume(String),
     /// The version is too old.
     Relist,
-    /// Nothing came for too long after this version. The kind is only quiet, or what the watch should have shown is lost on
-    /// its way.
+    /// No event or bookmark after this version for too long: the kind has no changes, or events were lost.
     Quiet(String),
     /// It failed.
     Failed {
         version: Option<String>,
         error: String,
     },
-    /// Nobody takes the news any more.
+    /// The receiver of events is closed.
     Closed,
 }
 
 impl Watch {
-    /// Watches until `end`, or until nobody takes the news any more.
+    /// Watches until `end`, or until the receiver of events is closed.
     pub(crate) async fn run(self, end: CancellationToken) {
         tokio::select! {
             () = end.cancelled() => {}
-            // It ends only when nobody takes the news any more.
-            _ = self.watch() => {}
+            // It ends only when the receiver is closed.
+            _ = self.list_and_watch() => {}
         }
     }
 
-    async fn watch(&self) -> Result<(), WatchEnd> {
+    async fn list_and_watch(&self) -> Result<(), WatchEnd> {
         let resource = ApiResource {
             group: self.kind.group.to_owned(),
             version: self.kind.version.to_owned(),
@@ -118,19 +117,22 @@ impl Watch {
             unreadable: BTreeSet::new(),
             broken: false,
             listed: false,
-            quiet_since: None,
-            hides: false,
+            silent_since: None,
+            has_missed_objects: false,
         };
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
-        // What it shows is followed from the first list on.
-        self.is(WatchState::Broke).await?;
+        // The watch counts as broken until its first list.
+        self.send_watch_state(WatchState::Broke).await?;
         let mut relists = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
         let mut relisted: Option<Instant> = None;
         let mut version = None;
         loop {
             let end = match version.take() {
-                None => self.list(&api, &mut state).await,
-                Some(version) => self.follow(&api, version, &mut state, &mut backoff).await,
+                None => self.list_all(&api, &mut state).await,
+                Some(version) => {
+                    self.watch_from(&api, version, &mut state, &mut backoff)
+                        .await
+                }
             };
             match end {
                 Ok(next) => version = Some(next),
@@ -139,22 +141,22 @@ impl Watch {
                 Err(WatchEnd::Relist) => {
                     tracing::info!(kind = self.kind.kind, "watch is too old, relisting");
                     self.shared.metrics.engine.watch_restarted(self.kind.kind);
-                    self.is(WatchState::Broke).await?;
-                    // Once is what lists are for. A server that says so again and again would be asked for 100,000 pods in a
-                    // loop.
+                    self.send_watch_state(WatchState::Broke).await?;
+                    // The first relist is immediate. If a server rejects the version repeatedly, immediate relists would
+                    // request 100,000 pods in a loop.
                     if relisted
                         .replace(Instant::now())
-                        .is_some_and(|at| at.elapsed() < CALM)
+                        .is_some_and(|at| at.elapsed() < RELIST_RESET)
                     {
-                        self.shows_nothing(&mut state);
+                        self.mark_broken(&mut state);
                         tokio::time::sleep(relists.next()).await;
                     } else {
                         relists.reset();
                     }
                 }
-                // A list shows which of the two it is. To a kind that is only quiet it proves as much as a bookmark.
+                // A list shows which of the two it is. For a kind without changes it proves as much as a bookmark.
                 Err(WatchEnd::Quiet(last)) => {
-                    state.quiet_since = last.parse().ok();
+                    state.silent_since = last.parse().ok();
                     self.shared.metrics.engine.watch_restarted(self.kind.kind);
                     tracing::debug!(
                         resource = self.kind.resource(),
@@ -165,8 +167,8 @@ impl Watch {
                     version: last,
                     error,
                 }) => {
-                    self.broke(&mut state, &error, backoff.failures());
-                    self.is(WatchState::Broke).await?;
+                    self.report_failure(&mut state, &error, backoff.failures());
+                    self.send_watch_state(WatchState::Broke).await?;
                     version = last;
                     tokio::time::sleep(backoff.next()).await;
                 }
@@ -174,10 +176,10 @@ impl Watch {
         }
     }
 
-    fn broke(&self, state: &mut WatchProgress, error: &str, failures: u32) {
+    fn report_failure(&self, state: &mut WatchProgress, error: &str, failures: u32) {
         self.shared.metrics.engine.watch_restarted(self.kind.kind);
-        self.shows_nothing(state);
-        // One refused connection is common (a rolling API server); several in a row are news.
+        self.mark_broken(state);
+        // One refused connection is common (a rolling API server); several in a row are worth a warning.
         if failures == 2 {
             tracing::warn!(
                 resource = self.kind.resource(),
@@ -194,51 +196,51 @@ impl Watch {
         }
     }
 
-    /// Until it stands again, the picture proves nothing.
-    fn shows_nothing(&self, state: &mut WatchProgress) {
+    /// Until the watch is established again, the cluster state cannot be confirmed.
+    fn mark_broken(&self, state: &mut WatchProgress) {
         if !state.broken && self.kind.is_vital() {
             state.broken = true;
-            self.liveness.watch_broke(true);
+            self.liveness.record_watch_broken(true);
         }
     }
 
-    async fn stands(&self, state: &mut WatchProgress) -> Result<(), WatchEnd> {
-        self.liveness.answered();
+    async fn mark_established(&self, state: &mut WatchProgress) -> Result<(), WatchEnd> {
+        self.liveness.record_response();
         if state.broken {
             state.broken = false;
-            self.liveness.watch_broke(false);
+            self.liveness.record_watch_broken(false);
         }
-        self.is(WatchState::Stands).await
+        self.send_watch_state(WatchState::Stands).await
     }
 
-    /// Reads the whole list. Objects are handed on as they come; what is gone is found at the end, by key.
-    async fn list(
+    /// Reads the whole list. Objects are sent page by page; the index finds deleted ones at the end, by key.
+    async fn list_all(
         &self,
         api: &Api<WatchedObject>,
         state: &mut WatchProgress,
     ) -> Result<String, WatchEnd> {
         let mut keys = BTreeSet::new();
-        let mut params = ListParams::default().limit(PAGE);
+        let mut params = ListParams::default().limit(PAGE_SIZE);
         // Every page shows the cluster at the version of the first one.
         let mut version = None;
-        let quiet_since = state.quiet_since.take();
-        state.hides = false;
+        let silent_since = state.silent_since.take();
+        state.has_missed_objects = false;
         loop {
-            let page = match answered(api.list(&params)).await {
+            let page = match with_response_timeout(api.list(&params)).await {
                 Ok(page) => page,
-                // The list took longer than the server remembers.
+                // The list took longer than the server's compaction interval.
                 Err(kube::Error::Api(status)) if status.code == 410 => {
                     return Err(WatchEnd::Relist);
                 }
-                Err(error) => return Err(failed(None, &error)),
+                Err(error) => return Err(watch_failure(None, &error)),
             };
-            self.liveness.answered();
+            self.liveness.record_response();
             version = version.or(page.metadata.resource_version);
             for item in page.items {
                 let newer = |since: u64| item.version.parse().is_ok_and(|at: u64| at > since);
-                state.hides |= quiet_since.is_some_and(newer);
+                state.has_missed_objects |= silent_since.is_some_and(newer);
                 let key = self.kind.key(&item.namespace, &item.name);
-                self.seen(item, &key, state).await?;
+                self.send_object(item, &key, state).await?;
                 keys.insert(key);
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -248,7 +250,7 @@ impl Watch {
         }
         let version = version.unwrap_or_default();
         state.unreadable.retain(|key| keys.contains(key));
-        self.send(DriverMessage::Input(EngineInput::News(
+        self.send_message(DriverMessage::Input(EngineInput::News(
             ObjectEvent::Listed {
                 kind: self.kind.index.clone(),
                 keys,
@@ -256,25 +258,26 @@ impl Watch {
             },
         )))
         .await?;
-        if state.hides {
+        if state.has_missed_objects {
             tracing::warn!(
                 resource = self.kind.resource(),
                 "watch missed objects of the list, treated as broken until its next event"
             );
-            self.shows_nothing(state);
-            self.is(WatchState::Broke).await?;
+            self.mark_broken(state);
+            self.send_watch_state(WatchState::Broke).await?;
         }
         if !state.listed {
             state.listed = true;
             tracing::debug!(resource = self.kind.resource(), "listed");
             if self.unlisted.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.send(DriverMessage::Input(EngineInput::Synced)).await?;
+                self.send_message(DriverMessage::Input(EngineInput::Synced))
+                    .await?;
             }
         }
         Ok(version)
     }
 
-    async fn follow(
+    async fn watch_from(
         &self,
         api: &Api<WatchedObject>,
         mut version: String,
@@ -283,21 +286,21 @@ impl Watch {
     ) -> Result<String, WatchEnd> {
         let spread = u32::try_from(jitter(Duration::from_secs(50)).as_secs()).unwrap_or(0);
         let params = WatchParams::default().timeout(WATCH_SECONDS + spread);
-        let stream = match answered(api.watch(&params, &version)).await {
+        let stream = match with_response_timeout(api.watch(&params, &version)).await {
             Ok(stream) => stream.boxed(),
             Err(kube::Error::Api(status)) if status.code == 410 => return Err(WatchEnd::Relist),
-            Err(error) => return Err(failed(Some(version), &error)),
+            Err(error) => return Err(watch_failure(Some(version), &error)),
         };
-        if !state.hides {
-            self.stands(state).await?;
+        if !state.has_missed_objects {
+            self.mark_established(state).await?;
         }
         let mut stream = stream;
         let begun = Instant::now();
         loop {
-            let event = match tokio::time::timeout(SILENCE, stream.next()).await {
+            let event = match tokio::time::timeout(SILENCE_TIMEOUT, stream.next()).await {
                 Ok(Some(Ok(event))) => event,
-                // A watch that ends as soon as it began is no end of its time: asking again at once would go on for ever.
-                Ok(None) if begun.elapsed() < BRIEF => {
+                // A watch that ends immediately did not time out: an immediate retry could loop indefinitely.
+                Ok(None) if begun.elapsed() < MIN_WATCH_DURATION => {
                     let error = "it ended immediately".to_owned();
                     return Err(WatchEnd::Failed {
                         version: Some(version),
@@ -305,26 +308,26 @@ impl Watch {
                     });
                 }
                 Ok(None) => return Err(WatchEnd::Resume(version)),
-                Ok(Some(Err(error))) => return Err(failed(Some(version), &error)),
+                Ok(Some(Err(error))) => return Err(watch_failure(Some(version), &error)),
                 Err(_) => return Err(WatchEnd::Quiet(version)),
             };
-            if state.hides && !matches!(event, WatchEvent::Error(_)) {
-                state.hides = false;
-                self.stands(state).await?;
+            if state.has_missed_objects && !matches!(event, WatchEvent::Error(_)) {
+                state.has_missed_objects = false;
+                self.mark_established(state).await?;
             }
             match event {
                 WatchEvent::Added(item) | WatchEvent::Modified(item) => {
                     backoff.reset();
                     item.version.clone_into(&mut version);
                     let key = self.kind.key(&item.namespace, &item.name);
-                    self.seen(item, &key, state).await?;
+                    self.send_object(item, &key, state).await?;
                 }
                 WatchEvent::Deleted(item) => {
                     backoff.reset();
                     item.version.clone_into(&mut version);
                     let key = self.kind.key(&item.namespace, &item.name);
                     state.unreadable.remove(&key);
-                    self.send(DriverMessage::Input(EngineInput::News(
+                    self.send_message(DriverMessage::Input(EngineInput::News(
                         ObjectEvent::Deleted(key, item.version.parse().ok()),
                     )))
                     .await?;
@@ -332,7 +335,8 @@ impl Watch {
                 WatchEvent::Bookmark(mark) => {
                     backoff.reset();
                     version = mark.metadata.resource_version;
-                    self.is(WatchState::Bookmark(version.parse().ok())).await?;
+                    self.send_watch_state(WatchState::Bookmark(version.parse().ok()))
+                        .await?;
                 }
                 WatchEvent::Error(status) if status.code == 410 => return Err(WatchEnd::Relist),
                 WatchEvent::Error(status) => {
@@ -345,16 +349,16 @@ impl Watch {
         }
     }
 
-    async fn seen(
+    async fn send_object(
         &self,
         item: WatchedObject,
         key: &ObjectKey,
         state: &mut WatchProgress,
     ) -> Result<(), WatchEnd> {
-        match item.read(&self.kind) {
+        match item.parse(&self.kind) {
             Ok(object) => {
                 state.unreadable.remove(key);
-                self.send(DriverMessage::Input(EngineInput::News(
+                self.send_message(DriverMessage::Input(EngineInput::News(
                     ObjectEvent::Applied(object, EventSource::Watch),
                 )))
                 .await
@@ -362,8 +366,8 @@ impl Watch {
             Err(error) => {
                 self.shared.metrics.engine.unparsable(self.kind.kind);
                 if state.unreadable.insert(key.clone()) {
-                    let news = ObjectEvent::Unreadable(key.clone());
-                    self.send(DriverMessage::Input(EngineInput::News(news)))
+                    let event = ObjectEvent::Unreadable(key.clone());
+                    self.send_message(DriverMessage::Input(EngineInput::News(event)))
                         .await?;
                     tracing::warn!(
                         resource = self.kind.resource(),
@@ -378,14 +382,14 @@ impl Watch {
         }
     }
 
-    /// Says how this watch is.
-    async fn is(&self, state: WatchState) -> Result<(), WatchEnd> {
+    /// Reports the state of this watch.
+    async fn send_watch_state(&self, state: WatchState) -> Result<(), WatchEnd> {
         let kind = self.kind.index.clone();
-        self.send(DriverMessage::Input(EngineInput::Watch { kind, state }))
+        self.send_message(DriverMessage::Input(EngineInput::Watch { kind, state }))
             .await
     }
 
-    async fn send(&self, message: DriverMessage) -> Result<(), WatchEnd> {
+    async fn send_message(&self, message: DriverMessage) -> Result<(), WatchEnd> {
         self.inputs
             .send(message)
             .await
@@ -393,13 +397,15 @@ impl Watch {
     }
 }
 
-/// Waits for the beginning of an answer, but not for ever: a server that is gone without a word sends no end either.
-async fn answered<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
-    let answer = tokio::time::timeout(ANSWER, call).await;
-    answer.unwrap_or_else(|elapsed| Err(kube::Error::Service(Box::new(elapsed))))
+/// Waits for the response headers, with a timeout: a server that vanished closes no connection.
+async fn with_response_timeout<T>(
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, kube::Error> {
+    let response = tokio::time::timeout(RESPONSE_TIMEOUT, call).await;
+    response.unwrap_or_else(|elapsed| Err(kube::Error::Service(Box::new(elapsed))))
 }
 
-fn failed(version: Option<String>, error: &kube::Error) -> WatchEnd {
+fn watch_failure(version: Option<String>, error: &kube::Error) -> WatchEnd {
     WatchEnd::Failed {
         version,
         error: error_class::message(error),
@@ -410,13 +416,13 @@ struct WatchProgress {
     unreadable: BTreeSet<ObjectKey>,
     broken: bool,
     listed: bool,
-    /// Up to this version it had shown everything when nothing came for too long.
-    quiet_since: Option<u64>,
-    /// It had not shown what the last list showed, and nothing came from it since.
-    hides: bool,
+    /// The watch was complete up to this version when it became silent.
+    silent_since: Option<u64>,
+    /// The last list showed objects that the watch had missed, and the watch has sent no event since.
+    has_missed_objects: bool,
 }
 
-/// An object as it came, with the little that is read of it in any case.
+/// An object as received, with the metadata that is always parsed.
 #[derive(Clone)]
 struct WatchedObject {
     name: String,
@@ -427,7 +433,7 @@ struct WatchedObject {
 }
 
 impl WatchedObject {
-    fn read(&self, kind: &ResourceKind) -> Result<Object, serde_json::Error> {
+    fn parse(&self, kind: &ResourceKind) -> Result<Object, serde_json::Error> {
         kind.read(self.text.get())
     }
 }

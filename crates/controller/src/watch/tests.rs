@@ -11,7 +11,7 @@ use super::*;
 use crate::clock::SystemClock;
 use crate::serve::exposition;
 
-/// An API server that answers with these bodies in turn, and then never again. Requests are noted by path and query.
+/// An API server that sends these bodies in order, and then no further response. Records path and query of each request.
 #[derive(Clone, Default)]
 struct Script(Arc<Mutex<(Answers, Vec<String>)>>);
 
@@ -121,7 +121,7 @@ async fn next(received: &mut mpsc::Receiver<DriverMessage>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_pages_follows_and_resumes_where_it_was() {
+async fn lists_pages_watches_and_resumes_from_the_last_version() {
     let bad = pool("bad", 3, r#","spec":{"weight":"heavy"}"#);
     let events = [
         format!(r#"{{"type":"MODIFIED","object":{}}}"#, pool("a", 11, "")),
@@ -188,13 +188,16 @@ async fn lists_pages_follows_and_resumes_where_it_was() {
         page.contains("mortise_unparsable_objects_total{kind=\"NodePool\"} 2"),
         "bad in the list, b in the watch"
     );
-    assert!(liveness.proof().is_some(), "the watch stood again");
+    assert!(
+        liveness.time_since_confirmed().is_some(),
+        "the watch stood again"
+    );
     end.cancel();
     task.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_too_old_again_and_again_is_listed_less_and_less_often() {
+async fn repeated_relists_back_off() {
     let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}"#;
     let lists: Vec<String> = (1..=7).map(|version| list(version, "", &[])).collect();
     let answers: Vec<(u16, &str)> = lists
@@ -210,9 +213,13 @@ async fn a_watch_that_is_too_old_again_and_again_is_listed_less_and_less_often()
     while waits.len() < lists.len() {
         let word = next(&mut received).await;
         if word == "broke" && waits.len() > 1 {
-            // In the pause that follows.
+            // During the pause that follows.
             tokio::task::yield_now().await;
-            assert_eq!(liveness.proof(), None, "it shows nothing: {waits:?}");
+            assert_eq!(
+                liveness.time_since_confirmed(),
+                None,
+                "it shows nothing: {waits:?}"
+            );
         }
         if word.starts_with("listed") {
             waits.push(last.elapsed().as_millis());
@@ -254,7 +261,7 @@ fn quiet(versions: &'static [u32], silent: usize) -> kube::Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_only_quiet_is_listed_anew_and_is_never_old() {
+async fn a_silent_watch_is_relisted_and_is_never_old() {
     let (watch, mut received) = watch(quiet(&[1], usize::MAX));
     let liveness = Arc::clone(&watch.liveness);
     let task = tokio::spawn(watch.run(CancellationToken::new()));
@@ -270,15 +277,25 @@ async fn a_kind_that_is_only_quiet_is_listed_anew_and_is_never_old() {
     assert_eq!(said[5..8], again);
     assert_eq!(said[8..], again[..2]);
     let elapsed = begun.elapsed();
-    assert_eq!(elapsed.as_secs(), 2 * SILENCE.as_secs(), "{elapsed:?}");
-    assert!(liveness.proof().is_some(), "nothing was hidden");
+    assert_eq!(
+        elapsed.as_secs(),
+        2 * SILENCE_TIMEOUT.as_secs(),
+        "{elapsed:?}"
+    );
+    assert!(
+        liveness.time_since_confirmed().is_some(),
+        "nothing was hidden"
+    );
     let silent = Duration::from_millis(freshness::SILENT_MS.unsigned_abs());
-    assert!(SILENCE < silent, "it would be old before it is listed");
+    assert!(
+        SILENCE_TIMEOUT < silent,
+        "it would be old before it is listed"
+    );
     task.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_hid_something_counts_as_broken_until_it_speaks() {
+async fn a_watch_that_missed_objects_is_broken_until_its_next_event() {
     // The first watch is silent while the pool changes, the second as well; the third speaks.
     let (watch, mut received) = watch(quiet(&[1, 60, 120], 2));
     let liveness = Arc::clone(&watch.liveness);
@@ -296,7 +313,7 @@ async fn a_watch_that_hid_something_counts_as_broken_until_it_speaks() {
         assert_eq!(next(&mut received).await, want);
     }
     tokio::task::yield_now().await;
-    assert_eq!(liveness.proof(), None, "it hid a change");
+    assert_eq!(liveness.time_since_confirmed(), None, "it hid a change");
     for want in [
         "applied a@120",
         "listed {Pool(\"a\")}@170",
@@ -306,6 +323,6 @@ async fn a_watch_that_hid_something_counts_as_broken_until_it_speaks() {
     ] {
         assert_eq!(next(&mut received).await, want);
     }
-    assert!(liveness.proof().is_some(), "it speaks");
+    assert!(liveness.time_since_confirmed().is_some(), "it speaks");
     task.abort();
 }

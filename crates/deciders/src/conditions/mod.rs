@@ -32,7 +32,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Map, json};
 
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
@@ -45,11 +44,12 @@ use mortise_apis::karpenter::nodepool::{NodePool, NodePoolSpec};
 use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef, PoolName};
 use mortise_apis::schema::conditions;
 use mortise_apis::values::{NillableDuration, after};
+use mortise_engine::condition_edits::{edited_claim, transition_event};
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, EffectOutput, Outcome, Patch};
+use mortise_engine::effect::{Effect, EffectOutput, Outcome};
 use mortise_engine::record::Verdict;
-use mortise_engine::writes;
+use mortise_engine::write::{NodeClaimStatusEdit, ObjectWrite};
 use mortise_planning::drift;
 use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
@@ -124,7 +124,7 @@ impl ClaimConditionsDecider {
 
     fn outcome(&mut self, now: Timestamp, outcome: &Outcome) -> Option<ClaimName> {
         match &*outcome.effect {
-            Effect::Patch(Patch {
+            Effect::Write(ObjectWrite {
                 target: ObjectRef::Claim(name),
                 ..
             }) => {
@@ -261,7 +261,7 @@ impl ClaimConditionsDecider {
         let node = machine.and_then(|machine| machine.node.as_deref());
         let (faults, at) = self.consistency.evaluate(input.now, claim, node, step);
         again = earlier(again, at);
-        let list = writes::edited_claim(claim, input.now, |conditions| {
+        let list = edited_claim(claim, input.now, |conditions| {
             match &drift {
                 DriftStatus::Is(reason) => {
                     conditions.set_true_with_reason("Drifted", reason, reason)
@@ -307,19 +307,12 @@ impl ClaimConditionsDecider {
             }
         }
         self.wanted.remove(name);
-        let mut fields = Map::new();
-        if let Some(event) = event {
-            fields.insert("lastPodEventTime".to_owned(), json!(event.to_string()));
-        }
-        let write = match list {
-            Some(list) => writes::claim_status(claim, fields, &list),
-            None => Effect::Patch(Patch {
-                target: ObjectRef::Claim(name.clone()),
-                status: true,
-                resource_version: None,
-                merge: json!({ "status": fields }),
-            }),
+        let edit = NodeClaimStatusEdit {
+            last_pod_event: event,
+            conditions: list,
+            ..NodeClaimStatusEdit::default()
         };
+        let write = ObjectWrite::claim_status(claim, edit);
         if let Err(at) = self.outbox.send(input.now, write, step) {
             return earlier(again, at);
         }
@@ -434,14 +427,7 @@ impl ClaimConditionsDecider {
                     .is_news(&target, "drift", why, input.now, i64::MAX) =>
             {
                 if !claim.is_true("Drifted") {
-                    writes::transition_event(
-                        step,
-                        target.clone(),
-                        "Drifted",
-                        "Unknown",
-                        "True",
-                        why,
-                    );
+                    transition_event(step, target.clone(), "Drifted", "Unknown", "True", why);
                 }
                 step.record(
                     input,

@@ -7,9 +7,10 @@
 use std::collections::BTreeSet;
 
 use super::DisruptionDecider;
-use super::writes::{self, CommandWrite, Taint};
+use super::writes::{self, CommandWrite};
 use mortise_apis::names::ObjectRef;
 use mortise_engine::decider::{Step, StepInput};
+use mortise_engine::write::{NodeTaints, ObjectWrite};
 use mortise_state::index::Changes;
 use mortise_state::snapshot::{NodeKey, StateNode};
 
@@ -73,7 +74,7 @@ impl DisruptionDecider {
             .filter(|node| writes::is_tainted(node))
             && let Some(name) = machine.node_name()
         {
-            let effect = || writes::taint(node, &name, Taint::Off);
+            let effect = || ObjectWrite::set_taints(node, NodeTaints::restored(node));
             let subject = ObjectRef::Node(name.clone());
             self.write(subject, CommandWrite::Taint, effect, input, step);
         }
@@ -82,7 +83,7 @@ impl DisruptionDecider {
         };
         let subject = ObjectRef::Claim(claim.name());
         if writes::is_fenced(claim) {
-            let effect = || writes::unfence(&claim.name());
+            let effect = || ObjectWrite::set_fence(claim.name(), None);
             self.write(subject.clone(), CommandWrite::Fence, effect, input, step);
         }
         if writes::is_marked(claim, None) {

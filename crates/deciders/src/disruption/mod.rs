@@ -145,7 +145,7 @@ impl DisruptionDecider {
             let InboxMessage::Outcome(outcome) = delivery else {
                 continue;
             };
-            if let Some(key) = writes::kind_of(&outcome.effect) {
+            if let Some(key) = CommandWrite::from_effect(&outcome.effect) {
                 match &outcome.result {
                     // A conflict or a missing object is no failure: the fresh object says what is to be done.
                     Ok(_) | Err(EffectError::Conflict(_) | EffectError::NotFound(_)) => {

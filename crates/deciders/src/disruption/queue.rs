@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::reporter::DisruptionReporter;
 use super::validation::{InvalidatedCommand, revalidate};
-use super::writes::{self, CommandWrite, Taint};
+use super::writes::{self, CommandWrite};
 use super::{DisruptionDecider, RESUME_MS};
 use crate::node_claim_request::{NameGenerator, NodeClaimRequest, nominate};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -19,6 +19,7 @@ use mortise_apis::names::{ClaimName, ObjectRef};
 use mortise_apis::values::after;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::effect::Effect;
+use mortise_engine::write::{NodeTaints, ObjectWrite};
 use mortise_planning::disruption::candidate::Candidate;
 use mortise_planning::disruption::command::{
     CommandPhase, DisruptedNode, DisruptionCommand, DisruptionReason, Method, ReplacementClaim,
@@ -223,8 +224,12 @@ impl DisruptionDecider {
             if !writes::is_tainted(node) {
                 done = false;
                 let waits = !command.moves.claims.is_empty();
-                let taint = if waits { Taint::On } else { Taint::Leaving };
-                let effect = || writes::taint(node, &target.node, taint);
+                let taints = if waits {
+                    NodeTaints::disrupted(node)
+                } else {
+                    NodeTaints::disrupted_and_excluded(node)
+                };
+                let effect = || ObjectWrite::set_taints(node, taints);
                 let subject = ObjectRef::Node(target.node.clone());
                 self.write(subject, CommandWrite::Taint, effect, input, step);
             }
@@ -398,18 +403,18 @@ impl DisruptionDecider {
     }
 
     /// Asks for a write unless it is on its way, or failed a moment ago. Returns whether it was asked for.
-    pub(super) fn write(
+    pub(super) fn write<E: Into<Effect>>(
         &mut self,
         subject: ObjectRef,
         write: CommandWrite,
-        effect: impl FnOnce() -> Effect,
+        effect: impl FnOnce() -> E,
         input: &StepInput<'_>,
         step: &mut Step,
     ) -> bool {
         let key = (subject, write);
         let begins = self.flights.begin(&key, input.now);
         if begins {
-            step.effect(effect());
+            step.effect(effect().into());
         } else if let Some(at) = self.flights.waits_until(&key) {
             step.wake_at(at);
         }

@@ -1,14 +1,14 @@
 //! The writes of a command on Nodes and claims, and how to see on the objects that they have happened.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use mortise_apis::karpenter::nodeclaim::DISRUPTION_REASON;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::names::{ClaimName, NodeName, ObjectRef};
+use mortise_apis::names::ObjectRef;
 use mortise_apis::schema::conditions::{Conditions, NODE_CLAIM, find};
 use mortise_apis::{k8s, labels, taints};
-use mortise_engine::effect::{Effect, Patch};
+use mortise_engine::effect::Effect;
+use mortise_engine::write::{EditKind, NodeClaimStatusEdit, ObjectWrite};
 use mortise_planning::disruption::command::DisruptionReason;
 use mortise_state::ledger::FenceReason;
 
@@ -25,20 +25,22 @@ pub(super) enum CommandWrite {
     Delete,
 }
 
-/// Which of our writes an effect is.
-pub(super) fn kind_of(effect: &Effect) -> Option<(ObjectRef, CommandWrite)> {
-    match effect {
-        Effect::Patch(patch) => {
-            let write = match (&patch.target, patch.status) {
-                (ObjectRef::Node(_), false) => CommandWrite::Taint,
-                (ObjectRef::Claim(_), true) => CommandWrite::Condition,
-                (ObjectRef::Claim(_), false) => CommandWrite::Fence,
-                _ => return None,
-            };
-            Some((patch.target.clone(), write))
+impl CommandWrite {
+    /// The write of a command that an effect is, with its object.
+    pub(super) fn from_effect(effect: &Effect) -> Option<(ObjectRef, Self)> {
+        match effect {
+            Effect::Write(write) => {
+                let kind = match write.edit.kind() {
+                    EditKind::Taints => Self::Taint,
+                    EditKind::Status => Self::Condition,
+                    EditKind::Fence => Self::Fence,
+                    _ => return None,
+                };
+                Some((write.target.clone(), kind))
+            }
+            Effect::Delete { target, .. } => Some((target.clone(), Self::Delete)),
+            _ => None,
         }
-        Effect::Delete { target, .. } => Some((target.clone(), CommandWrite::Delete)),
-        _ => None,
     }
 }
 
@@ -65,63 +67,12 @@ pub(super) fn is_marked(claim: &NodeClaim, reason: Option<DisruptionReason>) -> 
     }
 }
 
-/// Removes the fence of an older version.
-pub(super) fn unfence(claim: &ClaimName) -> Effect {
-    Effect::Patch(Patch {
-        target: ObjectRef::Claim(claim.clone()),
-        status: false,
-        resource_version: None,
-        merge: json!({ "metadata": { "annotations": { labels::FENCE: null } } }),
-    })
-}
-
-/// What becomes of the taint of a Node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taint {
-    /// It waits with its pods for machines that replace it.
-    On,
-    /// It goes as soon as its pods have gone: load balancers leave it with the same write.
-    Leaving,
-    /// It stays after all.
-    Off,
-}
-
-/// Writes or removes the taint. A merge patch replaces the list, so it holds for one version of the Node only.
-pub(super) fn taint(node: &k8s::Node, name: &NodeName, what: Taint) -> Effect {
-    let mut all: Vec<_> = node
-        .spec
-        .taints
-        .iter()
-        .filter(|taint| taint.key != labels::DISRUPTED_TAINT)
-        .cloned()
-        .collect();
-    if what != Taint::Off {
-        all.push(taints::disrupted());
-    }
-    let mut merge = json!({ "spec": { "taints": all } });
-    let excluded = node.label(labels::EXCLUDE_LB) == Some(labels::EXCLUDE_LB_VALUE);
-    let label = match what {
-        Taint::Leaving if !excluded => Some(Value::from(labels::EXCLUDE_LB_VALUE)),
-        Taint::Off if excluded => Some(Value::Null),
-        Taint::On | Taint::Leaving | Taint::Off => None,
-    };
-    if let Some(label) = label {
-        merge["metadata"] = json!({ "labels": { labels::EXCLUDE_LB: label } });
-    }
-    Effect::Patch(Patch {
-        target: ObjectRef::Node(name.clone()),
-        status: false,
-        resource_version: node.metadata.resource_version.clone(),
-        merge,
-    })
-}
-
 /// Writes or removes the condition.
 pub(super) fn condition(
     claim: &NodeClaim,
     reason: Option<DisruptionReason>,
     now: Timestamp,
-) -> Effect {
+) -> ObjectWrite {
     let mut list = claim.status.conditions.clone();
     let mut conditions = Conditions::new(NODE_CLAIM, &claim.metadata, &mut list, now);
     match reason {
@@ -132,10 +83,9 @@ pub(super) fn condition(
             conditions.clear(DISRUPTION_REASON);
         }
     }
-    Effect::Patch(Patch {
-        target: ObjectRef::Claim(claim.name()),
-        status: true,
-        resource_version: claim.metadata.resource_version.clone(),
-        merge: json!({ "status": { "conditions": list } }),
-    })
+    let edit = NodeClaimStatusEdit {
+        conditions: Some(list),
+        ..NodeClaimStatusEdit::default()
+    };
+    ObjectWrite::claim_status(claim, edit)
 }

@@ -1,9 +1,7 @@
 //! From a launched machine to an initialized node.
 
 use jiff::Timestamp;
-use serde_json::{Map, json};
 
-use super::launch::machine_fields;
 use super::{LifecycleDecider, registration};
 use crate::conditions::at_initialization;
 use crate::tracking::timer_queue::earlier;
@@ -13,9 +11,12 @@ use mortise_apis::labels;
 use mortise_apis::names::{ObjectRef, Uid};
 use mortise_apis::values::after;
 use mortise_cloudprovider::LaunchedInstance;
+use mortise_engine::condition_edits::edited_claim;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::effect::Event;
-use mortise_engine::writes;
+use mortise_engine::write::{
+    InstanceStatus, NodeClaimStatusEdit, ObjectWrite, Registration, node_ref,
+};
 
 impl LifecycleDecider {
     /// Adds the label of the node class to launched claims and registered nodes of older versions, which had none.
@@ -28,8 +29,8 @@ impl LifecycleDecider {
         let class = &claim.spec.node_class_ref;
         let key = labels::node_class_key(&class.group, &class.kind);
         let target = ObjectRef::Claim(claim.name());
-        if let Some(merge) = registration::class_label(claim, claim.label(&key)) {
-            let write = writes::unversioned(target, merge);
+        if let Some(labels) = registration::class_label(claim, claim.label(&key)) {
+            let write = ObjectWrite::add_labels(target, labels);
             return self.outbox.send(input.now, write, step).err().flatten();
         }
         let machine = claim
@@ -39,8 +40,8 @@ impl LifecycleDecider {
             .node
             .as_deref()
             .filter(|_| claim.is_true("Registered"))?;
-        let merge = registration::class_label(claim, node.label(&key))?;
-        let write = writes::unversioned(writes::node_ref(node), merge);
+        let labels = registration::class_label(claim, node.label(&key))?;
+        let write = ObjectWrite::add_labels(node_ref(node), labels);
         self.outbox.send(input.now, write, step).err().flatten()
     }
 
@@ -87,9 +88,12 @@ impl LifecycleDecider {
                 if let Some(at) = self.settles(input, node, &uid) {
                     return earlier(again, Some(at));
                 }
-                match registration::node_patch(claim, node, input) {
-                    Some(patch) => {
-                        return earlier(again, self.register(input.now, claim, node, patch, step));
+                match registration::registration(claim, node, input) {
+                    Some(lacking) => {
+                        return earlier(
+                            again,
+                            self.register(input.now, claim, node, lacking, step),
+                        );
                     }
                     None => registered = registration::is_marked(node, labels::REGISTERED),
                 }
@@ -106,15 +110,13 @@ impl LifecycleDecider {
         if let (true, Some(node), Some(None)) = (registered, node, &missing)
             && !registration::is_marked(node, labels::INITIALIZED)
         {
-            let target = writes::node_ref(node);
-            let mark = json!({ "metadata": { "labels": { labels::INITIALIZED: "true" } } });
             let sent = self
                 .outbox
-                .send(input.now, writes::unversioned(target, mark), step);
+                .send(input.now, ObjectWrite::initialize(node), step);
             return earlier(again, sent.err().flatten());
         }
         let is_initialized = matches!(missing, Some(None));
-        let list = writes::edited_claim(claim, input.now, |conditions| {
+        let list = edited_claim(claim, input.now, |conditions| {
             conditions.set_true("Launched");
             if registered {
                 conditions.set_true("Registered");
@@ -174,14 +176,14 @@ impl LifecycleDecider {
             }
         }
         self.unsaid.remove(&uid);
-        let mut fields = launched.map_or_else(Map::new, machine_fields);
-        if renamed {
-            fields.insert("nodeName".to_owned(), json!(node_name));
-        }
-        let list = list.as_deref().unwrap_or(&claim.status.conditions);
-        let sent = self
-            .outbox
-            .send(input.now, writes::claim_status(claim, fields, list), step);
+        let edit = NodeClaimStatusEdit {
+            instance: launched.map(InstanceStatus::from),
+            node_name: node_name.filter(|_| renamed),
+            conditions: Some(list.unwrap_or_else(|| claim.status.conditions.clone())),
+            ..NodeClaimStatusEdit::default()
+        };
+        let write = ObjectWrite::claim_status(claim, edit);
+        let sent = self.outbox.send(input.now, write, step);
         earlier(again, sent.err().flatten())
     }
 
@@ -207,11 +209,11 @@ impl LifecycleDecider {
         now: Timestamp,
         claim: &NodeClaim,
         node: &Node,
-        patch: serde_json::Value,
+        lacking: Registration,
         step: &mut Step,
     ) -> Option<Timestamp> {
-        let target = writes::node_ref(node);
-        let write = writes::versioned(target.clone(), &node.metadata, patch);
+        let target = node_ref(node);
+        let write = ObjectWrite::register(node, lacking);
         if let Err(at) = self.outbox.send(now, write, step) {
             return at;
         }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
 
 use super::breaker::LaunchDecision;
 use super::{LifecycleDecider, MESSAGE_CHARS};
@@ -16,11 +15,12 @@ use mortise_apis::names::{ClaimName, ObjectRef, ProviderId, Uid};
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::after;
 use mortise_cloudprovider::{Instance, LaunchError, LaunchRequest, LaunchedInstance};
+use mortise_engine::condition_edits::edited_claim;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectError, EffectOutput, Event, ProviderRef, machines_for};
 use mortise_engine::record::Verdict;
-use mortise_engine::writes;
+use mortise_engine::write::{InstanceMetadata, InstanceStatus, NodeClaimStatusEdit, ObjectWrite};
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::Snapshot;
 
@@ -198,8 +198,11 @@ impl LifecycleDecider {
                 Err(at) => return at,
             }
             if !has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER) {
-                let write =
-                    writes::with_finalizer(target, &claim.metadata, labels::TERMINATION_FINALIZER);
+                let write = ObjectWrite::add_finalizer(
+                    target,
+                    &claim.metadata,
+                    labels::TERMINATION_FINALIZER,
+                );
                 let sent = self.outbox.send(now, write, step);
                 return earlier(deadline, sent.err().flatten());
             }
@@ -282,16 +285,20 @@ impl LifecycleDecider {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let (reason, message) = self.failures.get(uid)?.clone();
-        let list = writes::edited_claim(claim, now, |conditions| {
+        let list = edited_claim(claim, now, |conditions| {
             conditions.set_unknown("Launched", &reason, &message);
         });
         let Some(list) = list else {
             self.failures.remove(uid);
             return None;
         };
+        let edit = NodeClaimStatusEdit {
+            conditions: Some(list),
+            ..NodeClaimStatusEdit::default()
+        };
         let sent = self
             .outbox
-            .send(now, writes::claim_status(claim, Map::new(), &list), step);
+            .send(now, ObjectWrite::claim_status(claim, edit), step);
         sent.err().flatten()
     }
 
@@ -305,49 +312,36 @@ impl LifecycleDecider {
         deleting: bool,
         step: &mut Step,
     ) -> Option<Timestamp> {
-        let target = ObjectRef::Claim(claim.name());
-        let labels: BTreeMap<_, _> = machine
-            .labels
-            .iter()
-            .filter(|(key, _)| claim.label(key).is_none())
-            .collect();
-        let mut annotations: BTreeMap<&str, &str> = machine
-            .annotations
-            .iter()
-            .filter(|(key, value)| claim.annotation(key) != Some(value))
-            .map(|(key, value)| (key.as_str(), value.as_str()))
-            .collect();
-        let complete = labels.is_empty() && annotations.is_empty();
+        let metadata = missing_metadata(claim, machine);
+        let complete = metadata.labels.is_empty() && metadata.annotations.is_empty();
         if !deleting && !complete {
             let deadline = claim
                 .uid()
                 .and_then(|uid| self.check_deadline(input, claim, &uid, "Launched", step));
             if deadline.is_none() {
-                let delete = writes::delete_claim(claim);
+                let delete = Effect::delete_claim(claim);
                 return self.outbox.send(input.now, delete, step).err().flatten();
             }
-            // With it, whoever sees the Node knows whose it is, although status does not say so yet.
-            annotations.insert(labels::PROVIDER_ID, &machine.provider_id);
-            let merge = json!({ "metadata": { "labels": labels, "annotations": annotations } });
-            let sent = self
-                .outbox
-                .send(input.now, writes::unversioned(target, merge), step);
+            let write = ObjectWrite::set_instance(claim, metadata);
+            let sent = self.outbox.send(input.now, write, step);
             return earlier(deadline, sent.err().flatten());
         }
         if !deleting && let Some(again) = self.launched_and_there(input, claim, machine, step) {
             return again;
         }
-        let fields = machine_fields(machine);
-        let list = writes::edited_claim(claim, input.now, |conditions| {
+        let list = edited_claim(claim, input.now, |conditions| {
             conditions.set_true("Launched");
             if !conditions.is_true("Registered") {
                 conditions.set_unknown("Registered", "NodeNotFound", "node has not registered yet");
             }
         });
-        let list = list.as_deref().unwrap_or(&claim.status.conditions);
-        let sent = self
-            .outbox
-            .send(input.now, writes::claim_status(claim, fields, list), step);
+        let edit = NodeClaimStatusEdit {
+            instance: Some(InstanceStatus::from(machine)),
+            conditions: Some(list.unwrap_or_else(|| claim.status.conditions.clone())),
+            ..NodeClaimStatusEdit::default()
+        };
+        let write = ObjectWrite::claim_status(claim, edit);
+        let sent = self.outbox.send(input.now, write, step);
         sent.err().flatten()
     }
 
@@ -406,7 +400,7 @@ impl LifecycleDecider {
             return None;
         }
         let target = ObjectRef::Claim(claim.name());
-        let write = writes::without_finalizer(
+        let write = ObjectWrite::remove_finalizer(
             target.clone(),
             &claim.metadata,
             labels::TERMINATION_FINALIZER,
@@ -448,22 +442,17 @@ fn current<'a>(snapshot: &'a Snapshot, name: &ClaimName, uid: &Uid) -> Option<&'
         .filter(|claim| claim.uid().as_ref() == Some(uid))
 }
 
-/// What status says of a machine.
-pub(super) fn machine_fields(machine: &LaunchedInstance) -> Map<String, Value> {
-    let mut fields = Map::new();
-    fields.insert("providerID".to_owned(), json!(machine.provider_id));
-    if let Some(image) = &machine.image_id {
-        fields.insert("imageID".to_owned(), json!(image));
+/// What the NodeClaim does not record of its instance yet.
+fn missing_metadata(claim: &NodeClaim, launched: &LaunchedInstance) -> InstanceMetadata {
+    let mut labels = launched.labels.clone();
+    labels.retain(|key, _| claim.label(key).is_none());
+    let mut annotations = launched.annotations.clone();
+    annotations.retain(|key, value| claim.annotation(key) != Some(value));
+    InstanceMetadata {
+        labels,
+        annotations,
+        provider_id: launched.provider_id.clone(),
     }
-    for (field, amounts) in [
-        ("capacity", &machine.capacity),
-        ("allocatable", &machine.allocatable),
-    ] {
-        if !amounts.is_empty() {
-            fields.insert(field.to_owned(), json!(amounts));
-        }
-    }
-    fields
 }
 
 /// What is known of a machine that was only found in a list.

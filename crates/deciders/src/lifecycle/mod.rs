@@ -49,11 +49,12 @@ use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, ObjectRef, PoolName, Uid};
 use mortise_apis::values::after;
 use mortise_cloudprovider::LaunchedInstance;
+use mortise_engine::condition_edits::{since_transition, transition_event};
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, Event, Outcome, Patch};
+use mortise_engine::effect::{Effect, Event, Outcome};
 use mortise_engine::record::Verdict;
-use mortise_engine::writes;
+use mortise_engine::write::ObjectWrite;
 use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
 use mortise_state::snapshot::StateNode;
@@ -162,7 +163,7 @@ impl LifecycleDecider {
                 self.launched(input, request, &outcome.result, step);
                 todo.insert(request.claim.name());
             }
-            Effect::Patch(Patch { target, .. }) | Effect::Delete { target, .. } => {
+            Effect::Write(ObjectWrite { target, .. }) | Effect::Delete { target, .. } => {
                 self.outbox.answered(now, &outcome.effect, &outcome.result);
                 match target {
                     ObjectRef::Claim(name) => drop(todo.insert(name.clone())),
@@ -283,7 +284,7 @@ impl LifecycleDecider {
                 verdict,
                 reasons,
             );
-            writes::transition_event(
+            transition_event(
                 step,
                 target.clone(),
                 condition,
@@ -305,7 +306,7 @@ impl LifecycleDecider {
         if !self.doomed.contains(uid) {
             return Ok(false);
         }
-        self.outbox.send(now, writes::delete_claim(claim), step)?;
+        self.outbox.send(now, Effect::delete_claim(claim), step)?;
         Ok(true)
     }
 
@@ -335,13 +336,11 @@ impl LifecycleDecider {
         } else {
             condition
         };
-        let since = writes::since_transition(&claim.metadata, &claim.status.conditions, measured)?;
+        let since = since_transition(&claim.metadata, &claim.status.conditions, measured)?;
         let later = match condition {
             "Launched" => self.released.get(uid).copied(),
             // A claim that was held back has its whole time to register all the same.
-            "Registered" => {
-                writes::since_transition(&claim.metadata, &claim.status.conditions, "Launched")
-            }
+            "Registered" => since_transition(&claim.metadata, &claim.status.conditions, "Launched"),
             _ => None,
         };
         let since = later.map_or(since, |later| since.max(later));

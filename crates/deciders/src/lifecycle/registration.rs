@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde_json::{Map, Value, json};
 
 use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -14,24 +13,29 @@ use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::schema::groups::{GROUP, V1};
 use mortise_apis::{labels, taints};
 use mortise_engine::decider::StepInput;
+use mortise_engine::write::Registration;
 
 /// Prefix of our own annotations, which are about claims and mean nothing on nodes.
 const OWN_ANNOTATIONS: &str = "mortise.sh/";
 
-/// The merge patch that makes a Node what its claim says; `None` when it is that already.
+/// What a Node lacks of its NodeClaim; `None` if it lacks nothing.
 ///
 /// Taints are copied only until the registered label is there, which is written by the same patch: afterwards whoever
 /// removes a start-up taint would see it come back. While hooks are pending, label and taints wait: the node keeps the
 /// taint that it was born with. A node that lacks nothing is marked initialized by the same patch.
-pub(super) fn node_patch(claim: &NodeClaim, node: &Node, input: &StepInput<'_>) -> Option<Value> {
-    let mut metadata = Map::new();
+pub(super) fn registration(
+    claim: &NodeClaim,
+    node: &Node,
+    input: &StepInput<'_>,
+) -> Option<Registration> {
+    let mut lacking = Registration {
+        owners: owners(claim, node),
+        ..Registration::default()
+    };
     if !has_finalizer(&node.metadata, labels::TERMINATION_FINALIZER) {
         let mut finalizers = node.metadata.finalizers.clone().unwrap_or_default();
         finalizers.push(labels::TERMINATION_FINALIZER.to_owned());
-        metadata.insert("finalizers".to_owned(), json!(finalizers));
-    }
-    if let Some(owners) = owners(claim, node) {
-        metadata.insert("ownerReferences".to_owned(), json!(owners));
+        lacking.finalizers = Some(finalizers);
     }
     let registered = is_marked(node, labels::REGISTERED);
     let waits = !registered && !pending_hooks(claim, node).is_empty();
@@ -52,24 +56,14 @@ pub(super) fn node_patch(claim: &NodeClaim, node: &Node, input: &StepInput<'_>) 
         labels::node_class_key(&class.group, &class.kind),
         class.name.clone(),
     );
-    let new_labels = differing(&wanted, node.metadata.labels.as_ref());
-    if !new_labels.is_empty() {
-        metadata.insert("labels".to_owned(), json!(new_labels));
-    }
+    lacking.labels = differing(wanted, node.metadata.labels.as_ref());
     let mut wanted = claim.metadata.annotations.clone().unwrap_or_default();
     wanted.retain(|key, _| !key.starts_with(OWN_ANNOTATIONS));
-    let new_annotations = differing(&wanted, node.metadata.annotations.as_ref());
-    if !new_annotations.is_empty() {
-        metadata.insert("annotations".to_owned(), json!(new_annotations));
-    }
-    let mut patch = Map::new();
-    if !metadata.is_empty() {
-        patch.insert("metadata".to_owned(), Value::Object(metadata));
-    }
+    lacking.annotations = differing(wanted, node.metadata.annotations.as_ref());
     if !registered && !waits && taints != node.spec.taints {
-        patch.insert("spec".to_owned(), json!({ "taints": taints }));
+        lacking.taints = Some(taints);
     }
-    (!patch.is_empty()).then_some(Value::Object(patch))
+    (!lacking.is_empty()).then_some(lacking)
 }
 
 /// Hooks that must be done before the node counts as registered, and are not.
@@ -94,12 +88,14 @@ pub(super) fn pending_hooks<'a>(claim: &'a NodeClaim, node: &Node) -> Vec<&'a st
         .collect()
 }
 
-/// The label that says which node class a claim or its node is of, where an older version did not write it.
-pub(super) fn class_label(claim: &NodeClaim, there: Option<&str>) -> Option<Value> {
+/// The label with the node class of a NodeClaim and its Node, if an older version did not write it.
+pub(super) fn class_label(
+    claim: &NodeClaim,
+    there: Option<&str>,
+) -> Option<BTreeMap<String, String>> {
     let class = &claim.spec.node_class_ref;
     let key = labels::node_class_key(&class.group, &class.kind);
-    (there != Some(class.name.as_str()))
-        .then(|| json!({ "metadata": { "labels": { key: class.name } } }))
+    (there != Some(class.name.as_str())).then(|| BTreeMap::from([(key, class.name.clone())]))
 }
 
 /// The label is there with value `true`.
@@ -107,18 +103,15 @@ pub(super) fn is_marked(node: &Node, label: &str) -> bool {
     node.label(label) == Some("true")
 }
 
-fn differing<'a>(
-    wanted: &'a BTreeMap<String, String>,
+fn differing(
+    mut wanted: BTreeMap<String, String>,
     there: Option<&BTreeMap<String, String>>,
-) -> BTreeMap<&'a str, &'a str> {
-    let is_there = |key: &str, value: &str| {
+) -> BTreeMap<String, String> {
+    let is_there = |key: &String, value: &String| {
         there.is_some_and(|there| there.get(key).is_some_and(|has| has == value))
     };
+    wanted.retain(|key, value| !is_there(key, value));
     wanted
-        .iter()
-        .filter(|(key, value)| !is_there(key, value))
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect()
 }
 
 /// The Node's owners with the claim among them; `None` when it is there already.

@@ -25,21 +25,21 @@ use std::hash::BuildHasher as _;
 
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::breaker::{BreakerState, BreakerTransition, LaunchDecision};
 use crate::tracking::timer_queue::TimerQueue;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::karpenter::nodepool::{LAUNCHES_PAUSED, PROBE_LAUNCH};
-use mortise_apis::names::{ClaimName, ObjectRef, PoolName, Uid};
+use mortise_apis::names::{ClaimName, PoolName, Uid};
 use mortise_apis::schema::conditions::{
     self, AWAITING_RECONCILIATION, AWAITING_RECONCILIATION_MESSAGE, ConditionStatus, Conditions,
 };
 use mortise_apis::values::{after, doubled};
+use mortise_engine::condition_edits::edited;
 use mortise_engine::decider::StepInput;
-use mortise_engine::effect::{Effect, Patch};
-use mortise_engine::writes;
+use mortise_engine::write::{NodePoolStatusEdit, ObjectWrite};
 use mortise_state::snapshot::Snapshot;
 
 /// Upstream's condition.
@@ -335,7 +335,7 @@ impl RegistrationHealth {
         &self,
         input: &StepInput<'_>,
         name: &PoolName,
-    ) -> (Option<Effect>, Option<Timestamp>) {
+    ) -> (Option<ObjectWrite>, Option<Timestamp>) {
         let (Some(known), Some(pool)) = (self.pools.get(name), input.snapshot.pools.get(name))
         else {
             return (None, None);
@@ -353,7 +353,7 @@ impl RegistrationHealth {
             BreakerState::Open { until, .. } => Some(until).filter(|until| *until > input.now),
             BreakerState::Unproven | BreakerState::Closed => None,
         };
-        let list = writes::edited(
+        let list = edited(
             conditions::NODE_POOL,
             &pool.metadata,
             &pool.status.conditions,
@@ -365,22 +365,12 @@ impl RegistrationHealth {
         if list.is_none() && observed.unwrap_or_default() == class {
             return (None, until);
         }
-        let mut fields = Map::new();
-        fields.insert("nodeClassObservedGeneration".to_owned(), json!(class));
-        if let Some(list) = &list {
-            fields.insert("conditions".to_owned(), json!(list));
-        }
-        let write = Effect::Patch(Patch {
-            target: ObjectRef::Pool(name.clone()),
-            status: true,
-            resource_version: pool
-                .metadata
-                .resource_version
-                .clone()
-                .filter(|_| list.is_some()),
-            merge: json!({ "status": fields }),
-        });
-        (Some(write), until)
+        let edit = NodePoolStatusEdit {
+            node_class_generation: Some(class),
+            conditions: list,
+            ..NodePoolStatusEdit::default()
+        };
+        (Some(ObjectWrite::pool_status(pool, edit)), until)
     }
 }
 

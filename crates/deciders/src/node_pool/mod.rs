@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::timer_queue::{TimerQueue, earlier};
@@ -32,10 +32,11 @@ use mortise_apis::schema::conditions::{self, ConditionStatus, Conditions};
 use mortise_apis::validation::{in_words, template_faults};
 use mortise_apis::values::{Quantity, after};
 use mortise_apis::{Condition, labels};
+use mortise_engine::condition_edits::edited;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, Outcome, Patch};
-use mortise_engine::writes;
+use mortise_engine::effect::{Effect, Outcome};
+use mortise_engine::write::{NodePoolStatusEdit, NodePoolUsage, ObjectWrite};
 use mortise_state::index::Changes;
 use mortise_state::snapshot::{NodeKey, StateNode};
 
@@ -134,11 +135,11 @@ impl NodePoolDecider {
         pools: &mut BTreeSet<PoolName>,
         claims: &mut BTreeSet<ClaimName>,
     ) {
-        let Effect::Patch(Patch { target, .. }) = &*outcome.effect else {
+        let Effect::Write(write) = &*outcome.effect else {
             return;
         };
         self.outbox.answered(now, &outcome.effect, &outcome.result);
-        match target {
+        match &write.target {
             ObjectRef::Pool(name) => drop(pools.insert(name.clone())),
             ObjectRef::Claim(name) => drop(claims.insert(name.clone())),
             _ => {}
@@ -158,15 +159,12 @@ impl NodePoolDecider {
             }
             return None;
         };
-        let target = ObjectRef::Pool(name.clone());
-        if let Some(annotations) = hash_annotations(pool) {
-            let merge = json!({ "metadata": { "annotations": annotations } });
-            let sent = self
-                .outbox
-                .send(input.now, writes::unversioned(target, merge), step);
+        if let Some(hashes) = outdated_hashes(pool) {
+            let write = ObjectWrite::set_hashes(ObjectRef::Pool(name.clone()), hashes);
+            let sent = self.outbox.send(input.now, write, step);
             return sent.err().flatten();
         }
-        let list = writes::edited(
+        let list = edited(
             conditions::NODE_POOL,
             &pool.metadata,
             &pool.status.conditions,
@@ -174,30 +172,20 @@ impl NodePoolDecider {
             |conditions| judge(conditions, input, pool),
         );
         let sum = self.sums.get(name).cloned().unwrap_or_default();
-        let mut fields = counters(pool, &sum);
+        let usage = changed_usage(pool, &sum);
         if list.is_none() {
-            if fields.is_empty() {
-                return None;
-            }
+            usage.as_ref()?;
             if let Some(at) = self.not_before.get(name).filter(|at| **at > input.now) {
                 return Some(*at);
             }
         }
-        let counts = !fields.is_empty();
-        if let Some(list) = &list {
-            fields.insert("conditions".to_owned(), json!(list));
-        }
-        let resource_version = pool
-            .metadata
-            .resource_version
-            .clone()
-            .filter(|_| list.is_some());
-        let write = Effect::Patch(Patch {
-            target,
-            status: true,
-            resource_version,
-            merge: json!({ "status": fields }),
-        });
+        let counts = usage.is_some();
+        let edit = NodePoolStatusEdit {
+            usage,
+            conditions: list.clone(),
+            ..NodePoolStatusEdit::default()
+        };
+        let write = ObjectWrite::pool_status(pool, edit);
         if let Err(at) = self.outbox.send(input.now, write, step) {
             return at;
         }
@@ -246,7 +234,7 @@ impl NodePoolDecider {
             labels::NODEPOOL_HASH_VERSION,
             labels::NODEPOOL_HASH_VERSION_VALUE,
         );
-        let Some(stamp) = writes::stamped(claim, version, labels::NODEPOOL_HASH, || {
+        let Some(stamp) = ObjectWrite::upgrade_hash(claim, version, labels::NODEPOOL_HASH, || {
             pool.hash().to_string()
         }) else {
             return;
@@ -262,8 +250,8 @@ fn counts(machine: &StateNode) -> Resources {
     machine.capacity.clone()
 }
 
-/// The hash annotations that the pool lacks.
-fn hash_annotations(pool: &Pool) -> Option<Map<String, Value>> {
+/// The hash of a NodePool and its version; `None` if its annotations contain both.
+fn outdated_hashes(pool: &Pool) -> Option<BTreeMap<String, String>> {
     let wanted = [
         (labels::NODEPOOL_HASH, pool.hash().to_string()),
         (
@@ -281,7 +269,7 @@ fn hash_annotations(pool: &Pool) -> Option<Map<String, Value>> {
     (!same).then(|| {
         wanted
             .into_iter()
-            .map(|(key, value)| (key.to_owned(), json!(value)))
+            .map(|(key, value)| (key.to_owned(), value))
             .collect()
     })
 }
@@ -348,8 +336,8 @@ fn ready_of(class: &NodeClassObject) -> Option<Condition> {
     Condition::deserialize(ready).ok()
 }
 
-/// The counters that status does not show yet, as a merge patch of status.
-fn counters(pool: &Pool, sum: &Sum) -> Map<String, Value> {
+/// The usage that the status does not contain yet; `None` if it does.
+fn changed_usage(pool: &Pool, sum: &Sum) -> Option<NodePoolUsage> {
     let mut wanted: BTreeMap<String, String> = sum
         .capacity
         .to_api()
@@ -370,20 +358,20 @@ fn counters(pool: &Pool, sum: &Sum) -> Map<String, Value> {
     let same = same_names
         && resources_of(&written) == sum.capacity.clone().with(NODES, sum.nodes)
         && pool.status.nodes == Some(sum.nodes);
-    let mut fields = Map::new();
     if same {
-        return fields;
+        return None;
     }
-    let mut resources: Map<String, Value> = wanted
+    let mut resources: BTreeMap<String, Option<String>> = wanted
         .into_iter()
-        .map(|(name, amount)| (name, json!(amount)))
+        .map(|(name, amount)| (name, Some(amount)))
         .collect();
     for name in written.keys() {
-        resources.entry(name.clone()).or_insert(Value::Null);
+        resources.entry(name.clone()).or_insert(None);
     }
-    fields.insert("resources".to_owned(), Value::Object(resources));
-    fields.insert("nodes".to_owned(), json!(sum.nodes));
-    fields
+    Some(NodePoolUsage {
+        resources,
+        nodes: sum.nodes,
+    })
 }
 
 impl Decider for NodePoolDecider {

@@ -22,7 +22,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use serde_json::json;
 
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::timer_queue::{TimerQueue, earlier};
@@ -34,8 +33,9 @@ use mortise_apis::values::after;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, Event};
+use mortise_engine::freshness;
 use mortise_engine::record::Verdict;
-use mortise_engine::{freshness, writes};
+use mortise_engine::write::{DeletionReason, ObjectWrite};
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::RepairPolicies as Served;
 use mortise_state::index::Changes;
@@ -134,12 +134,11 @@ impl RepairDecider {
                 .annotation(labels::TERMINATION_TIMESTAMP)
                 .is_some_and(over)
         {
-            let text = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            let by = format!("{}: {}", DeciderId::Repair, reason(ailment));
-            let merge = json!({ "metadata": { "annotations": {
-                labels::TERMINATION_TIMESTAMP: text, labels::DELETION_REASON: by,
-            } } });
-            let write = writes::unversioned(target.clone(), merge);
+            let by = DeletionReason {
+                by: DeciderId::Repair,
+                reason: reason(ailment),
+            };
+            let write = ObjectWrite::set_deadline(claim, now, Some(by));
             again = self.outbox.send(now, write, step).err().flatten();
         }
         let why = (DeciderId::Repair, &reason(ailment));
@@ -321,8 +320,8 @@ impl Decider for RepairDecider {
             };
             self.outbox
                 .answered(input.now, &outcome.effect, &outcome.result);
-            if let Effect::Patch(mortise_engine::effect::Patch { target, .. })
-            | Effect::Delete { target, .. } = &*outcome.effect
+            if let Effect::Write(ObjectWrite { target, .. }) | Effect::Delete { target, .. } =
+                &*outcome.effect
                 && let ObjectRef::Claim(name) = target
             {
                 todo.extend(

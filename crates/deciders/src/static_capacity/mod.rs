@@ -104,7 +104,7 @@ impl StaticCapacityDecider {
                     }
                 }
             }
-            Effect::Patch(_) => {
+            Effect::Write(_) => {
                 self.outbox
                     .answered(input.now, &outcome.effect, &outcome.result);
             }

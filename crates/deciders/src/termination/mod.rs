@@ -40,7 +40,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Map, json};
 
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
@@ -52,11 +51,14 @@ use mortise_apis::labels;
 use mortise_apis::names::{NodeName, ObjectRef, PodKey, ProviderId, Uid};
 use mortise_apis::schema::conditions::Conditions;
 use mortise_apis::values::after;
+use mortise_engine::condition_edits::edited_claim;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, Event, ProviderRef};
+use mortise_engine::freshness;
 use mortise_engine::record::Verdict;
-use mortise_engine::{freshness, writes};
+use mortise_engine::write::render::annotation_time;
+use mortise_engine::write::{NodeClaimStatusEdit, NodeTaints, ObjectWrite};
 use mortise_planning::drain::volumes::Attached;
 use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
@@ -64,7 +66,7 @@ use mortise_state::snapshot::{NodeKey, StateNode};
 
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_planning::drain::DrainErrors;
-use objects::{going_patch, is_going, new_deadline, why};
+use objects::{is_going, new_deadline, why};
 use report::BlockerReport;
 
 /// Back-off of evictions, per pod.
@@ -211,7 +213,7 @@ impl TerminationDecider {
         if let (Some(claim), Some(_)) = (claim, node_going)
             && claim.metadata.deletion_timestamp.is_none()
         {
-            return self.send(input.now, writes::delete_claim(claim), step);
+            return self.send(input.now, Effect::delete_claim(claim), step);
         }
         if let Some(claim) = claim_going
             && let Some(deadline) = new_deadline(claim)
@@ -237,9 +239,9 @@ impl TerminationDecider {
                 if registered(node) && node.metadata.deletion_timestamp.is_none() =>
             {
                 // The taint first: the node is closed at once, however many go at the same time.
-                let write = match going_patch(node) {
-                    Some(patch) => writes::versioned(writes::node_ref(node), &node.metadata, patch),
-                    None => writes::delete_node(node),
+                let write = match NodeTaints::terminating(node) {
+                    Some(taints) => ObjectWrite::set_taints(node, taints).into(),
+                    None => Effect::delete_node(node),
                 };
                 self.send(input.now, write, step)
             }
@@ -264,7 +266,12 @@ impl TerminationDecider {
     }
 
     /// Sends a write; returns when to come back if it must wait.
-    fn send(&mut self, now: Timestamp, effect: Effect, step: &mut Step) -> Option<Timestamp> {
+    fn send(
+        &mut self,
+        now: Timestamp,
+        effect: impl Into<Effect>,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
         self.outbox.send(now, effect, step).err().flatten()
     }
 
@@ -290,15 +297,11 @@ impl TerminationDecider {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let target = ObjectRef::Claim(claim.name());
-        let text = deadline.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let merge =
-            json!({ "metadata": { "annotations": { labels::TERMINATION_TIMESTAMP: text } } });
-        if let Err(at) =
-            self.outbox
-                .send(input.now, writes::unversioned(target.clone(), merge), step)
-        {
+        let write = ObjectWrite::set_deadline(claim, deadline, None);
+        if let Err(at) = self.outbox.send(input.now, write, step) {
             return at;
         }
+        let text = annotation_time(deadline);
         for target in [Some(target), machine.node_name().map(ObjectRef::Node)]
             .into_iter()
             .flatten()
@@ -389,7 +392,7 @@ impl TerminationDecider {
             );
         }
         let write =
-            writes::without_finalizer(target, &claim.metadata, labels::TERMINATION_FINALIZER);
+            ObjectWrite::remove_finalizer(target, &claim.metadata, labels::TERMINATION_FINALIZER);
         self.send(input.now, write, step)
     }
 
@@ -404,7 +407,7 @@ impl TerminationDecider {
         if let Some(due) = going.answer_due.filter(|due| *due > now) {
             return Some(due);
         }
-        let list = writes::edited_claim(claim, now, |conditions: &mut Conditions<'_>| {
+        let list = edited_claim(claim, now, |conditions: &mut Conditions<'_>| {
             for (type_, wanted) in &going.settings {
                 match wanted {
                     ConditionUpdate::True => conditions.set_true(type_),
@@ -417,7 +420,11 @@ impl TerminationDecider {
                 };
             }
         })?;
-        self.send(now, writes::claim_status(claim, Map::new(), &list), step)
+        let edit = NodeClaimStatusEdit {
+            conditions: Some(list),
+            ..NodeClaimStatusEdit::default()
+        };
+        self.send(now, ObjectWrite::claim_status(claim, edit), step)
     }
 
     /// Asks for the list of machines if some node that is going is not ready.

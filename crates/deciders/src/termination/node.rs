@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::objects::{going_patch, why};
+use super::objects::why;
 use super::{
     ASK_AGAIN_MS, ConditionUpdate, LOOK_MS, NAMES_IN_EVENT, TerminationDecider, TerminationState,
 };
@@ -15,11 +15,12 @@ use mortise_apis::labels;
 use mortise_apis::names::ObjectRef;
 use mortise_apis::schema::conditions;
 use mortise_apis::values::{after, since};
+use mortise_engine::condition_edits::passed_from_object_time;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, Event};
 use mortise_engine::record::Verdict;
-use mortise_engine::writes;
+use mortise_engine::write::{NodeTaints, ObjectWrite, node_ref};
 use mortise_planning::drain::groups::Drain;
 use mortise_planning::drain::volumes::{self, Attached};
 use mortise_planning::reason::Reason;
@@ -35,12 +36,12 @@ impl TerminationDecider {
         attached: &mut Attached,
         step: &mut Step,
     ) -> Option<Timestamp> {
-        let target = writes::node_ref(node);
+        let target = node_ref(node);
         let id = going.machine.provider_id();
         let known_gone = id.as_ref().is_some_and(|id| self.gone.contains(id));
         if !known_gone || going.machine.is_ready() {
-            if let Some(patch) = going_patch(node) {
-                let write = writes::versioned(target, &node.metadata, patch);
+            if let Some(taints) = NodeTaints::terminating(node) {
+                let write = ObjectWrite::set_taints(node, taints);
                 return self.send(input.now, write, step);
             }
             if let Some(again) = self.outdated(input, &target, step) {
@@ -82,7 +83,7 @@ impl TerminationDecider {
         // Nothing is waited for any more, and the claim goes next.
         going.settings.clear();
         let write =
-            writes::without_finalizer(target, &node.metadata, labels::TERMINATION_FINALIZER);
+            ObjectWrite::remove_finalizer(target, &node.metadata, labels::TERMINATION_FINALIZER);
         self.send(input.now, write, step)
     }
 
@@ -112,12 +113,12 @@ impl TerminationDecider {
                 Some(Some(condition)) => {
                     let drains = condition.last_transition_time.as_ref().map(|time| time.0);
                     let from = tainted_before(going.claim, node).or(drains);
-                    from.map(|at| writes::passed_from_object_time(at, input.settings.min_drain_ms))
+                    from.map(|at| passed_from_object_time(at, input.settings.min_drain_ms))
                 }
                 // Nothing is in the way, so no condition tells since when: a node whose claim went first was tainted before
                 // it was deleted, another one when it was first seen.
                 Some(None) | None => Some(match tainted_before(going.claim, node) {
-                    Some(at) => writes::passed_from_object_time(at, input.settings.min_drain_ms),
+                    Some(at) => passed_from_object_time(at, input.settings.min_drain_ms),
                     None => after(since, input.settings.min_drain_ms),
                 }),
             };
@@ -125,7 +126,7 @@ impl TerminationDecider {
                 return Some(Some(hold));
             }
             going.settings.push(("Drained", ConditionUpdate::True));
-            let target = writes::node_ref(node);
+            let target = node_ref(node);
             if self.told.is_news(&target, "drained", "", now, i64::MAX) {
                 let reason = Reason::ConditionIs {
                     condition: "Drained".to_owned(),
@@ -147,7 +148,7 @@ impl TerminationDecider {
             "Drained",
             ConditionUpdate::Unknown("Draining", String::new()),
         ));
-        let target = writes::node_ref(node);
+        let target = node_ref(node);
         if self.told.is_news(&target, "drain", "", now, 120_000) {
             let text = format!(
                 "Failed to drain node, {} pods are waiting to be evicted",
@@ -288,7 +289,7 @@ impl TerminationDecider {
             "VolumesDetached",
             ConditionUpdate::Unknown("AwaitingVolumeDetachment", format!("attached: {names}")),
         ));
-        let target = writes::node_ref(node);
+        let target = node_ref(node);
         if self
             .told
             .is_news(&target, "volumes", "", input.now, 120_000)

@@ -2,15 +2,13 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Map, Value, json};
 
-use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
 use mortise_apis::names::ObjectRef;
 use mortise_apis::schema::conditions::{self, ConditionStatus};
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::GoDuration;
-use mortise_apis::{labels, taints};
 use mortise_engine::decider_id::DeciderId;
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::{NodeKey, Snapshot};
@@ -44,25 +42,6 @@ pub(super) fn new_deadline(claim: &NodeClaim) -> Option<Timestamp> {
             .checked_add(jiff::SignedDuration::from(period))
             .unwrap_or(Timestamp::MAX),
     )
-}
-
-/// The taint and the load balancer label of a node that goes; `None` when both are there.
-pub(super) fn going_patch(node: &Node) -> Option<Value> {
-    let mut patch = Map::new();
-    let disrupted = taints::disrupted();
-    if !node.has_taint(&disrupted.key, &disrupted.effect) {
-        let mut all = node.spec.taints.clone();
-        all.retain(|taint| taint.key != disrupted.key);
-        all.push(disrupted);
-        patch.insert("spec".to_owned(), json!({ "taints": all }));
-    }
-    if node.label(labels::EXCLUDE_LB) != Some(labels::EXCLUDE_LB_VALUE) {
-        patch.insert(
-            "metadata".to_owned(),
-            json!({ "labels": { labels::EXCLUDE_LB: labels::EXCLUDE_LB_VALUE } }),
-        );
-    }
-    (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 /// Why the claim goes, as the decider that deleted it wrote down.

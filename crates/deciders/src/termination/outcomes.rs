@@ -55,10 +55,10 @@ impl TerminationDecider {
     ) -> Option<NodeKey> {
         let now = input.now;
         match &*outcome.effect {
-            Effect::Patch(patch) => {
-                self.record_write(&patch.target, &outcome.result);
+            Effect::Write(write) => {
+                self.record_write(&write.target, &outcome.result);
                 self.outbox.answered(now, &outcome.effect, &outcome.result);
-                key_of(input.snapshot, &patch.target)
+                key_of(input.snapshot, &write.target)
             }
             Effect::Delete {
                 target: ObjectRef::Pod(pod),

@@ -18,11 +18,10 @@ use mortise_cloudprovider::{
     CapacityType, CloudError, Instance, InstanceType, LaunchError, LaunchRequest, LaunchedInstance,
     Offering, ResolvedNodeClass, Retry, TerminationStatus,
 };
-use mortise_engine::effect::{
-    Effect, EffectError, EffectOutput, InstanceListing, Patch, ProviderRef,
-};
+use mortise_engine::effect::{Effect, EffectError, EffectOutput, InstanceListing, ProviderRef};
 use mortise_engine::engine::EngineInput;
 use mortise_engine::freshness::WatchState;
+use mortise_engine::write::ObjectWrite;
 use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKind};
 
 /// Name of the provider of these tests.
@@ -54,7 +53,7 @@ impl TestCluster {
             .unwrap_or_default();
         self.done.push(format!("{} {target}", effect.label()));
         match effect {
-            Effect::Patch(patch) => self.patch(patch),
+            Effect::Write(write) => self.write(write),
             Effect::Delete {
                 target,
                 uid,
@@ -174,8 +173,8 @@ impl TestCluster {
         Ok(EffectOutput::Written)
     }
 
-    fn patch(&mut self, patch: &Patch) -> Result<EffectOutput, EffectError> {
-        let key = ref_key(&patch.target);
+    fn write(&mut self, write: &ObjectWrite) -> Result<EffectOutput, EffectError> {
+        let key = ref_key(&write.target);
         let Some(mut value) = self.objects.get(&key).cloned() else {
             return Err(EffectError::NotFound(key));
         };
@@ -185,7 +184,7 @@ impl TestCluster {
                 message: "denied by a webhook".to_owned(),
             });
         }
-        let outdated = patch
+        let outdated = write
             .resource_version
             .as_ref()
             .is_some_and(|version| value["metadata"]["resourceVersion"] != **version);
@@ -193,10 +192,11 @@ impl TestCluster {
             self.conflicts = self.conflicts.saturating_sub(1);
             return Err(EffectError::Conflict(key));
         }
-        let mut merge = patch.merge.clone();
+        let body = write.edit.render(None);
+        let mut merge = body.merge;
         let fields = merge.as_object_mut().unwrap();
-        fields.retain(|field, _| (field == "status") == patch.status);
-        assert!(!fields.is_empty(), "patch of nothing: {patch:?}");
+        fields.retain(|field, _| (field == "status") == body.subresource.is_some());
+        assert!(!fields.is_empty(), "patch of nothing: {write:?}");
         merge_into(&mut value, &merge);
         if merge["metadata"]["labels"][labels::INITIALIZED] == "true" {
             self.judge_initialization(&value);

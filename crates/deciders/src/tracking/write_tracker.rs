@@ -19,7 +19,7 @@ use mortise_apis::values::{after, doubled, since};
 use mortise_engine::decider::Step;
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectError, EffectOutput};
-use mortise_engine::writes;
+use mortise_engine::write::{DeletionReason, ObjectWrite};
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::Snapshot;
 
@@ -69,9 +69,10 @@ impl WriteTracker {
     pub(crate) fn send(
         &mut self,
         now: Timestamp,
-        effect: Effect,
+        effect: impl Into<Effect>,
         step: &mut Step,
     ) -> Result<(), Option<Timestamp>> {
+        let effect = effect.into();
         let Some((key, content)) = describe(&effect) else {
             step.effect(effect);
             return Ok(());
@@ -101,8 +102,12 @@ impl WriteTracker {
         step: &mut Step,
     ) -> Result<(), Option<Timestamp>> {
         let mut deletion = Step::default();
-        self.send(now, writes::delete_claim(claim), &mut deletion)?;
-        if let Some(mark) = writes::deletion_reason(claim, who, why) {
+        self.send(now, Effect::delete_claim(claim), &mut deletion)?;
+        let reason = DeletionReason {
+            by: who,
+            reason: why.clone(),
+        };
+        if let Some(mark) = ObjectWrite::record_deletion(claim, reason) {
             // A mark that waits behind an earlier write of this decider is left out.
             self.send(now, mark, step).ok();
         }
@@ -171,10 +176,15 @@ impl WriteTracker {
 fn describe(effect: &Effect) -> Option<(Key, u64)> {
     let hash = FixedState::with_seed(3);
     match effect {
-        Effect::Patch(patch) => Some((
-            (patch.target.clone(), WriteKind::Patch),
-            hash.hash_one((patch.status, patch.merge.to_string())),
-        )),
+        // The version is no content: the same write of a newer one is still ineffective.
+        Effect::Write(write) => {
+            let body = write.edit.render(None);
+            let content = (body.subresource.is_some(), body.merge.to_string());
+            Some((
+                (write.target.clone(), WriteKind::Patch),
+                hash.hash_one(content),
+            ))
+        }
         Effect::Delete {
             target,
             uid,
@@ -200,15 +210,11 @@ fn exists(snapshot: &Snapshot, target: &ObjectRef) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn label(value: &str) -> Effect {
-        writes::unversioned(
-            ObjectRef::Node("n".into()),
-            json!({ "metadata": { "labels": { "a": value } } }),
-        )
+        let labels = [("a".to_owned(), value.to_owned())].into();
+        ObjectWrite::add_labels(ObjectRef::Node("n".into()), labels).into()
     }
 
     #[test]

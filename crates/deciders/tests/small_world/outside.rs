@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use mortise_apis::labels;
 use mortise_cloudprovider::InstanceType;
-use mortise_engine::effect::{Effect, EffectError, EffectOutput, Outcome, Patch};
+use mortise_engine::effect::{Effect, EffectError, EffectOutput, Outcome};
 use mortise_engine::engine::{EffectRequest, EngineInput};
+use mortise_engine::write::ObjectWrite;
 use serde_json::{Value, json};
 
 use super::objects::{key_of, merge, quantity_milli};
@@ -32,7 +33,7 @@ impl SmallWorld {
             Effect::CreateClaim(claim) => {
                 self.create_claim(&serde_json::to_value(&**claim).unwrap())
             }
-            Effect::Patch(patch) => self.patch(patch),
+            Effect::Write(write) => self.write(write),
             Effect::Delete { target, uid, .. } => {
                 let (_, name) = key_of(target).unwrap();
                 let known = self.get("NodeClaim", &name).cloned();
@@ -93,17 +94,17 @@ impl SmallWorld {
         Ok(EffectOutput::Written)
     }
 
-    fn patch(&mut self, patch: &Patch) -> Result<EffectOutput, EffectError> {
-        let (kind, name) = key_of(&patch.target).unwrap();
+    fn write(&mut self, write: &ObjectWrite) -> Result<EffectOutput, EffectError> {
+        let (kind, name) = key_of(&write.target).unwrap();
         let Some(known) = self.get(kind, &name) else {
             return Err(EffectError::NotFound(name));
         };
-        if let Some(version) = &patch.resource_version
+        if let Some(version) = &write.resource_version
             && known["metadata"]["resourceVersion"] != **version
         {
             return Err(EffectError::Conflict(name));
         }
-        self.change(kind, &name, &patch.merge);
+        self.change(kind, &name, &write.edit.render(None).merge);
         Ok(EffectOutput::Written)
     }
 

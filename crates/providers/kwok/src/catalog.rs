@@ -1,4 +1,4 @@
-//! The kwok catalogue: 144 types by formula, or those of a file.
+//! The kwok catalog: 144 built-in instance types, or those of a file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ const FAMILIES: [(&str, i64); 3] = [("c", 2), ("s", 4), ("m", 8)];
 const ZONES: [&str; 4] = ["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"];
 const GIB: i64 = 1 << 30;
 
-/// A catalogue file that cannot be used.
+/// An invalid catalog file.
 #[derive(Debug, thiserror::Error)]
-pub enum CatalogError {
+pub enum TypesFileError {
     /// The file cannot be read.
     #[error("instance types file {}: {source}", path.display())]
     Read {
@@ -38,7 +38,7 @@ pub enum CatalogError {
         /// Where and why.
         source: serde_json::Error,
     },
-    /// An entry makes no sense.
+    /// An entry is invalid.
     #[error("instance types file {}: entry {index} ({name:?}), field {field}: {problem}", path.display())]
     Entry {
         /// The file.
@@ -49,7 +49,7 @@ pub enum CatalogError {
         name: String,
         /// Which field.
         field: &'static str,
-        /// What is wrong and what is allowed.
+        /// The problem and the allowed values.
         problem: String,
     },
 }
@@ -169,7 +169,7 @@ struct FileType {
     operating_systems: Vec<String>,
     resources: std::collections::BTreeMap<String, Quantity>,
     offerings: Vec<FileOffering>,
-    /// Devices that its machines bring: specs of ResourceSlices without what says where they are.
+    /// Devices of its instances: specs of ResourceSlices without their node.
     #[serde(default)]
     devices: Vec<ResourceSliceSpec>,
 }
@@ -189,24 +189,24 @@ struct FileRequirement {
     values: Vec<String>,
 }
 
-/// The types of a file in upstream's format: a list of `{name, architecture, operatingSystems, resources, offerings}`.
+/// The types of a file in Karpenter's format: a list of `{name, architecture, operatingSystems, resources, offerings}`.
 ///
 /// # Errors
-/// One line that names the file, the entry and the field.
-pub fn from_file(path: &Path) -> Result<Vec<InstanceType>, CatalogError> {
-    let text = std::fs::read(path).map_err(|source| CatalogError::Read {
+/// One line with the file, the entry and the field.
+pub fn from_file(path: &Path) -> Result<Vec<InstanceType>, TypesFileError> {
+    let text = std::fs::read(path).map_err(|source| TypesFileError::Read {
         path: path.to_owned(),
         source,
     })?;
     let entries: Vec<FileType> =
-        serde_json::from_slice(&text).map_err(|source| CatalogError::Parse {
+        serde_json::from_slice(&text).map_err(|source| TypesFileError::Parse {
             path: path.to_owned(),
             source,
         })?;
     let mut all = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {
         let name = entry.name.clone();
-        let bad = |field, problem: String| CatalogError::Entry {
+        let bad = |field, problem: String| TypesFileError::Entry {
             path: path.to_owned(),
             index,
             name: name.clone(),
@@ -281,23 +281,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_built_in_types_are_the_published_ones() {
+    fn the_built_in_types_match_the_documented_ones() {
         let types = instance_types();
         assert_eq!(types.len(), 144);
-        let of = |name: &str| {
+        let by_name = |name: &str| {
             types
                 .iter()
                 .find(|each| &*each.name == name)
                 .unwrap_or_else(|| panic!("{name} is missing"))
         };
-        let small = of("c-1x-amd64-linux");
+        let small = by_name("c-1x-amd64-linux");
         assert_eq!(small.offerings.len(), 8);
         assert_eq!(small.offerings[0].price, Some(MicroUsd(19_003)));
         assert_eq!(small.offerings[1].price, Some(MicroUsd(27_147)));
         assert_eq!(small.allocatable().cpu, 900);
         assert_eq!(small.allocatable().memory, 2038 << 20);
-        assert_eq!(of("m-8x-arm64-linux").capacity.memory, 64 * GIB);
-        assert_eq!(of("c-256x-amd64-windows").capacity.pods, 1024);
+        assert_eq!(by_name("m-8x-arm64-linux").capacity.memory, 64 * GIB);
+        assert_eq!(by_name("c-256x-amd64-windows").capacity.pods, 1024);
         assert!(
             small
                 .requirements
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_answered_with_its_place() {
+    fn the_error_of_an_invalid_file_names_entry_and_field() {
         let dir = std::env::temp_dir().join(format!("mortise-kwok-catalog-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join("types.json");

@@ -1,4 +1,4 @@
-//! What a kwok machine looks like: which offering a claim gets, and the Node object that stands for it.
+//! The Node object of a kwok instance, and the selection of its offering.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use mortise_apis::names::ProviderId;
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_cloudprovider::{InstanceType, LaunchError, LaunchedInstance, Offering};
 
-/// Prefix of every provider id of kwok machines.
+/// Prefix of the provider ids of kwok instances.
 pub(crate) const PREFIX: &str = "kwok://";
 
-/// FNV-1a, so that names do not depend on a library's version.
+/// FNV-1a, so that names do not depend on the version of a library.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -37,13 +37,13 @@ pub(crate) fn node_name(claim: &NodeClaim) -> String {
     format!("kwok-{}-{word}-{number}", claim.name())
 }
 
-/// The cheapest available offering of the claim's instance types; among equals one fixed by the UID.
-pub(crate) fn choose<'a>(
+/// The cheapest available offering of the claim's instance types; the UID breaks ties.
+pub(crate) fn choose_offering<'a>(
     claim: &NodeClaim,
     types: &'a [InstanceType],
 ) -> Result<(&'a InstanceType, &'a Offering), LaunchError> {
-    let wanted = claim.requirements();
-    let names = wanted
+    let requirements = claim.requirements();
+    let names = requirements
         .get(labels::INSTANCE_TYPE)
         .filter(|requirement| requirement.operator() == Operator::In);
     let Some(names) = names else {
@@ -60,7 +60,7 @@ pub(crate) fn choose<'a>(
         for offering in each
             .offerings
             .iter()
-            .filter(|offering| offering.available && suits(&wanted, offering))
+            .filter(|offering| offering.available && is_compatible(&requirements, offering))
         {
             let best = cheapest.first().map(|(_, best)| price(best));
             match best.map(|best| price(offering).cmp(&best)) {
@@ -81,14 +81,14 @@ pub(crate) fn choose<'a>(
         })
 }
 
-/// An unknown price comes after every known one.
+/// Price for comparison; an unknown price is higher than every known one.
 fn price(offering: &Offering) -> i64 {
     offering.price.map_or(i64::MAX, |price| price.0)
 }
 
-fn suits(wanted: &Requirements, offering: &Offering) -> bool {
+fn is_compatible(requirements: &Requirements, offering: &Offering) -> bool {
     let has = |key: &str, value: &str| {
-        wanted
+        requirements
             .get(key)
             .is_none_or(|requirement| requirement.has(value))
     };
@@ -140,8 +140,8 @@ fn node_labels(
     all
 }
 
-/// The Node of a claim's machine, as it is created.
-pub(crate) fn node(claim: &NodeClaim, chosen: &InstanceType, offering: &Offering) -> Node {
+/// The Node of a claim's instance, as it is created.
+pub(crate) fn node_of(claim: &NodeClaim, chosen: &InstanceType, offering: &Offering) -> Node {
     let name = node_name(claim);
     let mut annotations = claim.metadata.annotations.clone().unwrap_or_default();
     annotations.insert("kwok.x-k8s.io/node".to_owned(), "fake".to_owned());
@@ -183,7 +183,7 @@ fn resources(
     (requests, allocatable)
 }
 
-/// What the launch of a claim answers.
+/// The result of the launch of a claim.
 pub(crate) fn launched(claim: &NodeClaim, node: &Node) -> LaunchedInstance {
     let status = node.status.as_ref();
     LaunchedInstance {
@@ -200,7 +200,7 @@ pub(crate) fn launched(claim: &NodeClaim, node: &Node) -> LaunchedInstance {
     }
 }
 
-/// The claim's name, as its node carries it.
+/// Name of the claim, from the labels of its Node.
 pub(crate) fn claim_of(node: &Node) -> Option<Arc<str>> {
     node.metadata
         .labels

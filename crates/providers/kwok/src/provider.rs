@@ -20,16 +20,16 @@ use mortise_cloudprovider::{
 };
 use tracing::{info, warn};
 
-use crate::catalog::{self, CatalogError};
+use crate::catalog::{self, TypesFileError};
 use crate::node::{self, PREFIX};
 
-/// First wait after a refused node creation; it doubles up to [`RETRY_MAX`].
+/// First backoff after a failed node creation; it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// Nodes that are asked for in one answer: read, a Node takes some 60 KiB, and of a thousand not all are needed at a time.
+/// Page size of Node lists: a parsed Node takes some 60 KiB, and of a thousand not all are needed at a time.
 const PAGE: u32 = 50;
 
-/// Machines that are Node objects.
+/// Cloud provider whose instances are Node objects.
 #[derive(Clone)]
 pub struct KwokProvider {
     client: kube::Client,
@@ -37,11 +37,11 @@ pub struct KwokProvider {
 }
 
 impl KwokProvider {
-    /// A provider with the built-in catalogue or, if a path is given, with the file's.
+    /// A provider with the built-in catalog or, if a path is given, that of the file.
     ///
     /// # Errors
-    /// The catalogue file cannot be read or used.
-    pub fn new(client: kube::Client, types_file: Option<&Path>) -> Result<Self, CatalogError> {
+    /// The catalog file cannot be read or is invalid.
+    pub fn new(client: kube::Client, types_file: Option<&Path>) -> Result<Self, TypesFileError> {
         let types = match types_file {
             Some(path) => catalog::from_file(path)?,
             None => catalog::instance_types(),
@@ -56,16 +56,16 @@ impl KwokProvider {
         Api::all(self.client.clone())
     }
 
-    /// Makes up for node creations that a killed process still owed: claims with a kwok machine that never showed up. An
-    /// API server that is busy or away is asked again until it answers.
+    /// Creates the Nodes that a killed process did not create: those of launched claims without a Node. Lists are retried
+    /// while the API server is busy or unavailable.
     ///
     /// # Errors
-    /// The API server refused to list claims or nodes.
+    /// The API server rejects the list of claims or nodes.
     pub async fn recover(&self) -> Result<(), kube::Error> {
         let mut wait = RETRY_MIN;
         loop {
             match self.create_missing_nodes().await {
-                Err(error) if !is_refusal(&error) => {
+                Err(error) if !is_rejection(&error) => {
                     info!(%error, retry_in = ?wait, "failed to list missing nodes, retrying");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(RETRY_MAX);
@@ -84,12 +84,13 @@ impl KwokProvider {
             .filter_map(|node| node.metadata.name)
             .collect();
         for claim in claims.list(&ListParams::default()).await? {
-            let owed = claim.provider_id().is_some_and(|id| id.starts_with(PREFIX))
+            let is_missing = claim.provider_id().is_some_and(|id| id.starts_with(PREFIX))
                 && claim.metadata.deletion_timestamp.is_none()
                 && !claim.is_true("Registered")
                 && !known.contains(&node::node_name(&claim));
-            if owed && let Ok((chosen, offering)) = node::choose(&claim, &self.types) {
-                let node = node::node(&claim, chosen, offering);
+            if is_missing && let Ok((chosen, offering)) = node::choose_offering(&claim, &self.types)
+            {
+                let node = node::node_of(&claim, chosen, offering);
                 info!(nodeclaim = %claim.name(), "creating missing node");
                 self.create_later(node, claim.name().to_string(), Duration::ZERO);
             }
@@ -97,26 +98,26 @@ impl KwokProvider {
         Ok(())
     }
 
-    /// Creates the Node after a delay and keeps trying while its claim is there: the claim may go meanwhile, and a policy may
-    /// refuse the node for a while.
+    /// Creates the Node after a delay and retries while its claim exists: the claim may be deleted in the meantime, and an
+    /// admission policy may reject the Node for some time.
     fn create_later(&self, node: Node, claim: String, delay: Duration) {
         let this = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             let mut wait = RETRY_MIN;
-            // A launch without delay was asked for this moment.
-            let mut is_wanted = delay.is_zero() || this.is_wanted(&claim).await;
-            while is_wanted && let Err(error) = this.create(&node).await {
+            // A launch without delay was requested just now.
+            let mut is_needed = delay.is_zero() || this.is_needed(&claim).await;
+            while is_needed && let Err(error) = this.create(&node).await {
                 warn!(nodeclaim = claim, %error, retry_in = ?wait, "failed to create node");
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(RETRY_MAX);
-                is_wanted = this.is_wanted(&claim).await;
+                is_needed = this.is_needed(&claim).await;
             }
         });
     }
 
-    /// The claim is there and is not being deleted, as far as the API server says.
-    async fn is_wanted(&self, claim: &str) -> bool {
+    /// The claim exists and is not being deleted, or the API server cannot be reached.
+    async fn is_needed(&self, claim: &str) -> bool {
         let claims: Api<NodeClaim> = Api::all(self.client.clone());
         match claims.get_opt(claim).await {
             Ok(found) => found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()),
@@ -163,8 +164,8 @@ impl KwokProvider {
                 message: ready.message.clone(),
             });
         }
-        let (chosen, offering) = node::choose(claim, &self.types)?;
-        let node = node::node(claim, chosen, offering);
+        let (chosen, offering) = node::choose_offering(claim, &self.types)?;
+        let node = node::node_of(claim, chosen, offering);
         let launched = node::launched(claim, &node);
         let delay = class
             .spec
@@ -179,14 +180,14 @@ impl KwokProvider {
     }
 }
 
-/// The API server answered, and will not answer otherwise: anything from 400 on but "too many requests".
-fn is_refusal(error: &kube::Error) -> bool {
+/// A final response of the API server: any 4xx except "too many requests".
+fn is_rejection(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }
 
 /// Classifies a failed call to the API server.
 fn cloud_error(error: kube::Error) -> CloudError {
-    let (label, retry) = if is_refusal(&error) {
+    let (label, retry) = if is_rejection(&error) {
         ("refused", Retry::Never)
     } else {
         ("unreachable", Retry::Again)
@@ -243,15 +244,15 @@ impl CloudProvider for KwokProvider {
         self.launch_claim(request).boxed()
     }
 
-    /// A machine is its Node: one that is being deleted is gone as far as the cloud is concerned, and the node's own
-    /// finalizer decides when the object goes.
+    /// An instance is its Node: while the Node is being deleted the instance counts as terminated, and the finalizer of the
+    /// Node decides when the object is removed.
     fn terminate<'a>(
         &'a self,
-        machine: &'a ProviderId,
+        provider_id: &'a ProviderId,
         _claim: &'a str,
     ) -> BoxFuture<'a, Result<TerminationStatus, CloudError>> {
         async move {
-            let Some(name) = machine.strip_prefix(PREFIX) else {
+            let Some(name) = provider_id.strip_prefix(PREFIX) else {
                 return Ok(TerminationStatus::Gone);
             };
             match self
@@ -276,10 +277,10 @@ impl CloudProvider for KwokProvider {
 
     fn instance<'a>(
         &'a self,
-        machine: &'a ProviderId,
+        provider_id: &'a ProviderId,
     ) -> BoxFuture<'a, Result<Option<Instance>, CloudError>> {
         async move {
-            let Some(name) = machine.strip_prefix(PREFIX) else {
+            let Some(name) = provider_id.strip_prefix(PREFIX) else {
                 return Ok(None);
             };
             let node = self.nodes().get_opt(name).await.map_err(cloud_error)?;
@@ -288,7 +289,7 @@ impl CloudProvider for KwokProvider {
         .boxed()
     }
 
-    /// A machine is its Node, so one whose Node is being deleted is gone, as [`KwokProvider::terminate`] says too.
+    /// An instance is its Node: one whose Node is being deleted is omitted, as in [`KwokProvider::terminate`].
     fn list_instances(&self) -> BoxFuture<'_, Result<Vec<Instance>, CloudError>> {
         async move {
             let nodes = self.nodes();
@@ -332,7 +333,7 @@ impl CloudProvider for KwokProvider {
     }
 }
 
-/// The machine that a Node is; `None` when it is another's, or gone.
+/// The instance of a Node; `None` if another provider launched it, or if it is being deleted.
 fn instance_of(node: &Node) -> Option<Instance> {
     if node.metadata.deletion_timestamp.is_some() {
         return None;

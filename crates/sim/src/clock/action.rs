@@ -1,4 +1,4 @@
-//! What can happen.
+//! Planned events of the simulation.
 
 use mortise_apis::names::{PodKey, ProviderId};
 use mortise_engine::effect::Outcome;
@@ -6,46 +6,46 @@ use mortise_engine::engine::EffectRequest;
 use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use serde_json::Value;
 
-/// What happened to an object, to be shown to watches.
+/// A change of an object, for the watches.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreEvent {
     pub(crate) key: ObjectKey,
-    /// `None` = gone.
+    /// `None` = deleted.
     pub(crate) object: Option<Value>,
-    /// The version at which this happened.
+    /// Resource version of the change.
     pub(crate) version: u64,
 }
 
-/// Something that will happen.
+/// A planned event.
 pub(crate) enum Action {
-    /// A watch shows changes.
+    /// A watch delivers changes.
     Watch(Vec<StoreEvent>),
-    /// An effect of a replica arrives where it is executed.
+    /// An effect of a replica is executed.
     Execute(usize, EffectRequest),
     /// The outcome of an effect arrives at the replica that requested it.
-    Answer(usize, EffectRequest, Box<Outcome>),
-    /// The leader learns that the lease is lost.
+    Outcome(usize, EffectRequest, Box<Outcome>),
+    /// The leader notices that the lease is lost.
     LeaseLost,
-    /// A replica gets the lease.
+    /// A replica acquires the lease.
     LeaseWon(usize),
-    /// An instance has booted far enough to make its Node.
-    NodeAppears(ProviderId),
-    /// The kubelet reports ready.
-    NodeReady(ProviderId),
-    /// An instance is gone.
-    InstanceGone(ProviderId),
-    /// A pod's containers run.
-    PodRuns(PodKey),
-    /// A pod has ended by itself.
-    PodDone(PodKey),
-    /// A pod's containers have stopped.
-    PodStopped(PodKey, String),
-    /// A watch says up to which version it has shown everything.
+    /// The kubelet of a booting instance creates its Node.
+    CreateNode(ProviderId),
+    /// The kubelet reports the node as ready.
+    MarkNodeReady(ProviderId),
+    /// The cloud removes an instance.
+    RemoveInstance(ProviderId),
+    /// The containers of a pod start.
+    RunPod(PodKey),
+    /// A pod completes.
+    CompletePod(PodKey),
+    /// The containers of a deleted pod have stopped.
+    RemoveStoppedPod(PodKey, String),
+    /// A watch sends a bookmark.
     Bookmark(ObjectKind, u64),
-    /// Controllers and kubelets look at the cluster.
+    /// Controllers and kubelets reconcile.
     Tick,
-    /// The scheduler takes the next pod.
+    /// The scheduler runs a scheduling cycle.
     Schedule,
-    /// The cloud reclaims an instance.
+    /// The cloud interrupts a spot instance.
     Interrupt,
 }

@@ -40,12 +40,12 @@ impl ApiServer {
         })
     }
 
-    /// Grows with every change.
+    /// Resource version of the last change.
     pub(crate) const fn version(&self) -> u64 {
         self.version
     }
 
-    /// What happened since the last call.
+    /// Changes since the last call.
     pub(crate) fn take_changes(&mut self) -> Vec<StoreEvent> {
         std::mem::take(&mut self.changes)
     }
@@ -58,7 +58,7 @@ impl ApiServer {
     /// Creates an object.
     ///
     /// # Errors
-    /// There is one of this key: 409.
+    /// The key exists: 409.
     pub fn create(
         &mut self,
         key: ObjectKey,
@@ -74,11 +74,11 @@ impl ApiServer {
         self.stamp(&mut value);
         value["metadata"]["uid"] = json!(format!("uid-{}", self.version));
         value["metadata"]["creationTimestamp"] = json!(whole_seconds(now));
-        self.put(key, value.clone());
+        self.insert(key, value.clone());
         Ok(value)
     }
 
-    fn put(&mut self, key: ObjectKey, value: Value) {
+    fn insert(&mut self, key: ObjectKey, value: Value) {
         self.changes.push(StoreEvent {
             key: key.clone(),
             object: Some(value.clone()),
@@ -98,10 +98,10 @@ impl ApiServer {
         }
     }
 
-    /// Applies a merge patch. An object whose last finalizer goes while it is being deleted goes with it.
+    /// Applies a merge patch. Removing the last finalizer of an object that is being deleted removes the object.
     ///
     /// # Errors
-    /// Not found; or not at the expected version any more.
+    /// Not found; or the resource version has changed.
     pub fn patch(
         &mut self,
         key: &ObjectKey,
@@ -126,16 +126,16 @@ impl ApiServer {
         }
         self.stamp(&mut value);
         if is_deleting(&value) && !has_finalizers(&value) && !matches!(key, ObjectKey::Pod(_)) {
-            self.put(key.clone(), value.clone());
+            self.insert(key.clone(), value.clone());
             self.remove(key);
         } else {
-            self.put(key.clone(), value.clone());
+            self.insert(key.clone(), value.clone());
         }
         Ok(value)
     }
 
-    /// Deletes an object: at once when it has no finalizers, else it is marked. Pods are always marked; their kubelet
-    /// removes them with [`ApiServer::erase`]. Returns the marked object, if it stays.
+    /// Deletes an object: immediately if it has no finalizers, otherwise it is marked. Pods are always marked; their kubelet
+    /// removes them with [`ApiServer::erase`]. Returns the marked object, if it still exists.
     ///
     /// # Errors
     /// Not found; or it has another UID.
@@ -158,7 +158,7 @@ impl ApiServer {
             if !is_deleting(&value) {
                 value["metadata"]["deletionTimestamp"] = json!(whole_seconds(now));
                 self.stamp(&mut value);
-                self.put(key.clone(), value.clone());
+                self.insert(key.clone(), value.clone());
             }
             return Ok(Some(value));
         }
@@ -166,7 +166,7 @@ impl ApiServer {
         Ok(None)
     }
 
-    /// Removes an object whatever its finalizers say, as a kubelet does with a pod that has ended.
+    /// Removes an object regardless of its finalizers, as a kubelet removes a stopped pod.
     pub fn erase(&mut self, key: &ObjectKey) {
         self.remove(key);
     }
@@ -180,7 +180,7 @@ fn whole_seconds(now: Timestamp) -> String {
 }
 
 pub(crate) fn is_deleting(value: &Value) -> bool {
-    // Asked of every pod every second: without parsing a pointer.
+    // Called for every pod every second: avoids parsing a pointer.
     let metadata = value.get("metadata");
     metadata
         .and_then(|metadata| metadata.get("deletionTimestamp"))
@@ -215,7 +215,7 @@ pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-/// The key of what an effect speaks of.
+/// Key of the object that an effect targets.
 pub(super) fn key_of(target: &ObjectRef) -> ObjectKey {
     match target {
         ObjectRef::Node(name) => ObjectKey::Node(name.clone()),
@@ -227,7 +227,7 @@ pub(super) fn key_of(target: &ObjectRef) -> ObjectKey {
     }
 }
 
-/// The object as the index takes it.
+/// Parses the object for the index.
 ///
 /// # Errors
 /// The JSON is not of the key's kind.

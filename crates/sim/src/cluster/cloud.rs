@@ -17,46 +17,46 @@ use mortise_cloudprovider::{
 
 use crate::clock::{Action, Clock};
 
-/// An empty capacity pool stays empty this long.
+/// Duration of a shortage in a capacity pool.
 const SHORTAGE_MS: i64 = 3 * 60_000;
 /// An instance is reclaimed this long after its notice.
 const NOTICE_MS: i64 = 120_000;
 
-/// One machine.
+/// A simulated instance.
 #[derive(Clone, Debug)]
 pub struct SimInstance {
-    /// Claim it was made for.
+    /// Claim that it was launched for.
     pub claim: String,
-    /// UID of that claim: launching the same claim again finds this machine.
+    /// UID of that claim: a repeated launch of the same claim returns this instance.
     pub claim_uid: String,
-    /// Labels of its node.
+    /// Labels of its Node.
     pub labels: BTreeMap<String, String>,
-    /// Its type.
+    /// Instance type.
     pub instance_type: Arc<InstanceType>,
-    /// Spot machines can be taken back.
+    /// Spot instances can be interrupted.
     pub capacity_type: CapacityType,
     /// Price.
     pub price: MicroUsd,
     /// Launch time.
     pub launched: Timestamp,
-    /// When it goes, once termination was asked for or the cloud takes it back.
-    pub ends: Option<Timestamp>,
+    /// When it is removed; set when termination is requested.
+    pub terminates_at: Option<Timestamp>,
 }
 
-/// Machines and capacity.
+/// The simulated cloud.
 #[derive(Debug, Default)]
 pub struct Cloud {
     types: Vec<Arc<InstanceType>>,
-    machines: BTreeMap<ProviderId, SimInstance>,
+    instances: BTreeMap<ProviderId, SimInstance>,
     empty_until: BTreeMap<UnavailableOffering, Timestamp>,
     count: u64,
     shortage_per_mille: u64,
-    /// Messages that the service has not acknowledged, by id.
+    /// Interruption notices that the service has not acknowledged, by id.
     notices: BTreeMap<Arc<str>, InterruptionNotice>,
 }
 
 impl Cloud {
-    /// A cloud that sells these types.
+    /// A cloud with these instance types.
     #[must_use]
     pub fn new(types: Vec<InstanceType>, shortage_per_mille: u64) -> Self {
         Self {
@@ -66,24 +66,24 @@ impl Cloud {
         }
     }
 
-    /// Machines that are there.
-    pub fn machines(&self) -> impl Iterator<Item = (&ProviderId, &SimInstance)> {
-        self.machines.iter()
+    /// Running and terminating instances.
+    pub fn instances(&self) -> impl Iterator<Item = (&ProviderId, &SimInstance)> {
+        self.instances.iter()
     }
 
-    /// A machine.
+    /// The instance with an id.
     #[must_use]
-    pub fn machine(&self, id: &ProviderId) -> Option<&SimInstance> {
-        self.machines.get(id)
+    pub fn instance(&self, id: &ProviderId) -> Option<&SimInstance> {
+        self.instances.get(id)
     }
 
-    /// Sum of the prices.
+    /// Sum of the prices of all instances.
     #[must_use]
     pub fn price(&self) -> MicroUsd {
-        self.machines.values().map(|machine| machine.price).sum()
+        self.instances.values().map(|instance| instance.price).sum()
     }
 
-    /// Makes the machine of a claim, or finds the one made before. Second value: it is new.
+    /// Launches the instance of a claim, or returns the one launched before. Second value: it is new.
     pub(crate) fn launch(
         &mut self,
         claim: &NodeClaim,
@@ -91,16 +91,16 @@ impl Cloud {
         random: &mut SplitMix64,
     ) -> Result<(LaunchedInstance, bool), LaunchError> {
         let uid = claim.metadata.uid.clone().unwrap_or_default();
-        if let Some((id, machine)) = self
-            .machines
+        if let Some((id, instance)) = self
+            .instances
             .iter()
-            .find(|(_, machine)| machine.claim_uid == uid)
+            .find(|(_, instance)| instance.claim_uid == uid)
         {
-            return Ok((launched(id, machine), false));
+            return Ok((launched(id, instance), false));
         }
-        let wanted = claim.requirements();
+        let requirements = claim.requirements();
         let has = |key: &str, value: &str| {
-            wanted
+            requirements
                 .get(key)
                 .is_none_or(|requirement| requirement.has(value))
         };
@@ -110,12 +110,14 @@ impl Cloud {
             .iter()
             .filter(|each| has(labels::INSTANCE_TYPE, &each.name))
         {
-            let suited = each.offerings.iter().filter(|o| {
+            let compatible = each.offerings.iter().filter(|o| {
                 o.available
                     && has(labels::TOPOLOGY_ZONE, &o.zone)
                     && has(labels::CAPACITY_TYPE, o.capacity_type.as_str())
             });
-            offers.extend(suited.filter_map(|offering| Some((offering.price?.0, each, offering))));
+            offers.extend(
+                compatible.filter_map(|offering| Some((offering.price?.0, each, offering))),
+            );
         }
         offers.sort_by(|a, b| (a.0, &a.1.name, &a.2.zone).cmp(&(b.0, &b.1.name, &b.2.zone)));
         let mut empty = Vec::new();
@@ -152,7 +154,7 @@ impl Cloud {
         };
         self.count += 1;
         let id = ProviderId::from(format!("sim:///{}/i-{:08x}", offering.zone, self.count));
-        let machine = SimInstance {
+        let instance = SimInstance {
             claim: claim.name().to_string(),
             claim_uid: uid,
             labels: node_labels(claim, &instance_type, &offering),
@@ -160,35 +162,35 @@ impl Cloud {
             price: offering.price.unwrap_or_default(),
             instance_type,
             launched: now,
-            ends: None,
+            terminates_at: None,
         };
-        let answer = launched(&id, &machine);
-        self.machines.insert(id, machine);
-        Ok((answer, true))
+        let launched_instance = launched(&id, &instance);
+        self.instances.insert(id, instance);
+        Ok((launched_instance, true))
     }
 
-    /// Ends an instance soon, if it is there and does not end already.
+    /// Terminates an instance soon, unless it does not exist or is already terminating.
     pub(crate) fn terminate(&mut self, id: &ProviderId, clock: &mut Clock) -> TerminationStatus {
-        let Some(machine) = self.machines.get_mut(id) else {
+        let Some(instance) = self.instances.get_mut(id) else {
             return TerminationStatus::Gone;
         };
-        if machine.ends.is_none() {
+        if instance.terminates_at.is_none() {
             let ms = clock.random.between(5_000, 20_000);
             let at = after(clock.now(), ms);
-            machine.ends = Some(at);
-            clock.at(at, Action::InstanceGone(id.clone()));
+            instance.terminates_at = Some(at);
+            clock.at(at, Action::RemoveInstance(id.clone()));
         }
         TerminationStatus::Started
     }
 
-    /// Announces that a spot instance is reclaimed, and plans that. The message stays until it is acknowledged. `None`: there
-    /// is no spot instance.
+    /// Announces and plans the interruption of a spot instance. The notice stays until it is acknowledged. `None`: there is
+    /// no spot instance.
     pub(crate) fn interrupt(&mut self, clock: &mut Clock) -> Option<InterruptionNotice> {
         let spot: Vec<&ProviderId> = self
-            .machines
+            .instances
             .iter()
-            .filter(|(_, machine)| {
-                machine.capacity_type == CapacityType::Spot && machine.ends.is_none()
+            .filter(|(_, instance)| {
+                instance.capacity_type == CapacityType::Spot && instance.terminates_at.is_none()
             })
             .map(|(id, _)| id)
             .collect();
@@ -202,37 +204,37 @@ impl Cloud {
             instances: vec![instance.into()],
             sent: Some(now),
         };
-        clock.at(after(now, NOTICE_MS), Action::InstanceGone(id));
+        clock.at(after(now, NOTICE_MS), Action::RemoveInstance(id));
         self.notices.insert(Arc::clone(&notice.id), notice.clone());
         Some(notice)
     }
 
-    /// Messages that the service has not acknowledged.
+    /// Interruption notices that the service has not acknowledged.
     pub(crate) fn notices(&self) -> impl Iterator<Item = &InterruptionNotice> {
         self.notices.values()
     }
 
-    /// The service has dealt with a message.
+    /// Removes a notice that the service has processed.
     pub(crate) fn acknowledge(&mut self, notice: &str) {
         self.notices.remove(notice);
     }
 
-    /// Takes a machine away.
+    /// Removes an instance.
     pub(crate) fn remove(&mut self, id: &ProviderId) -> Option<SimInstance> {
-        self.machines.remove(id)
+        self.instances.remove(id)
     }
 
-    /// The machines as a provider lists them.
-    pub(crate) fn instances(&self) -> Vec<Instance> {
-        self.machines.iter().map(instance).collect()
+    /// All instances, as a provider lists them.
+    pub(crate) fn list(&self) -> Vec<Instance> {
+        self.instances.iter().map(listed).collect()
     }
 
-    /// One machine, asked for by its id.
-    pub(crate) fn instance(&self, id: &ProviderId) -> Option<Instance> {
-        self.machines.get_key_value(id).map(instance)
+    /// One instance, as a provider returns it.
+    pub(crate) fn find(&self, id: &ProviderId) -> Option<Instance> {
+        self.instances.get_key_value(id).map(listed)
     }
 
-    /// What is sold now.
+    /// Instance types with their current availability.
     pub(crate) fn catalog(&self, now: Timestamp) -> Vec<InstanceType> {
         let mut types: Vec<InstanceType> = self.types.iter().map(|each| (**each).clone()).collect();
         for (pool, _) in self.empty_until.iter().filter(|(_, until)| **until > now) {
@@ -253,23 +255,23 @@ impl Cloud {
     }
 }
 
-fn instance((id, machine): (&ProviderId, &SimInstance)) -> Instance {
+fn listed((id, instance): (&ProviderId, &SimInstance)) -> Instance {
     Instance {
         provider_id: id.clone(),
-        claim: Some(machine.claim.clone()),
-        created: Some(machine.launched),
-        terminating: machine.ends.is_some(),
+        claim: Some(instance.claim.clone()),
+        created: Some(instance.launched),
+        terminating: instance.terminates_at.is_some(),
     }
 }
 
-fn launched(id: &ProviderId, machine: &SimInstance) -> LaunchedInstance {
+fn launched(id: &ProviderId, instance: &SimInstance) -> LaunchedInstance {
     LaunchedInstance {
         provider_id: id.clone(),
         image_id: Some("image-1".to_owned()),
-        labels: machine.labels.clone(),
+        labels: instance.labels.clone(),
         annotations: BTreeMap::new(),
-        capacity: machine.instance_type.capacity.to_api(),
-        allocatable: machine.instance_type.allocatable().to_api(),
+        capacity: instance.instance_type.capacity.to_api(),
+        allocatable: instance.instance_type.allocatable().to_api(),
     }
 }
 

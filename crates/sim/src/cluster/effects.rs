@@ -8,7 +8,8 @@ use mortise_apis::names::{NodeName, ObjectRef};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::SplitMix64;
 use mortise_cloudprovider::{LaunchError, ResolvedNodeClass};
-use mortise_engine::effect::{Effect, EffectError, EffectOutput, InstanceListing, Patch};
+use mortise_engine::effect::{Effect, EffectError, EffectOutput, InstanceListing};
+use mortise_engine::write::{ObjectWrite, PatchBody};
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
@@ -17,10 +18,10 @@ use super::api_server::{is_deleting, key_of};
 use super::workload_controllers::is_running;
 use crate::clock::Action;
 
-/// Which decision a claim comes from.
+/// Annotation that identifies the decision that created a claim.
 const INTENT: &str = "/metadata/annotations/mortise.sh~1intent";
 
-/// How long an effect takes to arrive and be done, in milliseconds.
+/// Latency of an effect, in milliseconds.
 pub(crate) fn latency(effect: &Effect, random: &mut SplitMix64) -> i64 {
     match effect {
         Effect::Launch(_) => random.between(800, 2_500),
@@ -34,10 +35,10 @@ pub(crate) fn latency(effect: &Effect, random: &mut SplitMix64) -> i64 {
     }
 }
 
-/// What became of an effect.
+/// Result of an effect.
 pub(crate) struct Executed {
     pub(crate) result: Result<EffectOutput, EffectError>,
-    /// Objects that the writer gets back with the answer.
+    /// Objects that are returned to the writer with the response.
     pub(crate) returned: Vec<(ObjectKey, Value)>,
 }
 
@@ -61,7 +62,7 @@ impl Executed {
 pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
     Executed::new(match effect {
         Effect::CreateClaim(claim) => return create_claim(claim, cluster),
-        Effect::Patch(edit) => return patch(edit, cluster),
+        Effect::Write(edit) => return write(edit, cluster),
         Effect::Delete {
             target,
             uid,
@@ -79,10 +80,10 @@ pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
         Effect::ListInstances => Ok(EffectOutput::Instances(vec![InstanceListing {
             provider: "sim".into(),
             serves: ServedNodeClasses::All,
-            machines: Ok(cluster.cloud.instances()),
+            machines: Ok(cluster.cloud.list()),
         }])),
         Effect::FindInstance { provider_id, .. } => {
-            Ok(EffectOutput::Found(cluster.cloud.instance(provider_id)))
+            Ok(EffectOutput::Found(cluster.cloud.find(provider_id)))
         }
         Effect::Resolve(_) => Ok(EffectOutput::Resolved(Arc::new(ResolvedNodeClass {
             status: None,
@@ -127,15 +128,18 @@ fn create_claim(claim: &NodeClaim, cluster: &mut Cluster) -> Executed {
     }
 }
 
-fn patch(edit: &Patch, cluster: &mut Cluster) -> Executed {
-    let key = key_of(&edit.target);
-    let mut merge = edit.merge.clone();
-    if edit.status {
-        // The status subresource takes nothing else.
+fn write(write: &ObjectWrite, cluster: &mut Cluster) -> Executed {
+    let key = key_of(&write.target);
+    let PatchBody {
+        subresource,
+        mut merge,
+    } = write.edit.render(None);
+    if subresource.is_some() {
+        // The status subresource accepts nothing else.
         merge = json!({ "status": merge.get("status").cloned().unwrap_or_default() });
     }
     let api_server = &mut cluster.api_server;
-    match api_server.patch(&key, &merge, edit.resource_version.as_deref()) {
+    match api_server.patch(&key, &merge, write.resource_version.as_deref()) {
         Ok(written) if api_server.get(&key).is_some() => {
             Executed::returning(EffectOutput::Written, key, written)
         }
@@ -176,7 +180,7 @@ fn stop_pod(key: &ObjectKey, value: &Value, grace_seconds: Option<i64>, cluster:
         .and_then(Value::as_str)
         .unwrap_or_default()
         .to_owned();
-    let stopped = Action::PodStopped(pod.clone(), uid);
+    let stopped = Action::RemoveStoppedPod(pod.clone(), uid);
     cluster.clock.in_ms(ms, stopped);
 }
 
@@ -225,21 +229,21 @@ fn evict(key: &ObjectKey, uid: &str, cluster: &mut Cluster) -> Executed {
 }
 
 fn selects(pdb: &Value, pod: &Value) -> bool {
-    let wanted = pdb
+    let required = pdb
         .pointer("/spec/selector/matchLabels")
         .and_then(Value::as_object);
     let labels = pod.pointer("/metadata/labels");
     let same = |(key, value): (&String, &Value)| labels.and_then(|all| all.get(key)) == Some(value);
     pdb.pointer("/metadata/namespace") == pod.pointer("/metadata/namespace")
-        && wanted.is_some_and(|wanted| wanted.iter().all(same))
+        && required.is_some_and(|required| required.iter().all(same))
 }
 
 fn list_pods(node: &NodeName, cluster: &Cluster) -> Executed {
-    let of_node = |pod: &Value| {
+    let is_on_node = |pod: &Value| {
         let name = pod.pointer("/spec/nodeName").and_then(Value::as_str);
         name == Some(node.as_str())
     };
-    let pods = cluster.api_server.pods().filter(|(_, pod)| of_node(pod));
+    let pods = cluster.api_server.pods().filter(|(_, pod)| is_on_node(pod));
     let returned: Vec<(ObjectKey, Value)> = pods
         .map(|(key, pod)| (ObjectKey::Pod(key.clone()), pod.clone()))
         .collect();
@@ -261,7 +265,7 @@ fn launch(claim: &NodeClaim, cluster: &mut Cluster) -> Result<EffectOutput, Effe
             if is_new {
                 stats.nodes_launched += 1;
                 let ms = clock.random.between(15_000, 35_000);
-                clock.in_ms(ms, Action::NodeAppears(launched.provider_id.clone()));
+                clock.in_ms(ms, Action::CreateNode(launched.provider_id.clone()));
             }
             Ok(EffectOutput::Launched(Box::new(launched)))
         }

@@ -1,4 +1,4 @@
-//! The scheduler's extender, as a port: this crate does not know the webhooks.
+//! Port for the scheduler's extender: this crate does not depend on the webhooks.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use mortise_apis::k8s;
 use mortise_state::snapshot::Snapshot;
 
-/// What the virtual scheduler asks after its own filters.
+/// An extender, called by the virtual scheduler after its own filters.
 pub trait Extender: Send {
-    /// Names that stay, of those offered.
+    /// The given nodes that pass the filter.
     fn filter(
         &self,
         snapshot: &Arc<Snapshot>,

@@ -1,4 +1,4 @@
-//! The scheduler as a process: when it takes the next pod, and what it writes then.
+//! The scheduler as a process: when it runs the next cycle, and what it writes.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use super::extender::Extender;
 use super::scheduler::{CycleResult, Scheduler};
 use crate::clock::{Action, Clock, StoreEvent};
 
-/// One scheduling cycle.
+/// Duration of a scheduling cycle.
 const CYCLE_MS: i64 = 10;
 
-/// The scheduler, its extender, and when it takes the next pod.
+/// The scheduler, its extender, and the time of the next cycle.
 #[derive(Default)]
 pub(crate) struct KubeScheduler {
     scheduler: Scheduler,
     extender: Option<Box<dyn Extender>>,
     next_cycle: Option<Timestamp>,
-    /// Of the snapshot that was last shown to the extender's side.
+    /// Generation of the last observed snapshot of the service.
     generation: u64,
 }
 
 impl KubeScheduler {
-    /// From now on it asks an extender.
+    /// Configures the extender.
     pub(crate) fn set_extender(&mut self, extender: Box<dyn Extender>) {
         self.extender = Some(extender);
     }
 
-    /// Takes in what happened to objects, in order.
+    /// Observes changes of objects, in order.
     pub(crate) fn observe(&mut self, events: &[StoreEvent], clock: &mut Clock) {
         if !events.is_empty() {
             self.scheduler.observe(events, clock.now());
@@ -41,7 +41,7 @@ impl KubeScheduler {
         }
     }
 
-    /// The service sees another state of the cluster: its extender may answer otherwise.
+    /// Observes a new snapshot of the service: the results of its extender may change.
     pub(crate) fn observe_snapshot(&mut self, generation: u64, clock: &mut Clock) {
         if generation != self.generation {
             self.generation = generation;
@@ -63,7 +63,7 @@ impl KubeScheduler {
         }
     }
 
-    /// Takes the next pod. Returns it if an extender took part in binding it.
+    /// Schedules the next pod. Returns it if it was bound with the results of an extender.
     pub(crate) fn cycle(&mut self, snapshot: &Arc<Snapshot>, cluster: &mut Cluster) -> Option<Uid> {
         self.next_cycle = None;
         let body = |key: &PodKey| {
@@ -82,7 +82,7 @@ impl KubeScheduler {
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": cluster.now().to_string() }]);
                 cluster.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
                 let ms = cluster.clock.random.between(800, 2_500);
-                cluster.clock.in_ms(ms, Action::PodRuns(pod));
+                cluster.clock.in_ms(ms, Action::RunPod(pod));
             }
             Some(CycleResult::Unschedulable(pod)) => reject(pod, snapshot, cluster),
             None => {}
@@ -92,7 +92,7 @@ impl KubeScheduler {
     }
 }
 
-/// Writes that a pod fits nowhere, as kube-scheduler does: only when the text changes, which counts the nodes.
+/// Writes the condition of an unschedulable pod, as kube-scheduler does: only when the message changes, which counts nodes.
 fn reject(pod: PodKey, snapshot: &Snapshot, cluster: &mut Cluster) {
     let key = ObjectKey::Pod(pod);
     let nodes = snapshot.nodes.values().filter(|node| node.node.is_some());

@@ -1,4 +1,4 @@
-//! Virtual kubelets: nodes appear, become ready, run and stop pods, and vanish.
+//! Virtual kubelets: they create Nodes, report them as ready, and run and stop pods.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::Cluster;
 use super::api_server::{has_finalizers, is_deleting};
 use crate::clock::Action;
 
-/// The Node's name: the instance id, as clouds do.
+/// Name of the Node, derived from the instance id as clouds do.
 fn node_name(id: &ProviderId) -> NodeName {
     let instance = id.rsplit('/').next().unwrap_or_default();
     NodeName::from(format!("node-{}", instance.trim_start_matches("i-")))
@@ -20,40 +20,40 @@ fn node_name(id: &ProviderId) -> NodeName {
 /// The kubelets of all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Kubelets {
-    /// Instances that start do not join.
+    /// Instances that start do not join as nodes.
     images_are_bad: bool,
-    /// How much less CPU and memory nodes have than their types say, in percent.
+    /// How much less CPU and memory nodes have than their instance types, in percent.
     withheld: i64,
-    /// How long pods of jobs run once they have started, in milliseconds.
-    job_runs: BTreeMap<PodKey, i64>,
+    /// Run time of job pods after their start, in milliseconds.
+    job_durations: BTreeMap<PodKey, i64>,
 }
 
 impl Kubelets {
-    /// From now on instances start and never join as nodes, or do so again.
+    /// Sets whether instances start without ever joining as nodes.
     pub(crate) const fn break_images(&mut self, are_bad: bool) {
         self.images_are_bad = are_bad;
     }
 
-    /// From now on nodes join with so much less CPU and memory than their types say.
-    pub(crate) const fn withhold(&mut self, percent: i64) {
+    /// Nodes that join from now on have less CPU and memory than their instance types, by this percentage.
+    pub(crate) const fn withhold_capacity(&mut self, percent: i64) {
         self.withheld = percent;
     }
 
-    /// How long a pod will run once it has started, in milliseconds.
-    pub(crate) fn expect_job(&mut self, pod: PodKey, ms: i64) {
-        self.job_runs.insert(pod, ms);
+    /// Sets the run time of a job pod after its start, in milliseconds.
+    pub(crate) fn set_job_duration(&mut self, pod: PodKey, ms: i64) {
+        self.job_durations.insert(pod, ms);
     }
 
-    /// Pods of jobs that have not started.
-    pub(crate) fn waiting_jobs(&self) -> impl Iterator<Item = &PodKey> {
-        self.job_runs.keys()
+    /// Job pods that have not started.
+    pub(crate) fn unstarted_jobs(&self) -> impl Iterator<Item = &PodKey> {
+        self.job_durations.keys()
     }
 
-    pub(crate) fn node_appears(&self, id: &ProviderId, cluster: &mut Cluster) {
+    pub(crate) fn create_node(&self, id: &ProviderId, cluster: &mut Cluster) {
         if self.images_are_bad {
             return;
         }
-        let Some(instance) = cluster.cloud.machine(id).cloned() else {
+        let Some(instance) = cluster.cloud.instance(id).cloned() else {
             return;
         };
         let name = node_name(id);
@@ -91,10 +91,10 @@ impl Kubelets {
             cluster.violation(&format!("node of {id} was not created: {error}"));
         }
         let ms = cluster.clock.random.between(3_000, 9_000);
-        cluster.clock.in_ms(ms, Action::NodeReady(id.clone()));
+        cluster.clock.in_ms(ms, Action::MarkNodeReady(id.clone()));
     }
 
-    pub(crate) fn pod_runs(&mut self, pod: &PodKey, cluster: &mut Cluster) {
+    pub(crate) fn run_pod(&mut self, pod: &PodKey, cluster: &mut Cluster) {
         let key = ObjectKey::Pod(pod.clone());
         if cluster.api_server.get(&key).is_none_or(is_deleting) {
             return;
@@ -102,12 +102,12 @@ impl Kubelets {
         let now = cluster.now().to_string();
         let conditions = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": now }, { "type": "Ready", "status": "True", "lastTransitionTime": now }]);
         cluster.write(&key, &json!({ "status": { "phase": "Running", "startTime": now, "conditions": conditions } }));
-        if let Some(ms) = self.job_runs.remove(pod) {
-            cluster.clock.in_ms(ms, Action::PodDone(pod.clone()));
+        if let Some(ms) = self.job_durations.remove(pod) {
+            cluster.clock.in_ms(ms, Action::CompletePod(pod.clone()));
         }
     }
 
-    /// What kubelets notice on their rounds: DaemonSet pods that were bound to them, and pods that were deleted.
+    /// Starts DaemonSet pods and stops deleted pods.
     pub(crate) fn tick(&mut self, cluster: &mut Cluster) {
         let mut start = Vec::new();
         let mut stop = Vec::new();
@@ -122,15 +122,17 @@ impl Kubelets {
             }
         }
         for pod in start {
-            self.pod_runs(&pod, cluster);
+            self.run_pod(&pod, cluster);
         }
         for (pod, uid) in stop {
-            cluster.clock.in_ms(2_000, Action::PodStopped(pod, uid));
+            cluster
+                .clock
+                .in_ms(2_000, Action::RemoveStoppedPod(pod, uid));
         }
     }
 }
 
-pub(crate) fn node_ready(id: &ProviderId, cluster: &mut Cluster) {
+pub(crate) fn mark_node_ready(id: &ProviderId, cluster: &mut Cluster) {
     let key = ObjectKey::Node(node_name(id));
     let Some(node) = cluster.api_server.get(&key) else {
         return;
@@ -150,7 +152,7 @@ pub(crate) fn node_ready(id: &ProviderId, cluster: &mut Cluster) {
     );
 }
 
-pub(crate) fn instance_gone(id: &ProviderId, cluster: &mut Cluster) {
+pub(crate) fn remove_instance(id: &ProviderId, cluster: &mut Cluster) {
     if cluster.cloud.remove(id).is_none() {
         return;
     }
@@ -160,20 +162,20 @@ pub(crate) fn instance_gone(id: &ProviderId, cluster: &mut Cluster) {
     let key = ObjectKey::Node(name.clone());
     let lost = json!([{ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": now.to_string() }]);
     cluster.write(&key, &json!({ "status": { "conditions": lost } }));
-    // A Node without finalizers belongs to the cloud alone: its node lifecycle controller deletes it. One that appeared while
-    // its claim was already being deleted is like that.
+    // The cloud's node lifecycle controller deletes a Node without finalizers, for example one that was created while its
+    // claim was already being deleted.
     let node = cluster.api_server.get(&key);
     if node.is_some_and(|node| !has_finalizers(node))
         && let Err(error) = cluster.api_server.delete(&key, None, now)
     {
         cluster.violation(&format!("{key:?} was not collected: {error}"));
     }
-    let on_it =
+    let is_on_node =
         |pod: &Value| pod.pointer("/spec/nodeName").and_then(Value::as_str) == Some(name.as_str());
     let pods: Vec<ObjectKey> = cluster
         .api_server
         .pods()
-        .filter(|(_, pod)| on_it(pod))
+        .filter(|(_, pod)| is_on_node(pod))
         .map(|(key, _)| ObjectKey::Pod(key.clone()))
         .collect();
     for pod in pods {
@@ -181,7 +183,7 @@ pub(crate) fn instance_gone(id: &ProviderId, cluster: &mut Cluster) {
     }
 }
 
-pub(crate) fn pod_done(pod: &PodKey, cluster: &mut Cluster) {
+pub(crate) fn complete_pod(pod: &PodKey, cluster: &mut Cluster) {
     let key = ObjectKey::Pod(pod.clone());
     if cluster.api_server.get(&key).is_some() {
         cluster.write(&key, &json!({ "status": { "phase": "Succeeded" } }));
@@ -189,7 +191,7 @@ pub(crate) fn pod_done(pod: &PodKey, cluster: &mut Cluster) {
     }
 }
 
-pub(crate) fn pod_stopped(pod: &PodKey, uid: &str, cluster: &mut Cluster) {
+pub(crate) fn remove_stopped_pod(pod: &PodKey, uid: &str, cluster: &mut Cluster) {
     let key = ObjectKey::Pod(pod.clone());
     let is_same = cluster
         .api_server

@@ -1,6 +1,6 @@
 //! The virtual cluster around the service: API server, cloud, kubelets, scheduler and workload controllers.
 //!
-//! [`Cluster`] is what all of them act on; each owns what it alone remembers.
+//! [`Cluster`] is their shared state; each component owns its private state.
 
 mod api_server;
 mod cloud;
@@ -16,7 +16,7 @@ use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::Value;
 
 use crate::clock::Clock;
-use crate::options::Options;
+use crate::options::SimOptions;
 use crate::stats::Stats;
 
 pub use api_server::ApiServer;
@@ -25,10 +25,12 @@ pub use cloud::{Cloud, SimInstance};
 pub(crate) use effects::{execute, latency};
 pub use extender::Extender;
 pub(crate) use kube_scheduler::KubeScheduler;
-pub(crate) use kubelet::{Kubelets, instance_gone, node_ready, pod_done, pod_stopped};
+pub(crate) use kubelet::{
+    Kubelets, complete_pod, mark_node_ready, remove_instance, remove_stopped_pod,
+};
 pub(crate) use workload_controllers::WorkloadControllers;
 
-/// Time, objects, instances, and what has happened so far.
+/// Time, objects, instances and totals.
 pub(crate) struct Cluster {
     pub(crate) clock: Clock,
     pub(crate) api_server: ApiServer,
@@ -37,8 +39,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// No object and no instance.
-    pub(crate) fn new(options: &Options) -> Self {
+    /// A cluster without objects and instances.
+    pub(crate) fn new(options: &SimOptions) -> Self {
         Self {
             clock: Clock::new(options.start, options.seed),
             api_server: ApiServer::default(),
@@ -51,13 +53,13 @@ impl Cluster {
         self.clock.now()
     }
 
-    /// Notes what must not happen, with the time.
+    /// Records a violation with the current time.
     pub(crate) fn violation(&mut self, text: &str) {
         let line = format!("{}: {text}", self.now());
         self.stats.violations.push(line);
     }
 
-    /// A controller's own write. The object may have gone in between, which is what writers must live with.
+    /// A controller's write. It is skipped if the object was deleted in between, which controllers must tolerate.
     pub(crate) fn write(&mut self, key: &ObjectKey, merge: &Value) {
         if self.api_server.get(key).is_some()
             && let Err(error) = self.api_server.patch(key, merge, None)
@@ -66,7 +68,7 @@ impl Cluster {
         }
     }
 
-    /// An object as the service reads it; one that it cannot read is a fault of this cluster.
+    /// Parses an object as the service does; an object that cannot be parsed is recorded as a violation.
     pub(crate) fn readable(&mut self, key: &ObjectKey, value: Value) -> Option<Object> {
         match object(key, value) {
             Ok(object) => Some(object),

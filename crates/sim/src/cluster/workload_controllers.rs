@@ -1,5 +1,5 @@
-//! Controllers of the virtual cluster: they keep workloads at their size, give nodes their DaemonSet pods, count what
-//! disruption budgets allow, and collect what has lost its owner.
+//! Controllers of the virtual cluster: they reconcile the replicas of workloads and DaemonSet pods, update the status of
+//! disruption budgets, and delete objects without an owner.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use super::api_server::{ApiServer, is_deleting};
-use crate::options::{Deployment, JobSpec, Options};
+use crate::options::{Deployment, JobSpec, SimOptions};
 
 const NAMESPACE: &str = "default";
-/// Pods that one workload creates or deletes per tick: a rolling change, not a cliff.
+/// Maximum number of pods that one workload creates or deletes per tick.
 const STEP: usize = 20;
-/// Virtual seconds between two sizes of a swinging workload.
+/// Virtual seconds between two resizes of an oscillating workload.
 const RESIZE_S: i64 = 60;
 
 /// Workloads and their counters.
@@ -27,22 +27,22 @@ pub(crate) struct WorkloadControllers {
     next_job: Vec<Timestamp>,
     serial: u64,
     start: Timestamp,
-    /// Version of the store, and sizes wanted, before the last round: with the same ones there is nothing to do.
+    /// Resource version and target sizes before the last round: if both are unchanged there is nothing to do.
     seen: Option<(u64, Vec<usize>)>,
-    /// Multiplies every workload's size, in per cent; 0 = everything is scaled to zero.
+    /// Scales the size of every workload, in percent; 0 = no pods.
     pub(crate) scale_percent: u32,
-    /// Sizes that somebody has asked for, by workload; they swing no more.
+    /// Sizes set by a user, by workload; these workloads do not oscillate.
     pub(crate) scaled: BTreeMap<String, u32>,
 }
 
-/// When a job pod will be done.
+/// Run time of a job pod.
 pub(crate) struct Runs {
     pub(crate) pod: PodKey,
     pub(crate) ms: i64,
 }
 
 impl WorkloadControllers {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &SimOptions) -> Self {
         Self {
             deployments: options.deployments.clone(),
             jobs: options.jobs.clone(),
@@ -55,8 +55,8 @@ impl WorkloadControllers {
         }
     }
 
-    /// Creates what the cluster starts with.
-    pub(crate) fn install(&self, options: &Options, store: &mut ApiServer, now: Timestamp) {
+    /// Creates the initial objects.
+    pub(crate) fn install(&self, options: &SimOptions, store: &mut ApiServer, now: Timestamp) {
         let class = &options.node_class;
         let ready = json!([{ "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": now.to_string() }]);
         let object = json!({
@@ -118,9 +118,9 @@ impl WorkloadControllers {
     ) -> Vec<Runs> {
         let mut runs = Vec::new();
         for at in 0..self.jobs.len() {
-            runs.extend(self.arrivals(at, store, now, random));
+            runs.extend(self.create_jobs(at, store, now, random));
         }
-        // Controllers act when they are told of a change; a round in which nothing changed would change nothing.
+        // Controllers react to changes: a round without a change has no effect.
         let sizes: Vec<usize> = self
             .deployments
             .iter()
@@ -132,16 +132,16 @@ impl WorkloadControllers {
         }
         let pods = pods_by_owner(store);
         for (deployment, want) in self.deployments.clone().iter().zip(&seen.1) {
-            self.keep(deployment, *want, pods.get(&deployment.name), store, now);
+            self.reconcile(deployment, *want, pods.get(&deployment.name), store, now);
         }
-        daemon_pods(store, now);
-        budgets(store, &self.deployments);
-        collect(store, now);
+        reconcile_daemon_sets(store, now);
+        update_budgets(store, &self.deployments);
+        collect_garbage(store, now);
         self.seen = Some(seen);
         runs
     }
 
-    /// The size that a workload has now: a triangle wave, in whole pods.
+    /// Current target size of a workload: a triangle wave, in whole pods.
     fn size(&self, deployment: &Deployment, now: Timestamp) -> usize {
         if let Some(size) = self.scaled.get(&deployment.name) {
             return usize::try_from(*size * self.scale_percent / 100).unwrap_or(0);
@@ -150,7 +150,7 @@ impl WorkloadControllers {
         let swing = if deployment.period_s <= 0 {
             range
         } else {
-            // Autoscalers of workloads look around now and then, and change the size by several pods at a time.
+            // Pod autoscalers act at intervals and change the size by several pods at a time.
             let passed = (now.as_second() - self.start.as_second()) / RESIZE_S * RESIZE_S;
             let into = passed.rem_euclid(deployment.period_s);
             let half = (deployment.period_s / 2).max(1);
@@ -166,7 +166,7 @@ impl WorkloadControllers {
         usize::try_from(size).unwrap_or(0)
     }
 
-    fn keep(
+    fn reconcile(
         &mut self,
         deployment: &Deployment,
         want: usize,
@@ -185,16 +185,16 @@ impl WorkloadControllers {
             );
         }
         if have > want {
-            // Pods that wait go first, then the newest, as the ReplicaSet controller does.
-            let mut going: Vec<_> = pods.into_iter().flatten().collect();
-            going.sort_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)));
-            for (pod, _) in going.into_iter().take((have - want).min(STEP)) {
+            // Pending pods are deleted first, then the newest, as by the ReplicaSet controller.
+            let mut surplus: Vec<_> = pods.into_iter().flatten().collect();
+            surplus.sort_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)));
+            for (pod, _) in surplus.into_iter().take((have - want).min(STEP)) {
                 delete(store, &ObjectKey::Pod(pod.clone()), now);
             }
         }
     }
 
-    fn arrivals(
+    fn create_jobs(
         &mut self,
         at: usize,
         store: &mut ApiServer,
@@ -240,7 +240,7 @@ impl WorkloadControllers {
     }
 }
 
-/// Pods that are not going, by owner name; second: bound.
+/// Pods that are not being deleted, by owner name; second: bound.
 fn pods_by_owner(store: &ApiServer) -> BTreeMap<String, Vec<(PodKey, bool)>> {
     let mut all: BTreeMap<String, Vec<(PodKey, bool)>> = BTreeMap::new();
     for (key, pod) in store.pods().filter(|(_, pod)| !is_deleting(pod)) {
@@ -253,7 +253,7 @@ fn pods_by_owner(store: &ApiServer) -> BTreeMap<String, Vec<(PodKey, bool)>> {
     all
 }
 
-/// Name of the object that keeps a pod alive.
+/// Name of the object that owns a pod.
 fn owner(pod: &Value) -> Option<&str> {
     pod.get("metadata")?
         .get("ownerReferences")?
@@ -267,8 +267,8 @@ fn node_of(pod: &Value) -> Option<&str> {
     pod.get("spec")?.get("nodeName")?.as_str()
 }
 
-/// Every registered node has a pod of every DaemonSet; pods of nodes that are gone go.
-fn daemon_pods(store: &mut ApiServer, now: Timestamp) {
+/// Creates the pod of every DaemonSet on every registered node; deletes the pods of deleted nodes.
+fn reconcile_daemon_sets(store: &mut ApiServer, now: Timestamp) {
     let mut wanted: Vec<(PodKey, Value)> = Vec::new();
     let mut orphans: Vec<ObjectKey> = Vec::new();
     let sets: Vec<_> = store
@@ -322,8 +322,8 @@ fn daemon_pods(store: &mut ApiServer, now: Timestamp) {
     }
 }
 
-/// What each budget allows now.
-fn budgets(store: &mut ApiServer, deployments: &[Deployment]) {
+/// Updates the allowed disruptions of each budget.
+fn update_budgets(store: &mut ApiServer, deployments: &[Deployment]) {
     // Healthy and expected pods, by owner.
     let mut counts: BTreeMap<&str, (i64, i64)> = deployments
         .iter()
@@ -352,8 +352,8 @@ fn budgets(store: &mut ApiServer, deployments: &[Deployment]) {
     }
 }
 
-/// Claims of pools that are gone are deleted, as the garbage collector does by owner reference.
-fn collect(store: &mut ApiServer, now: Timestamp) {
+/// Deletes the claims of deleted NodePools, as the garbage collector does by owner reference.
+fn collect_garbage(store: &mut ApiServer, now: Timestamp) {
     let lost: Vec<ObjectKey> = store
         .iter()
         .filter(|(key, claim)| {
@@ -376,14 +376,14 @@ pub(super) fn is_running(pod: &Value) -> bool {
     phase.and_then(Value::as_str) == Some("Running")
 }
 
-/// Creates under a name that these controllers alone give out; an object that is there already is what was wanted.
+/// Creates an object whose name only these controllers use; an existing object is the desired one.
 fn create(store: &mut ApiServer, key: ObjectKey, value: Value, now: Timestamp) {
     if store.get(&key).is_none() && store.create(key, value, now).is_err() {
         debug_assert!(false, "a key that is not there cannot already exist");
     }
 }
 
-/// Deletes; an object that is gone already is what was wanted.
+/// Deletes an object; a missing object is the desired state.
 fn delete(store: &mut ApiServer, key: &ObjectKey, now: Timestamp) {
     if store.get(key).is_some() && store.delete(key, None, now).is_err() {
         debug_assert!(false, "a key that is there can be deleted");

@@ -1,87 +1,87 @@
 //! Faults: the service is killed around an effect, an effect is executed twice, the lease is lost, a watch is disturbed.
 //!
-//! Every effect must be right when it is executed again by a process that remembers nothing; faults put that to the test.
-//! Here stands what goes wrong and when; [`crate::Simulation`] makes it happen.
+//! Every effect must be correct when a process without memory executes it again; fault injection tests that.
+//! This module decides which fault occurs when; [`crate::Simulation`] executes it.
 
 use mortise_engine::decider::Decider;
 use mortise_engine::effect::Effect;
-use mortise_engine::lifecycle_step::LifecycleStep;
+use mortise_engine::write::lifecycle_step::LifecycleStep;
 
-/// What goes wrong around an effect.
+/// A fault around an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The service is killed before the effect is done.
+    /// The service is killed before the effect is executed.
     CrashBefore,
-    /// The service is killed after the effect was done and before it learned of that.
+    /// The service is killed after the effect is executed and before the outcome arrives.
     CrashAfter,
-    /// The effect is done twice, and both outcomes arrive.
+    /// The effect is executed twice, and both outcomes arrive.
     Twice,
-    /// The lease is lost before the effect is done, and comes back to whichever replica.
+    /// The lease is lost before the effect is executed; a random replica acquires it.
     LeaseLostBefore,
-    /// The lease is lost after the effect was done, and comes back to whichever replica.
+    /// The lease is lost after the effect is executed; a random replica acquires it.
     LeaseLostAfter,
 }
 
-/// Which effects are meant.
+/// The effects that a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultTarget {
-    /// Every effect of a kind, as [`Effect::label`] spells it.
+    /// Every effect of a kind, as in [`Effect::label`].
     Kind(&'static str),
-    /// Every effect that takes this step of a node's life.
+    /// Every effect that executes this lifecycle step of a node.
     Step(LifecycleStep),
 }
 
 impl FaultTarget {
-    fn is_at(self, effect: &Effect) -> bool {
+    fn has_effect(self, effect: &Effect) -> bool {
         match self {
             Self::Kind(label) => effect.label() == label,
-            Self::Step(step) => LifecycleStep::of(effect) == Some(step),
+            Self::Step(step) => effect.lifecycle_step() == Some(step),
         }
     }
 }
 
-/// What is wrong with one watch.
+/// A fault of one watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFault {
-    /// It stands and shows nothing.
+    /// It is established and delivers nothing.
     Silent,
-    /// Everything comes this many milliseconds later.
+    /// Every event is delayed by this many milliseconds.
     Late(i64),
-    /// It is too old whenever it begins (410); only lists come.
+    /// It expires whenever it starts (410); only lists succeed.
     Expired,
 }
 
-/// A fault that waits for its effect.
+/// A fault that has not occurred yet.
 pub(crate) struct PlannedFault {
     pub(crate) target: FaultTarget,
-    /// How many effects that are meant pass unharmed first.
+    /// Number of matching effects that are executed without a fault first.
     pub(crate) skip: u64,
     pub(crate) fault: Fault,
-    /// The deciders of the service that is started again.
+    /// The deciders of the restarted service.
     pub(crate) deciders: Vec<Box<dyn Decider>>,
 }
 
-/// Waits for the effect around which something goes wrong.
+/// Injects the planned fault into the matching effect.
 #[derive(Default)]
 pub(crate) struct FaultInjector {
     planned: Option<PlannedFault>,
 }
 
 impl FaultInjector {
-    /// Plans a fault, in place of an earlier one that has not come yet.
+    /// Plans a fault; replaces an earlier one that has not occurred.
     pub(crate) fn plan(&mut self, fault: PlannedFault) {
         self.planned = Some(fault);
     }
 
-    /// A fault is planned and has not come yet.
+    /// A fault is planned and has not occurred.
     pub(crate) const fn has_planned(&self) -> bool {
         self.planned.is_some()
     }
 
-    /// The planned fault, if it is this effect's turn.
-    pub(crate) fn strike(&mut self, effect: &Effect) -> Option<PlannedFault> {
+    /// Takes the planned fault if it applies to this effect.
+    pub(crate) fn take_for(&mut self, effect: &Effect) -> Option<PlannedFault> {
         self.planned.take_if(|planned| {
-            if !planned.target.is_at(effect) {
+            if !planned.target.has_effect(effect) {
                 return false;
             }
             let is_due = planned.skip == 0;

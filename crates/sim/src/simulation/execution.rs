@@ -1,4 +1,4 @@
-//! From a request to its outcome: leadership, faults, the effect itself, and what invariants say of it.
+//! From a request to its outcome: leadership, faults, the effect itself, and the invariants that it must satisfy.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::clock::Action;
 use crate::cluster;
 use crate::faults::{Fault, FaultTarget, PlannedFault};
 
-/// A leader that has lost the lease learns of it within this, in milliseconds.
+/// A leader notices the loss of the lease within this time, in milliseconds.
 const UNAWARE_MS: i64 = 3_000;
-/// And within this some replica has it again.
+/// A replica acquires the lease within this time after that, in milliseconds.
 const VACANT_MS: i64 = 40_000;
 
 impl Simulation {
-    /// Plans one fault, in place of an earlier one that has not come yet; `skip` effects that are meant pass unharmed.
-    /// `deciders` serve after a crash. What else is on its way at a crash arrives or is lost, by chance.
+    /// Plans one fault, which replaces an earlier one that has not occurred; `skip` matching effects are executed without it.
+    /// `deciders` are those of the process after a crash. Other requests in flight at a crash arrive or are lost, at random.
     pub fn disturb(
         &mut self,
         target: FaultTarget,
@@ -34,36 +34,40 @@ impl Simulation {
         });
     }
 
-    /// No fault is waited for: it has come, or none was planned.
+    /// No fault is planned, or it has occurred.
     #[must_use]
     pub const fn is_undisturbed(&self) -> bool {
         !self.faults.has_planned()
     }
 
-    /// Executes what a replica requested, unless a fault intervenes.
-    pub(super) fn execute(&mut self, replica: usize, order: EffectRequest) {
+    /// Executes a request of a replica, unless a fault prevents it.
+    pub(super) fn execute(&mut self, replica: usize, request: EffectRequest) {
         let effects = &mut self.cluster.stats.effects;
-        *effects.entry(order.effect.label()).or_default() += 1;
-        // Without the lease nothing is done anyway.
+        *effects.entry(request.effect.label()).or_default() += 1;
+        // Without the lease no request is executed anyway.
         if self.replicas.has_lease()
-            && let Some(planned) = self.faults.strike(&order.effect)
-            && self.strike(planned, replica, &order)
+            && let Some(planned) = self.faults.take_for(&request.effect)
+            && self.inject(planned, replica, &request)
         {
             return;
         }
-        let result = if self.replicas.may_write(replica, &order) {
+        let result = if self.replicas.may_write(replica, &request) {
             self.invariants
-                .check_disruption(&order, &mut self.cluster, &mut self.replicas);
-            self.done(replica, &order.effect)
+                .check_disruption(&request, &mut self.cluster, &mut self.replicas);
+            self.perform_effect(replica, &request.effect)
         } else {
             let message = "lost leadership".to_owned();
             Err(EffectError::Unavailable(message))
         };
-        self.answer(replica, order, result);
+        self.return_outcome(replica, request, result);
     }
 
-    /// The effect itself; `writer` sees what it wrote at once.
-    fn done(&mut self, writer: usize, effect: &Effect) -> Result<EffectOutput, EffectError> {
+    /// Executes the effect; `writer` gets the written objects immediately.
+    fn perform_effect(
+        &mut self,
+        writer: usize,
+        effect: &Effect,
+    ) -> Result<EffectOutput, EffectError> {
         if let Effect::Event(event) = effect {
             self.invariants.check_event(event, &mut self.cluster);
         }
@@ -75,28 +79,28 @@ impl Simulation {
         executed.result
     }
 
-    fn answer(
+    fn return_outcome(
         &mut self,
         replica: usize,
-        order: EffectRequest,
+        request: EffectRequest,
         result: Result<EffectOutput, EffectError>,
     ) {
         let outcome = Outcome {
-            effect: Arc::clone(&order.effect),
+            effect: Arc::clone(&request.effect),
             result,
         };
-        let answer = Action::Answer(replica, order, Box::new(outcome));
-        self.cluster.clock.in_ms(1, answer);
+        let arrival = Action::Outcome(replica, request, Box::new(outcome));
+        self.cluster.clock.in_ms(1, arrival);
     }
 
-    /// Makes a fault happen. `true`: the request was dealt with.
-    fn strike(&mut self, planned: PlannedFault, replica: usize, order: &EffectRequest) -> bool {
+    /// Executes a fault. `true`: the request needs no further processing.
+    fn inject(&mut self, planned: PlannedFault, replica: usize, request: &EffectRequest) -> bool {
         let deciders = planned.deciders;
         match planned.fault {
             Fault::CrashBefore => self.crash(replica, deciders),
             Fault::CrashAfter => {
-                // No process learns what became of it.
-                drop(self.done(replica, &order.effect));
+                // No process gets the outcome.
+                drop(self.perform_effect(replica, &request.effect));
                 self.crash(replica, deciders);
             }
             Fault::LeaseLostBefore => {
@@ -104,22 +108,22 @@ impl Simulation {
                 return false;
             }
             Fault::LeaseLostAfter => {
-                // The answer may come before the leader learns that it is none.
-                let result = self.done(replica, &order.effect);
-                self.answer(replica, order.clone(), result);
+                // The outcome may arrive before the leader notices the loss of the lease.
+                let result = self.perform_effect(replica, &request.effect);
+                self.return_outcome(replica, request.clone(), result);
                 self.move_lease();
             }
             Fault::Twice => {
                 for _ in 0..2 {
-                    let result = self.done(replica, &order.effect);
-                    self.answer(replica, order.clone(), result);
+                    let result = self.perform_effect(replica, &request.effect);
+                    self.return_outcome(replica, request.clone(), result);
                 }
             }
         }
         true
     }
 
-    /// The lease is lost now; the leader learns of it; some replica gets it, often the same.
+    /// The lease is lost now; the leader notices it later; then a random replica acquires it, often the same.
     fn move_lease(&mut self) {
         let clock = &mut self.cluster.clock;
         let unaware = clock.random.between(0, UNAWARE_MS);
@@ -131,18 +135,18 @@ impl Simulation {
         self.cluster.clock.in_ms(unaware + vacant, won);
     }
 
-    /// The service is killed: requests that had left it may still be executed, and no process learns of that.
+    /// Kills the service: its requests in flight may still be executed, and no process gets the outcome.
     fn crash(&mut self, replica: usize, deciders: Vec<Box<dyn Decider>>) {
         let requested = self.cluster.clock.planned();
         let requested: Vec<Arc<Effect>> = requested
             .filter_map(|action| match action {
-                Action::Execute(_, order) => Some(Arc::clone(&order.effect)),
+                Action::Execute(_, request) => Some(Arc::clone(&request.effect)),
                 _ => None,
             })
             .collect();
         for effect in requested {
             if self.cluster.clock.random.chance(500) {
-                drop(self.done(replica, &effect));
+                drop(self.perform_effect(replica, &effect));
             }
         }
         self.restart_engine(deciders);

@@ -1,23 +1,23 @@
-//! Something goes wrong around every step of nodes' lives, in an order that chance makes.
+//! Faults around every lifecycle step of nodes, in random order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mortise_apis::values::SplitMix64;
-use mortise_engine::lifecycle_step::LifecycleStep;
-use mortise_sim::{Deployment, Fault, FaultTarget, Options, Simulation};
+use mortise_engine::write::lifecycle_step::LifecycleStep;
+use mortise_sim::{Deployment, Fault, FaultTarget, SimOptions, Simulation};
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::json;
 
 use super::{left, options, stuck, template};
 
-/// Longest virtual time until a step comes by, in milliseconds.
+/// Maximum virtual time until a step occurs, in milliseconds.
 const PATIENCE_MS: i64 = 12 * 60 * 60_000;
-/// How often the pool's template is edited while a node is to be replaced, in milliseconds.
+/// Interval of edits of the NodePool's template while a node must be replaced, in milliseconds.
 const EDIT_MS: i64 = 15 * 60_000;
 
-/// A small cluster in which every step comes by again and again: workloads that swing, one that must not be disrupted on
-/// machines that the cloud takes back, a grace period that ends.
-fn small(seed: u64) -> Options {
+/// A small cluster in which every step occurs repeatedly: oscillating workloads, one that must not be disrupted on instances
+/// that are interrupted, a grace period that expires.
+fn small(seed: u64) -> SimOptions {
     let mut options = options(seed);
     let mut pinned = template("pinned", "1", "1Gi");
     pinned["metadata"]["annotations"] = json!({ "karpenter.sh/do-not-disrupt": "true" });
@@ -45,14 +45,14 @@ fn small(seed: u64) -> Options {
     options
 }
 
-/// Steps that do not come by here. Only a claim that a person made lacks the finalizer at its birth; and that a node has
-/// drained is told with the answer of the cloud that is to end its machine, which comes within a second.
+/// Steps that do not occur here. Only a claim that a user created lacks the finalizer; and the condition that a node is drained
+/// is written with the response of the cloud that terminates its instance, which arrives within a second.
 const MISSING: [LifecycleStep; 2] = [
     LifecycleStep::AddClaimFinalizer,
     LifecycleStep::WriteDrained,
 ];
 
-/// Every step with every fault, in the order that the seed makes.
+/// Every step with every fault, in the order of the seed.
 fn shuffled(faults: [Fault; 2], rng: &mut SplitMix64) -> Vec<(LifecycleStep, Fault)> {
     let mut points: Vec<(LifecycleStep, Fault)> = LifecycleStep::ALL
         .into_iter()
@@ -66,7 +66,7 @@ fn shuffled(faults: [Fault; 2], rng: &mut SplitMix64) -> Vec<(LifecycleStep, Fau
     points
 }
 
-/// Somebody edits the pool's template: its nodes have drifted, and those with pods that fit nowhere else are replaced.
+/// Edits the template of the NodePool: its nodes drift, and those with pods that fit nowhere else are replaced.
 fn edit_template(simulation: &mut Simulation) {
     let labels = json!({ "edited": simulation.now().as_second().to_string() });
     let edit = json!({ "spec": { "template": { "metadata": { "labels": labels } } } });
@@ -75,16 +75,16 @@ fn edit_template(simulation: &mut Simulation) {
         .unwrap();
 }
 
-/// What is played.
+/// A run of the matrix.
 pub(crate) struct Matrix {
     pub(crate) seed: u64,
-    /// What goes wrong around each step.
+    /// Faults around each step.
     pub(crate) faults: [Fault; 2],
-    /// Processes of the service.
+    /// Replicas of the service.
     pub(crate) replicas: usize,
 }
 
-/// Plays it; what is wrong at its end.
+/// Runs it; returns the violations.
 fn play(matrix: &Matrix) -> Vec<String> {
     let mut rng = SplitMix64::new(matrix.seed);
     let mut simulation = Simulation::new(small(matrix.seed), mortise_deciders::all());
@@ -105,7 +105,7 @@ fn play(matrix: &Matrix) -> Vec<String> {
             if mortise_apis::values::since(now, begin) > PATIENCE_MS {
                 return vec![format!("no {} in half a day", step.name())];
             }
-            // What is empty goes without a replacement, and all else goes by itself.
+            // Empty nodes are deleted without a replacement; all other steps occur without an edit.
             let is_due = edited.is_none_or(|at| mortise_apis::values::since(now, at) >= EDIT_MS);
             if step == LifecycleStep::MarkNode && is_due {
                 edit_template(&mut simulation);
@@ -121,32 +121,32 @@ fn play(matrix: &Matrix) -> Vec<String> {
         ));
     };
     rest(&mut simulation, 6);
-    let mut wrong: Vec<String> = stuck(&mut simulation)
+    let mut violations: Vec<String> = stuck(&mut simulation)
         .into_iter()
-        .map(|pod| format!("{pod} found no place"))
+        .map(|pod| format!("{pod} is pending"))
         .collect();
     simulation.apply_scale(0);
     rest(&mut simulation, 20);
-    wrong.extend(
+    violations.extend(
         left(&simulation)
             .into_iter()
             .map(|each| format!("{each} is left")),
     );
-    wrong.extend(simulation.stats().violations);
-    wrong
+    violations.extend(simulation.stats().violations);
+    violations
 }
 
-/// Plays the seeds that the environment variable asks for, or so many.
+/// Runs the seeds of the environment variable, or the given number.
 pub(crate) fn play_seeds(variable: &str, seeds: u64, matrix: impl Fn(u64) -> Matrix + Sync) {
     each_seed(variable, seeds, |seed| play(&matrix(seed)));
 }
 
-/// Asks about each of the seeds that the environment variable asks for, or so many, what is wrong at its end.
+/// Collects the violations of each seed of the environment variable, or of the given number.
 pub(crate) fn each_seed(variable: &str, seeds: u64, play: impl Fn(u64) -> Vec<String> + Sync) {
-    let given = std::env::var(variable).ok();
-    let (first, seeds): (u64, u64) = match given.as_deref().map(|text| text.split_once('-')) {
+    let variable = std::env::var(variable).ok();
+    let (first, seeds): (u64, u64) = match variable.as_deref().map(|text| text.split_once('-')) {
         Some(Some((first, last))) => (first.parse().unwrap(), last.parse().unwrap()),
-        Some(None) => (1, given.unwrap().parse().unwrap()),
+        Some(None) => (1, variable.unwrap().parse().unwrap()),
         None => (1, seeds),
     };
     let next = AtomicU64::new(first);
@@ -158,9 +158,9 @@ pub(crate) fn each_seed(variable: &str, seeds: u64, play: impl Fn(u64) -> Vec<St
             if seed > seeds {
                 return failed;
             }
-            let wrong = play(seed);
-            if !wrong.is_empty() {
-                failed.push(format!("seed {seed}: {}", wrong.join("; ")));
+            let violations = play(seed);
+            if !violations.is_empty() {
+                failed.push(format!("seed {seed}: {}", violations.join("; ")));
             }
         }
     };

@@ -1,6 +1,6 @@
-//! A small virtual cluster: five types in two zones, one pool, workloads that swing.
+//! A small virtual cluster: five types in two zones, one NodePool, oscillating workloads.
 
-#![allow(dead_code, reason = "each test binary uses its own part of the world")]
+#![allow(dead_code, reason = "each test binary uses a part of this module")]
 
 pub(crate) mod matrix;
 
@@ -12,7 +12,7 @@ use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 use mortise_planning::settings::Settings;
-use mortise_sim::{Deployment, JobSpec, Options, Simulation};
+use mortise_sim::{Deployment, JobSpec, SimOptions, Simulation};
 use serde_json::{Value, json};
 
 pub(crate) fn start() -> Timestamp {
@@ -74,7 +74,7 @@ pub(crate) fn template(app: &str, cpu: &str, memory: &str) -> Value {
     json!({ "metadata": { "labels": { "app": app } }, "spec": { "terminationGracePeriodSeconds": 5, "containers": [{ "name": "c", "resources": { "requests": { "cpu": cpu, "memory": memory } } }] } })
 }
 
-pub(crate) fn options(seed: u64) -> Options {
+pub(crate) fn options(seed: u64) -> SimOptions {
     let pool = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": { "name": "general", "generation": 1 },
         "spec": {
@@ -91,7 +91,7 @@ pub(crate) fn options(seed: u64) -> Options {
         "metadata": { "name": "agent", "namespace": "kube-system" },
         "spec": { "selector": { "matchLabels": { "app": "agent" } }, "template": { "metadata": { "labels": { "app": "agent" } }, "spec": { "tolerations": [{ "operator": "Exists" }], "containers": [{ "name": "c", "resources": { "requests": { "cpu": "100m", "memory": "128Mi" } } }] } } },
     });
-    Options {
+    SimOptions {
         seed,
         start: start(),
         settings: Settings::default(),
@@ -128,18 +128,18 @@ pub(crate) fn options(seed: u64) -> Options {
     }
 }
 
-/// Everything that is left of nodes, claims and machines.
+/// Remaining nodes, claims and instances.
 pub(crate) fn left(simulation: &Simulation) -> Vec<String> {
     let objects = simulation
-        .store()
+        .api_server()
         .iter()
         .map(|(key, _)| format!("{key:?}"))
         .filter(|key| key.starts_with("Node(") || key.starts_with("Claim("));
-    let machines = simulation.cloud().machines().map(|(id, _)| id.to_string());
-    objects.chain(machines).collect()
+    let instances = simulation.cloud().instances().map(|(id, _)| id.to_string());
+    objects.chain(instances).collect()
 }
 
-/// Pods that found no place within three minutes.
+/// Pods that are pending for more than three minutes.
 pub(crate) fn stuck(simulation: &mut Simulation) -> Vec<String> {
     let (snapshot, now) = (simulation.snapshot(), simulation.now());
     let stuck = snapshot

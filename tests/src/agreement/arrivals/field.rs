@@ -26,11 +26,11 @@ use crate::harness::{
     wait_until,
 };
 
-/// Objects come up in a fraction of a second; this is for a machine that builds something heavy at the same time.
+/// Objects appear in a fraction of a second; this is for a test host that builds something at the same time.
 const SOON: Duration = Duration::from_mins(2);
-/// Longest that mortise collects pods before it launches machines for them.
+/// Maximum time that mortise batches pods before it launches nodes for them.
 const BATCH: Duration = Duration::from_secs(10);
-/// When nothing went on for so long after the last machine could be ready, pods that do not run wait.
+/// Without progress for this time after the last node could be ready, pods that do not run count as waiting.
 const GRACE: Duration = Duration::from_mins(1);
 /// However much goes on, all pods run so long after that.
 const LONGEST: Duration = Duration::from_mins(10);
@@ -53,8 +53,8 @@ struct Seen {
     message: Option<String>,
 }
 
-/// How far a play has come. When two of these are alike, nothing went on in between, and it is not the machine under the
-/// test that is slow: kube-scheduler has no pod left to try, and no machine is on its way.
+/// Progress of a run. If two of these are equal, there was no progress in between, and the test host is not the cause:
+/// kube-scheduler has no pod left to try, and no node is starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Progress {
     pods: usize,
@@ -106,7 +106,7 @@ impl Field {
                 Advice::Promises => vec![mortise.extender()?],
                 Advice::None | Advice::Plan => Vec::new(),
             },
-            // As in a cluster that nobody has configured.
+            // As in a cluster with the default configuration.
             pod_max_backoff: Duration::from_secs(10),
             ..SchedulerOptions::default()
         };
@@ -347,7 +347,7 @@ impl Field {
         Ok(claims.list(&of_pools(timetable, site)).await?.items)
     }
 
-    /// Takes everything of a play away, and waits until its machines are gone.
+    /// Deletes all objects of a run, and waits until its nodes are deleted.
     async fn clear(&self, timetable: &Timetable, site: &str) -> Result<()> {
         let (now, all) = (
             DeleteParams::background().grace_period(0),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// Zones of the kwok provider.
 pub(super) const ZONES: [&str; 4] = ["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"];
 
-/// A constraint between pods that can be kept whatever comes first, as long as machines can be had in every zone.
+/// A constraint between pods that can be satisfied in any order of arrival, as long as nodes are available in every zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {

@@ -11,8 +11,8 @@
 //! | [`Field`]: a control plane with kube-scheduler and mortise itself on it | `field.rs` |
 //! | [`Played`], [`Waiting`]: what became of a timetable, and what is said about a pod that waits | `played.rs` |
 //!
-//! Timetables share a control plane, several at a time: each has a namespace, NodePools and machines of its own, so that its
-//! pods meet no others. Each of them can be placed whatever comes first: a pod that waits at the end is a fault.
+//! Timetables share a control plane, several at a time: each has a namespace, NodePools and nodes of its own, so that its
+//! pods meet no others. Each pod can be scheduled in any order of arrival: a pod that is pending at the end is an error.
 
 mod field;
 mod kind;

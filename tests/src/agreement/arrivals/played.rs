@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Kind;
 
-/// A pod that does not run although all its machines could.
+/// A pod that does not run although all its nodes could be ready.
 #[derive(Clone, Debug, Serialize)]
 pub struct Waiting {
     /// Namespace and name; of a pod that does not exist, the Deployment's.
@@ -50,15 +50,15 @@ pub struct Played {
     pub replay: String,
     /// Pods, by what they ask.
     pub pods: Vec<(Kind, usize)>,
-    /// Those that did not run when nothing had gone on for 60 s, all machines being ready that could be.
+    /// Those that did not run after 60 s without progress, with all nodes ready.
     pub waiting: Vec<Waiting>,
-    /// How many did not run 70 s after the last arrival and the longest boot, whatever went on. On a machine that is busy with
-    /// something else some are late that do not wait for ever.
+    /// How many did not run 70 s after the last arrival and the longest boot, regardless of progress. On a busy test host some
+    /// are late that do not stay pending.
     pub late: usize,
-    /// Machines at the end.
+    /// Nodes at the end.
     pub machines: usize,
-    /// From the last arrival until every pod ran, less the longest time that a machine takes to register, in milliseconds;
-    /// `None` when pods wait. Negative when nobody had to wait for a machine that long.
+    /// From the last arrival until every pod ran, less the longest time that a node takes to register, in milliseconds;
+    /// `None` when pods wait. Negative when no pod had to wait for a node that long.
     pub settled_ms: Option<i64>,
     /// How long all of it took, in milliseconds.
     pub millis: u64,

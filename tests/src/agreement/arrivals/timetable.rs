@@ -7,19 +7,18 @@ use serde_json::{Value, json};
 use super::kind::{Kind, ZONES};
 use crate::agreement::Advice;
 
-/// Pods of a drawn timetable: at least so many.
+/// Minimum number of pods of a random timetable.
 const PODS: u64 = 90;
 /// Longest pause between two pods of a wave, in milliseconds; each wave draws one of them.
 const PAUSES_MS: [u64; 5] = [0, 100, 350, 1_000, 2_000];
-/// How long machines take until they register, in whole seconds as their class has it, from and to; each group of machines
-/// draws one row.
+/// Time until nodes register, in whole seconds as in their class, from and to; each group of nodes draws one row.
 const BOOTS_S: [(u64, u64); 5] = [(0, 0), (1, 3), (4, 9), (0, 20), (20, 29)];
 /// From a Node's registration until it is ready, in milliseconds: each node takes a time of its own between these.
 pub(super) const READY_MS: (u64, u64) = (100, 1_000);
-/// Label of a timetable's machines; its value is the name of the play.
+/// Label of a timetable's nodes; its value is the name of the run.
 const SITE: &str = "mortise.test/site";
 
-/// Machines of a NodePool of its own.
+/// Nodes of a separate NodePool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machines {
     /// From the launch until the Node appears, in seconds.
@@ -37,7 +36,7 @@ pub struct App {
     pub name: String,
     /// What its pods ask of each other.
     pub kind: Kind,
-    /// The pods' specification, but for what binds them to the timetable's machines.
+    /// The pods' specification, except the constraints to the timetable's nodes.
     pub spec: Value,
 }
 
@@ -57,9 +56,9 @@ pub struct Timetable {
     pub name: String,
     /// How it is drawn again: arguments of `mortise-bench agreement --arrivals`.
     pub arguments: String,
-    /// Where machines come from.
+    /// NodePools of the nodes.
     pub machines: Vec<Machines>,
-    /// Whether the machines have a taint that only these pods tolerate.
+    /// Whether the nodes have a taint that only these pods tolerate.
     pub tainted: bool,
     /// The Deployments.
     pub apps: Vec<App>,
@@ -67,16 +66,16 @@ pub struct Timetable {
     pub steps: Vec<Step>,
 }
 
-/// Timetables on which pods were once seen to wait for ever.
+/// Timetables on which pods once stayed pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Known {
     /// Two pods, required anti-affinity by host name, no requests; the second comes 100 ms after the first.
     HostAntiAffinityPair,
-    /// The same; the second comes 1 to 5 s after the first, when a machine for that is on its way.
+    /// The same; the second comes 1 to 5 s after the first, when a node for that is starting.
     LateHostAntiAffinityPair,
     /// Eight Deployments of four (host anti-affinity, zone spread, host spread, zone affinity), a pod at a time, 0 to 0.35 s
-    /// apart, machines register after 4 s.
+    /// apart, nodes register after 4 s.
     EightDeployments,
 }
 
@@ -110,7 +109,7 @@ impl Timetable {
         while sizes.iter().sum::<u64>() < PODS {
             let kinds = Kind::ALL.len() as u64;
             let kind = Kind::ALL[index(rng.below(kinds))];
-            // Whom to be near must not itself wait for somebody.
+            // The target of an affinity term must not itself wait for another pod.
             let others = apps.iter().filter(|app| app.kind != Kind::AffinityToOther);
             let others: Vec<&str> = others.map(|app| app.name.as_str()).collect();
             let kind = if kind == Kind::AffinityToOther && others.is_empty() {
@@ -208,7 +207,7 @@ impl Timetable {
         self.steps.iter().filter(|step| step.app == app).count()
     }
 
-    /// The longest that one of its machines takes until it is ready, in milliseconds.
+    /// Maximum time until one of its nodes is ready, in milliseconds.
     #[must_use]
     pub fn longest_boot_ms(&self) -> u64 {
         let boots = self.machines.iter().map(|each| each.boot_s);
@@ -301,7 +300,7 @@ fn index(number: u64) -> usize {
     usize::try_from(number).unwrap_or(0)
 }
 
-/// Where machines come from: one group in all zones, or two groups in two zones each that differ in their time to boot.
+/// NodePools of the nodes: one group in all zones, or two groups in two zones each that differ in their time to boot.
 fn machines(rng: &mut SplitMix64) -> Vec<Machines> {
     let sizes = [
         vec!["c-2x-amd64-linux"],
@@ -369,7 +368,7 @@ fn shuffled(counts: &[u64], rng: &mut SplitMix64) -> Vec<usize> {
     order
 }
 
-/// Arrivals in two to five waves. The next one begins while machines of the one before boot, or after that.
+/// Arrivals in two to five waves. The next one begins while nodes of the previous one boot, or after that.
 fn waves(counts: &[u64], machines: &[Machines], rng: &mut SplitMix64) -> Vec<Step> {
     let order = shuffled(counts, rng);
     let boots = machines.iter().map(|each| each.boot_s * 1_000);

@@ -4,12 +4,12 @@ use mortise_apis::karpenter::budget_schedule::REASONS;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::values::{Allowance, BudgetActivity, BudgetError, CompiledBudget};
 
-use super::super::text::some;
+use super::super::text::first_of;
 use super::{AdmissionContext, AdmissionResult, Check};
 
 /// Says which reasons can never, and which can without limit, take nodes of the pool.
-pub(super) fn pool(
-    facts: &AdmissionContext<'_>,
+pub(super) fn check_budgets(
+    context: &AdmissionContext<'_>,
     pool: &NodePool,
     before: Option<&NodePool>,
     answer: &mut AdmissionResult,
@@ -23,7 +23,7 @@ pub(super) fn pool(
         .map(|budget| {
             let holds = match budget.window() {
                 Ok(None) => BudgetActivity::Always,
-                Ok(Some(window)) => window.holds(facts.now),
+                Ok(Some(window)) => window.holds(context.now),
                 // Refused elsewhere.
                 Err(BudgetError::DurationAlone(_)) => BudgetActivity::Always,
                 Err(_) => BudgetActivity::Sometimes,
@@ -35,7 +35,7 @@ pub(super) fn pool(
         let allowance = budget.allowance();
         allowance.is_ok_and(|allowed| allowed.allowed(i64::MAX / 100) <= 0)
     };
-    let nodes = || i64::try_from(facts.snapshot.nodes_of_pool(&pool.name()).count()).unwrap_or(0);
+    let nodes = || i64::try_from(context.snapshot.nodes_of_pool(&pool.name()).count()).unwrap_or(0);
     let all = |budget: &CompiledBudget| match budget.allowance() {
         Ok(Allowance::Percent(percent)) => percent >= 100,
         Ok(Allowance::Nodes(count)) => (2..=count).contains(&nodes()),
@@ -71,10 +71,10 @@ pub(super) fn pool(
         if reasons.len() == REASONS.len() {
             "any reason".to_owned()
         } else {
-            some(reasons, 3)
+            first_of(reasons, 3)
         }
     };
-    let mut tell = |list: &[&str], what: &str| {
+    let mut warn_for = |list: &[&str], what: &str| {
         if !list.is_empty() {
             answer.warn(
                 Check::Budgets,
@@ -83,12 +83,12 @@ pub(super) fn pool(
             );
         }
     };
-    tell(
+    warn_for(
         &never,
         "no node may ever be disrupted (only expiry and interruption end nodes)",
     );
-    tell(&unlimited, "all nodes may be disrupted at once");
-    tell(
+    warn_for(&unlimited, "all nodes may be disrupted at once");
+    warn_for(
         &outside,
         "outside the scheduled windows all nodes may be disrupted at once",
     );

@@ -10,18 +10,18 @@ use super::{AdmissionContext, AdmissionResult, Check};
 const REFERENCE: &str = "spec.template.spec.nodeClassRef";
 
 /// A class that is not served, missing, going, or not ready.
-pub(super) fn reference(
-    facts: &AdmissionContext<'_>,
+pub(super) fn check_reference(
+    context: &AdmissionContext<'_>,
     pool: &NodePool,
     answer: &mut AdmissionResult,
 ) {
-    let snapshot = facts.snapshot;
+    let snapshot = context.snapshot;
     let reference = &pool.spec.template.spec.node_class_ref;
     if reference.name.is_empty() || !snapshot.synced {
         return;
     }
     let (kind, name) = (&reference.kind, &reference.name);
-    let served = &facts.rules.node_class_kinds;
+    let served = &context.rules.node_class_kinds;
     if !served
         .iter()
         .any(|each| each.group == reference.group && each.kind == *kind)
@@ -46,7 +46,7 @@ pub(super) fn reference(
             .filter(|known| known.kind == key.kind)
             .map(|known| known.name.to_string());
         let hint = did_you_mean(name, names);
-        let missing = if facts.rules.offline {
+        let missing = if context.rules.offline {
             "is not defined in the files"
         } else {
             "does not exist (yet)"

@@ -7,7 +7,7 @@ use mortise_state::snapshot::StateNode;
 use serde_json::Value;
 
 use super::super::review::AdmissionRequest;
-use super::super::text::{count, some};
+use super::super::text::{count, first_of};
 use super::unevictable_pods::UnevictablePods;
 use super::{AdmissionContext, AdmissionResult, Check};
 
@@ -15,18 +15,18 @@ use super::{AdmissionContext, AdmissionResult, Check};
 const DELETION_PROTECTION: &str = "/metadata/annotations/mortise.sh~1deletion-protection";
 
 /// Says what a deletion takes along.
-pub(in crate::admission) fn deletion(
-    facts: &AdmissionContext<'_>,
+pub(in crate::admission) fn check_deletion(
+    context: &AdmissionContext<'_>,
     request: &AdmissionRequest,
     answer: &mut AdmissionResult,
 ) {
-    let snapshot = facts.snapshot;
+    let snapshot = context.snapshot;
     let (kind, name) = (request.kind.kind.as_str(), request.name.as_str());
-    let going = request
+    let deleting = request
         .old_object
         .pointer("/metadata/deletionTimestamp")
         .is_some_and(|time| !time.is_null());
-    if going {
+    if deleting {
         return;
     }
     let what = match kind {
@@ -47,8 +47,8 @@ pub(in crate::admission) fn deletion(
             );
             answer.warn(Check::Deletion, "", drained.as_str());
             if !forced {
-                let held = UnevictablePods::on(snapshot, nodes.iter().copied());
-                for text in held.warnings("the drain") {
+                let unevictable = UnevictablePods::from_nodes(snapshot, nodes.iter().copied());
+                for text in unevictable.warnings("the drain") {
                     answer.warn(Check::BlockedDrain, "", text);
                 }
             }
@@ -96,7 +96,7 @@ pub(in crate::admission) fn deletion(
                     "",
                     format!(
                         "deleting {kind} \"{name}\" stops launches of NodePool {}",
-                        some(&pools, 3)
+                        first_of(&pools, 3)
                     ),
                 );
             }
@@ -118,7 +118,7 @@ pub(in crate::admission) fn deletion(
         == Some("true")
     {
         answer.warnings.clear();
-        answer.notes.clear();
+        answer.findings.clear();
         answer.deny(Check::Deletion, "metadata.annotations[\"mortise.sh/deletion-protection\"]", format!(
             "metadata.annotations[\"mortise.sh/deletion-protection\"]: \"true\" prevents the deletion while nodes exist ({what}); remove the annotation first"
         ));

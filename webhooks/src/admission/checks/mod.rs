@@ -1,7 +1,7 @@
 //! What only the cluster and the catalogue can tell.
 
 mod budgets;
-mod catalogue;
+mod catalog;
 mod class;
 mod deletion;
 mod overlap;
@@ -9,9 +9,9 @@ mod overlays_and_buffers;
 mod unevictable_pods;
 mod usage;
 
-pub(super) use deletion::deletion;
-pub(super) use overlays_and_buffers::{buffer, overlay};
-pub(crate) use unevictable_pods::never_allows;
+pub(super) use deletion::check_deletion;
+pub(super) use overlays_and_buffers::{check_buffer, check_overlay};
+pub(crate) use unevictable_pods::why_never_allows;
 
 use mortise_apis::karpenter::nodepool::NodePool;
 
@@ -20,16 +20,16 @@ use super::finding::Check;
 use super::review::AdmissionResult;
 
 /// Advice on a pool. `before` is the pool before an update.
-pub(super) fn pool(
-    facts: &AdmissionContext<'_>,
+pub(super) fn check_pool(
+    context: &AdmissionContext<'_>,
     pool: &NodePool,
     before: Option<&NodePool>,
     answer: &mut AdmissionResult,
 ) {
-    class::reference(facts, pool, answer);
-    catalogue::pool(facts, pool, answer);
-    budgets::pool(facts, pool, before, answer);
-    usage::pool(facts, pool, answer);
-    overlap::pool(facts, pool, before, answer);
-    unevictable_pods::pool(facts, pool, answer);
+    class::check_reference(context, pool, answer);
+    catalog::check_requirements(context, pool, answer);
+    budgets::check_budgets(context, pool, before, answer);
+    usage::check_limits_and_replicas(context, pool, answer);
+    overlap::check_overlap(context, pool, before, answer);
+    unevictable_pods::check_expiry(context, pool, answer);
 }

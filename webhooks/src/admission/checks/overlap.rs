@@ -3,13 +3,13 @@
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels;
 
-use super::super::text::some;
+use super::super::text::first_of;
 use super::{AdmissionContext, AdmissionResult, Check};
 
 /// Two pools of equal weight, with equal taints, that can launch the same instance types: which one is used is decided by
 /// their names.
-pub(super) fn pool(
-    facts: &AdmissionContext<'_>,
+pub(super) fn check_overlap(
+    context: &AdmissionContext<'_>,
     pool: &NodePool,
     before: Option<&NodePool>,
     answer: &mut AdmissionResult,
@@ -43,7 +43,7 @@ pub(super) fn pool(
         all
     };
     let own = taints(pool);
-    let rivals: Vec<_> = facts
+    let rivals: Vec<_> = context
         .snapshot
         .pools
         .values()
@@ -53,8 +53,8 @@ pub(super) fn pool(
         .filter(|other| {
             let theirs = without_name(other);
             let (here, there) = (
-                facts.snapshot.catalogs.get(&pool.node_class_key()),
-                facts.snapshot.catalogs.get(&other.node_class_key()),
+                context.snapshot.catalogs.get(&pool.node_class_key()),
+                context.snapshot.catalogs.get(&other.node_class_key()),
             );
             theirs.does_intersect(&requirements)
                 && match (here, there) {
@@ -69,7 +69,7 @@ pub(super) fn pool(
     if !rivals.is_empty() {
         answer.warn(Check::Overlap, "spec.weight", format!(
             "overlaps NodePool {} at equal weight {weight}: the last by name is used; give them different weights",
-            some(&rivals, 2)
+            first_of(&rivals, 2)
         ));
     }
 }

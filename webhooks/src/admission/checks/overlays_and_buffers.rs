@@ -6,13 +6,13 @@ use mortise_state::overlays::rivals;
 use serde_json::Value;
 
 use super::super::review::AdmissionRequest;
-use super::super::text::{count, did_you_mean, some};
-use super::catalogue::unknown;
+use super::super::text::{count, did_you_mean, first_of};
+use super::catalog::unknown_values;
 use super::{AdmissionContext, AdmissionResult, Check};
 
 /// An overlay that matches no instance type of any class.
-pub(in crate::admission) fn overlay(
-    facts: &AdmissionContext<'_>,
+pub(in crate::admission) fn check_overlay(
+    context: &AdmissionContext<'_>,
     object: &Value,
     answer: &mut AdmissionResult,
 ) {
@@ -20,7 +20,7 @@ pub(in crate::admission) fn overlay(
         return; // refused by the definition
     };
     let requirements = overlay.requirements();
-    let catalogs = &facts.snapshot.catalogs;
+    let catalogs = &context.snapshot.catalogs;
     if catalogs.is_empty() {
         return;
     }
@@ -28,7 +28,7 @@ pub(in crate::admission) fn overlay(
         catalog.count_meeting(&requirements) > 0
     };
     if catalogs.values().any(|catalog| matches(&catalog)) {
-        conflicts(facts, &overlay, answer);
+        warn_of_conflicts(context, &overlay, answer);
         return;
     }
     let Some(catalog) = catalogs.values().next() else {
@@ -44,7 +44,7 @@ pub(in crate::admission) fn overlay(
             || "spec.requirements".to_owned(),
             |at| format!("spec.requirements[{at}]"),
         );
-        for text in unknown(catalog, &facts.snapshot.well_known, requirement) {
+        for text in unknown_values(catalog, &context.snapshot.well_known, requirement) {
             answer.warn(Check::Catalog, place.as_str(), text);
         }
     }
@@ -56,13 +56,17 @@ pub(in crate::admission) fn overlay(
 }
 
 /// Overlays of equal weight that set the same thing: the last by name is used, the other rejected as a whole.
-fn conflicts(facts: &AdmissionContext<'_>, overlay: &NodeOverlay, answer: &mut AdmissionResult) {
+fn warn_of_conflicts(
+    context: &AdmissionContext<'_>,
+    overlay: &NodeOverlay,
+    answer: &mut AdmissionResult,
+) {
     let own = overlay.name();
-    for rival in rivals(facts.snapshot, overlay) {
+    for rival in rivals(context.snapshot, overlay) {
         let what = match (rival.price, rival.resources.as_slice()) {
             (0, resources) => format!(
                 "{} of {}",
-                some(resources, 1),
+                first_of(resources, 1),
                 count(rival.capacity, "type")
             ),
             (types, _) => format!("the price of {}", count(types, "type")),
@@ -80,8 +84,8 @@ fn conflicts(facts: &AdmissionContext<'_>, overlay: &NodeOverlay, answer: &mut A
 }
 
 /// A buffer that follows pods which are not there.
-pub(in crate::admission) fn buffer(
-    facts: &AdmissionContext<'_>,
+pub(in crate::admission) fn check_buffer(
+    context: &AdmissionContext<'_>,
     request: &AdmissionRequest,
     answer: &mut AdmissionResult,
 ) {
@@ -96,18 +100,18 @@ pub(in crate::admission) fn buffer(
     ) else {
         return;
     };
-    if !facts.snapshot.synced {
+    if !context.snapshot.synced {
         return;
     }
     // Workloads are known by their pods; one with zero replicas has none, so this is no more than a hint.
-    let owners: std::collections::BTreeSet<&str> = facts
+    let owners: std::collections::BTreeSet<&str> = context
         .snapshot
         .pods
         .values()
         .filter(|pod| *pod.key.namespace == *namespace)
         .filter_map(|pod| pod.owner.as_ref())
         .filter(|owner| &*owner.kind == owner_kind(kind))
-        .map(|owner| workload(kind, &owner.name))
+        .map(|owner| workload_name(kind, &owner.name))
         .collect();
     if !owners.contains(name) {
         let hint = did_you_mean(name, owners.iter());
@@ -130,7 +134,7 @@ fn owner_kind(kind: &str) -> &str {
     }
 }
 
-fn workload<'a>(kind: &str, owner: &'a str) -> &'a str {
+fn workload_name<'a>(kind: &str, owner: &'a str) -> &'a str {
     match owner.rsplit_once('-') {
         Some((deployment, _)) if kind == "Deployment" => deployment,
         _ => owner,

@@ -8,7 +8,7 @@ use mortise_apis::names::NamespacedName;
 use mortise_state::pods::Selector;
 use mortise_state::snapshot::{Snapshot, StateNode};
 
-use super::super::text::{count, some};
+use super::super::text::{count, first_of};
 use super::{AdmissionContext, AdmissionResult, Check};
 
 /// Pods that hold their nodes for ever.
@@ -26,13 +26,13 @@ pub(super) struct UnevictablePods {
 
 impl UnevictablePods {
     /// Looks at all pods of these machines. Cost: one pass over them; those in namespaces of such budgets are matched.
-    pub(super) fn on<'a>(
+    pub(super) fn from_nodes<'a>(
         snapshot: &Snapshot,
         nodes: impl Iterator<Item = &'a std::sync::Arc<StateNode>>,
     ) -> Self {
         let mut budgets: BTreeMap<&str, Vec<(&NamespacedName, Selector, String)>> = BTreeMap::new();
         for (name, pdb) in &*snapshot.pdbs {
-            if let (Some(selector), Some(why)) = (&pdb.spec.selector, never_allows(pdb)) {
+            if let (Some(selector), Some(why)) = (&pdb.spec.selector, why_never_allows(pdb)) {
                 budgets.entry(&name.namespace).or_default().push((
                     name,
                     Selector::new(selector),
@@ -40,7 +40,7 @@ impl UnevictablePods {
                 ));
             }
         }
-        let mut held = Self::default();
+        let mut found = Self::default();
         for node in nodes {
             let mut here = false;
             for pod in node.reschedulable() {
@@ -50,28 +50,28 @@ impl UnevictablePods {
                     .flatten()
                     .find(|(_, selector, _)| selector.matches_labels(&pod.labels));
                 if let Some((name, _, why)) = selecting {
-                    held.by_budget.insert((*name).clone(), why.clone());
-                    held.pods += 1;
+                    found.by_budget.insert((*name).clone(), why.clone());
+                    found.pods += 1;
                     here = true;
                 }
                 if pod.do_not_disrupt.as_deref() == Some("true") {
-                    held.protected += 1;
+                    found.protected += 1;
                     here = true;
                 }
             }
-            held.nodes += usize::from(here);
+            found.nodes += usize::from(here);
         }
-        held
+        found
     }
 
     /// The first budget and its reason.
-    fn budget(&self) -> String {
+    fn budgets_text(&self) -> String {
         let names: BTreeSet<String> = self
             .by_budget
             .iter()
             .map(|(name, why)| format!("{name} ({why})"))
             .collect();
-        some(names, 1)
+        first_of(names, 1)
     }
 
     /// What keeps a drain from ending, as warnings.
@@ -81,7 +81,7 @@ impl UnevictablePods {
             all.push(format!(
                 "{drain} never completes: {} protected by PDB {}; set terminationGracePeriod",
                 count(self.pods, "pod"),
-                self.budget()
+                self.budgets_text()
             ));
         }
         if self.protected > 0 {
@@ -95,7 +95,7 @@ impl UnevictablePods {
 }
 
 /// Why a budget can never allow an eviction, whatever its pods do; `None` when it can.
-pub(crate) fn never_allows(pdb: &PodDisruptionBudget) -> Option<String> {
+pub(crate) fn why_never_allows(pdb: &PodDisruptionBudget) -> Option<String> {
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::{Int, String as Text};
     let percent = |text: &str| text.strip_suffix('%')?.parse::<i64>().ok();
     let expected = i64::from(pdb.status.expected_pods);
@@ -107,21 +107,33 @@ pub(crate) fn never_allows(pdb: &PodDisruptionBudget) -> Option<String> {
             let percent = percent(text)?;
             // Rounded up, as the budget's controller does.
             let least = (percent * expected + 99) / 100;
-            (percent >= 100 || (expected > 0 && least >= expected))
-                .then(|| format!("minAvailable {text} of {}", count(of(expected), "pod")))
+            (percent >= 100 || (expected > 0 && least >= expected)).then(|| {
+                format!(
+                    "minAvailable {text} of {}",
+                    count(to_usize(expected), "pod")
+                )
+            })
         }
-        (None, Some(Int(least))) => (expected > 0 && i64::from(*least) >= expected)
-            .then(|| format!("minAvailable {least} of {}", count(of(expected), "pod"))),
+        (None, Some(Int(least))) => (expected > 0 && i64::from(*least) >= expected).then(|| {
+            format!(
+                "minAvailable {least} of {}",
+                count(to_usize(expected), "pod")
+            )
+        }),
         (None, None) => None,
     }
 }
 
-fn of(number: i64) -> usize {
+fn to_usize(number: i64) -> usize {
     usize::try_from(number).unwrap_or(0)
 }
 
 /// A pool whose nodes expire or are replaced, with pods on them that never let them go.
-pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut AdmissionResult) {
+pub(super) fn check_expiry(
+    context: &AdmissionContext<'_>,
+    pool: &NodePool,
+    answer: &mut AdmissionResult,
+) {
     let template = &pool.spec.template.spec;
     if template.termination_grace_period.is_some() {
         return;
@@ -132,8 +144,9 @@ pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut A
         .filter(|after| !after.is_never());
     let Some(after) = expires else { return };
     let name = pool.name();
-    let held = UnevictablePods::on(facts.snapshot, facts.snapshot.nodes_of_pool(&name));
-    for text in held.warnings(&format!("expiry ({})", after.as_str())) {
+    let found =
+        UnevictablePods::from_nodes(context.snapshot, context.snapshot.nodes_of_pool(&name));
+    for text in found.warnings(&format!("expiry ({})", after.as_str())) {
         answer.warn(Check::BlockedDrain, "spec.template.spec.expireAfter", text);
     }
 }

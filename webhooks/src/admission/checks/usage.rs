@@ -10,14 +10,18 @@ use super::super::text::count;
 use super::{AdmissionContext, AdmissionResult, Check};
 
 /// Limits below what the pool has, and a fixed size that takes nodes away.
-pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut AdmissionResult) {
-    let wanted = pool.spec.replicas;
+pub(super) fn check_limits_and_replicas(
+    context: &AdmissionContext<'_>,
+    pool: &NodePool,
+    answer: &mut AdmissionResult,
+) {
+    let replicas = pool.spec.replicas;
     let unlimited = pool.spec.limits.as_ref().is_none_or(BTreeMap::is_empty);
-    let is_new = !facts.snapshot.pools.contains_key(&pool.name());
-    if is_new || (unlimited && wanted.is_none()) {
+    let is_new = !context.snapshot.pools.contains_key(&pool.name());
+    if is_new || (unlimited && replicas.is_none()) {
         return;
     }
-    let usage = PoolUsage::all(facts.snapshot)
+    let usage = PoolUsage::all(context.snapshot)
         .remove(&pool.name())
         .unwrap_or_default();
     let limits = pool.limits();
@@ -37,15 +41,15 @@ pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut A
             amount(used)
         ));
     }
-    if let Some(wanted) = wanted.filter(|wanted| *wanted < usage.nodes) {
-        let gone = usize::try_from(usage.nodes - wanted).unwrap_or(usize::MAX);
+    if let Some(replicas) = replicas.filter(|replicas| *replicas < usage.nodes) {
+        let surplus = usize::try_from(usage.nodes - replicas).unwrap_or(usize::MAX);
         answer.warn(
             Check::Limits,
             "spec.replicas",
             format!(
-                "replicas {wanted} is below the existing {}: {} will be drained",
+                "replicas {replicas} is below the existing {}: {} will be drained",
                 count(usize::try_from(usage.nodes).unwrap_or(usize::MAX), "node"),
-                count(gone, "node")
+                count(surplus, "node")
             ),
         );
     }

@@ -12,8 +12,8 @@ use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, Instance, InterruptionNotice, LaunchError, LaunchRequest,
     LaunchedInstance, RepairPolicy, ResolvedNodeClass, Retry, TerminationStatus,
 };
-use mortise_engine::effect::Patch;
 use mortise_engine::engine::Term;
+use mortise_engine::write::{NodeClaimStatusEdit, ObjectEdit, ObjectWrite, StatusEdit};
 use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::{Value, json};
 
@@ -290,11 +290,19 @@ pub(super) fn as_claim(value: Value) -> Arc<NodeClaim> {
     Arc::new(serde_json::from_value(value).unwrap())
 }
 
-pub(super) fn node_patch(status: bool) -> Effect {
-    Effect::Patch(Patch {
+/// A write of the status, or of the labels of a NodeClaim.
+pub(super) fn claim_write(status: bool) -> Effect {
+    let edit = if status {
+        ObjectEdit::SetStatus(StatusEdit::NodeClaim(NodeClaimStatusEdit {
+            node_name: Some("n".to_owned()),
+            ..NodeClaimStatusEdit::default()
+        }))
+    } else {
+        ObjectEdit::SetLabels(BTreeMap::from([("a".to_owned(), "b".to_owned())]))
+    };
+    Effect::Write(ObjectWrite {
         target: ObjectRef::Claim("c".into()),
-        status,
         resource_version: Some("7".to_owned()),
-        merge: json!({ "status": { "nodeName": "n" } }),
+        edit,
     })
 }

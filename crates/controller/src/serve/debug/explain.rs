@@ -1,4 +1,4 @@
-//! Why something is as it is: facts of the snapshot, nominations of the ledger and decisions of the ring, joined.
+//! Why an object is in its state: facts of the snapshot, nominations of the ledger and decisions of the log, joined.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use super::views::{decision, decision_table, place, reasons};
 use super::{DebugView, node, quantities};
 use crate::service_state::ServiceState;
 use crate::service_state::decision_log::NumberedRecord;
-use crate::service_state::recent_drain_blockers::told_lately;
+use crate::service_state::recent_drain_blockers::recent_drain_blockers;
 
-/// Decisions shown about one subject.
+/// Decisions shown per subject.
 const DECISIONS: usize = 20;
 
-/// What is asked about.
+/// The subject to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A pod.
@@ -74,7 +74,7 @@ fn missing<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> 
     format!("there is no {kind} {name:?}{near}")
 }
 
-/// What is to be said about another autoscaler's claim or pool.
+/// The explanation for a foreign NodeClaim or NodePool.
 fn foreign(snapshot: &Snapshot, target: &ObjectRef) -> Option<String> {
     let class = snapshot.foreign.get(target)?;
     Some(format!(
@@ -83,7 +83,7 @@ fn foreign(snapshot: &Snapshot, target: &ObjectRef) -> Option<String> {
     ))
 }
 
-/// The newest decision about a pod that says why it is where it is.
+/// The newest decision about a pod that explains its placement.
 pub(super) fn newest_about_pod(shared: &ServiceState, key: &PodKey) -> Option<Arc<NumberedRecord>> {
     shared
         .records
@@ -120,8 +120,8 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
     let records = shared
         .records
         .newest(DECISIONS, |record| concerns_pod(record, key));
-    let now_told = scheduling::explain(now, snapshot, found, &shared.solving());
-    let verdict = pod_verdict(snapshot, &now_told);
+    let explanation = scheduling::explain(now, snapshot, found, &shared.solve_options());
+    let verdict = pod_verdict(snapshot, &explanation);
     let nominated_to = nomination.map(|nomination| place(&nomination.place));
     let mut lines = vec![
         ("pod", key.to_string()),
@@ -146,7 +146,7 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
             ),
         ));
     }
-    for reason in &now_told.reasons {
+    for reason in &explanation.reasons {
         lines.push(("blocker", reason.to_string()));
     }
     let why = records.first().map(|newest| reasons(&newest.record));
@@ -169,9 +169,9 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
         "nominated_until": nomination.map(|nomination| nomination.until),
         "do_not_disrupt": found.do_not_disrupt.as_deref(),
         "disruption_budgets": budgets_of(snapshot, found).iter().map(|name| name.to_string()).collect::<Vec<_>>(),
-        "state": now_told.state,
-        "not_confirmed_by": now_told.unconfirmed.as_deref(),
-        "blockers": per_pool(&now_told.reasons),
+        "state": explanation.state,
+        "not_confirmed_by": explanation.unconfirmed.as_deref(),
+        "blockers": per_pool(&explanation.reasons),
         "why": why,
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
@@ -181,7 +181,7 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
     })
 }
 
-/// Per pool what is in the way of a pod, with the nearest instance type and what it lacks.
+/// The blockers of a pod per NodePool, with the nearest instance type and what it lacks.
 fn per_pool(reasons: &[Reason]) -> Vec<Value> {
     let mut all: Vec<Value> = Vec::new();
     for reason in reasons {
@@ -210,10 +210,10 @@ fn per_pool(reasons: &[Reason]) -> Vec<Value> {
     all
 }
 
-fn pod_verdict(snapshot: &Snapshot, told: &PodExplanation) -> String {
+fn pod_verdict(snapshot: &Snapshot, explanation: &PodExplanation) -> String {
     let PodExplanation {
         state, unconfirmed, ..
-    } = told;
+    } = explanation;
     if *state == PodSchedulingState::Unschedulable && snapshot.pools.is_empty() {
         return if snapshot.foreign_pools().next().is_some() {
             format!(
@@ -267,7 +267,7 @@ fn concerns_node(record: &Record, node: &StateNode) -> bool {
     subject || record.reasons.iter().any(mentions)
 }
 
-/// Everything that keeps a node from being disrupted, as far as the snapshot shows it.
+/// Everything in the snapshot that blocks the disruption of a node.
 fn blockers(snapshot: &Snapshot, node: &StateNode) -> Vec<String> {
     let mut all = Vec::new();
     if !node.is_managed() {
@@ -336,8 +336,8 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
             ),
         ));
     }
-    let obstacles = current_blockers(shared, snapshot, node, now);
-    lines.extend(obstacles.iter().map(|each| ("blocker", each.text(now))));
+    let blockers_now = current_blockers(shared, snapshot, node, now);
+    lines.extend(blockers_now.iter().map(|each| ("blocker", each.text(now))));
     if let Some(fence) = node
         .claim_name()
         .and_then(|claim| snapshot.ledger.fence(&claim))
@@ -367,7 +367,7 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
         .map(|pod| Value::from(pod.key.to_string()))
         .collect();
     json["not_disrupted_because"] = blockers.into_iter().map(Value::from).collect();
-    json["blockers"] = json!(obstacles);
+    json["blockers"] = json!(blockers_now);
     json["decisions"] = records.iter().map(|each| decision(each)).collect();
     DebugView {
         json,
@@ -375,7 +375,7 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
     }
 }
 
-/// What a node is and has, a line each.
+/// Facts of a node, one line each.
 fn node_facts(
     snapshot: &Snapshot,
     node: &StateNode,
@@ -435,7 +435,7 @@ fn node_facts(
     ]
 }
 
-/// What keeps the pods of a node that goes: as the snapshot shows it, or else as it was decided lately.
+/// Drain blockers of a node: from the snapshot, or else from recent decisions.
 fn current_blockers(
     shared: &ServiceState,
     snapshot: &Snapshot,
@@ -444,8 +444,10 @@ fn current_blockers(
 ) -> Vec<DrainBlocker> {
     let shown = drain_blockers(snapshot, now, node);
     if shown.is_empty() && going_since(snapshot, node).is_some() {
-        let told = told_lately(&shared.records, now);
-        return told.of(node.node_name(), node.claim_name()).to_vec();
+        let recent = recent_drain_blockers(&shared.records, now);
+        return recent
+            .for_node(node.node_name(), node.claim_name())
+            .to_vec();
     }
     shown
 }

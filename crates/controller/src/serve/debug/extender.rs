@@ -1,4 +1,4 @@
-//! What the scheduler asked lately, and what it was told.
+//! Recent calls of the scheduler to the extender, and their results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::table::{TextTable, ago};
-use super::{DebugView, answer};
+use super::{DebugView, respond};
 use crate::service_state::ServiceState;
 use crate::service_state::handshakes::HandshakeFailures;
 
-/// Most calls in one answer; no more are kept.
+/// Maximum calls per response; no more are kept.
 const MOST_CALLS: usize = 1_000;
 
 #[derive(Default, Deserialize)]
@@ -43,7 +43,7 @@ pub(crate) fn router(
         match query {
             Ok(Query(CallsQuery { limit })) => {
                 let limit = limit.unwrap_or(100).min(MOST_CALLS);
-                answer(&headers, view(&shared, &memory, &counters, limit))
+                respond(&headers, view(&shared, &memory, &counters, limit))
             }
             Err(error) => (
                 StatusCode::BAD_REQUEST,
@@ -64,7 +64,7 @@ fn view(
     counters: &Counters,
     limit: usize,
 ) -> DebugView {
-    let calls = memory.calls.newest(limit);
+    let calls = memory.call_log.newest(limit);
     let now = shared.now();
     let mut table = TextTable::new(&[
         "AGO",
@@ -91,21 +91,21 @@ fn view(
     }
     let nominations = shared.snapshot().ledger.nomination_outcomes();
     let counts: BTreeMap<&str, u64> = counters.snapshot();
-    let (seen, failed) = (memory.schedulers.seen(), shared.handshakes.all());
+    let (seen, failed) = (memory.schedulers.calls_seen(), shared.handshakes.all());
     let mut text = schedulers(&seen, now);
     text.extend(failed.iter().map(|each| handshake(each, now)));
     text.push(table.render("no calls yet"));
     DebugView {
         json: json!({
             "asked_by": seen, "failed_handshakes": failed,
-            "calls": calls, "counts": counts, "nominations": nominations, "denied_pods": memory.held.len(),
-            "assumed_pods": memory.charges.len(), "whole_nodes": counters.full_nodes.get() > 0,
+            "calls": calls, "counts": counts, "nominations": nominations, "denied_pods": memory.denied_pods.len(),
+            "assumed_pods": memory.assumed_pods.len(), "whole_nodes": counters.full_nodes.get() > 0,
         }),
         text: text.join("\n"),
     }
 }
 
-/// From which schedulers calls come, and whether pods are bound without any.
+/// Which schedulers call, and whether pods are bound without an extender call.
 fn schedulers(seen: &CallsSeen, now: Timestamp) -> Vec<String> {
     let mut lines: Vec<String> = seen
         .schedulers

@@ -1,8 +1,7 @@
-//! What people and the page may look at: the picture, the promises, the decisions, and why.
+//! Debug views for users and the page: cluster state, nominations, decisions and their reasons.
 //!
-//! Every path answers JSON, or a readable text with `Accept: text/plain`. Answers are computed from the snapshot, the
-//! ledger and the ring of decisions; there are no Secrets and no values of environment variables in any of them, because
-//! the watches do not keep those.
+//! Every path responds with JSON, or with text for `Accept: text/plain`. Responses are computed from the snapshot, the ledger
+//! and the decision log; none contains Secrets or values of environment variables, because the watches do not keep those.
 
 mod explain;
 mod extender;
@@ -27,26 +26,26 @@ use crate::service_state::ServiceState;
 pub use explain::Subject;
 pub(crate) use extender::router as extender;
 
-/// Most decisions in one answer.
+/// Maximum decisions per response.
 const MOST_DECISIONS: usize = 1000;
 
-/// An answer in both forms.
+/// A response in both forms.
 #[derive(Clone, Debug)]
 pub struct DebugView {
-    /// For programs.
+    /// JSON, for programs.
     pub json: Value,
-    /// For people; ends with a line feed.
+    /// Text, for users; ends with a line feed.
     pub text: String,
 }
 
-/// The debug paths and the page's data.
+/// The debug paths and the data of the page.
 pub(crate) fn router(shared: Arc<ServiceState>) -> Router {
     Router::new()
         .route(
             "/debug/config",
             get(
                 |State(shared): State<Arc<ServiceState>>, headers: HeaderMap| async move {
-                    answer(&headers, views::config(&shared))
+                    respond(&headers, views::config(&shared))
                 },
             ),
         )
@@ -54,7 +53,7 @@ pub(crate) fn router(shared: Arc<ServiceState>) -> Router {
             "/debug/snapshot",
             get(
                 |State(shared): State<Arc<ServiceState>>, headers: HeaderMap| async move {
-                    answer(&headers, views::snapshot(&shared))
+                    respond(&headers, views::snapshot(&shared))
                 },
             ),
         )
@@ -62,7 +61,7 @@ pub(crate) fn router(shared: Arc<ServiceState>) -> Router {
             "/debug/pending",
             get(
                 |State(shared): State<Arc<ServiceState>>, headers: HeaderMap| async move {
-                    answer(&headers, views::pending(&shared))
+                    respond(&headers, views::pending(&shared))
                 },
             ),
         )
@@ -70,7 +69,7 @@ pub(crate) fn router(shared: Arc<ServiceState>) -> Router {
             "/debug/nominations",
             get(
                 |State(shared): State<Arc<ServiceState>>, headers: HeaderMap| async move {
-                    answer(&headers, views::nominations(&shared))
+                    respond(&headers, views::nominations(&shared))
                 },
             ),
         )
@@ -84,7 +83,7 @@ pub(crate) fn router(shared: Arc<ServiceState>) -> Router {
         .with_state(shared)
 }
 
-/// What is known about something, and why it is as it is.
+/// Facts about an object, and the reasons for its state.
 ///
 /// # Errors
 /// There is no such object; the text names similar ones.
@@ -103,7 +102,7 @@ async fn decisions(
     query: Result<Query<DecisionsQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
     match query {
-        Ok(Query(DecisionsQuery { limit })) => answer(
+        Ok(Query(DecisionsQuery { limit })) => respond(
             &headers,
             views::decisions(&shared, limit.unwrap_or(100).min(MOST_DECISIONS)),
         ),
@@ -162,12 +161,12 @@ async fn explain(
         return (StatusCode::BAD_REQUEST, USAGE).into_response();
     };
     match explain::explain(&shared, &subject) {
-        Ok(view) => answer(&headers, view),
+        Ok(view) => respond(&headers, view),
         Err(message) => (StatusCode::NOT_FOUND, format!("{message}\n")).into_response(),
     }
 }
 
-fn answer(headers: &HeaderMap, view: DebugView) -> Response {
+fn respond(headers: &HeaderMap, view: DebugView) -> Response {
     let wants_text = headers
         .get_all(header::ACCEPT)
         .iter()

@@ -1,4 +1,4 @@
-//! One machine as the page and `explain` show it.
+//! One node as the page and `explain` show it.
 
 use mortise_apis::labels;
 use mortise_apis::resources::Resources;
@@ -7,28 +7,28 @@ use serde_json::{Value, json};
 
 use super::quantities;
 
-/// Where a machine is in its life, in one word.
-pub(super) fn phase(snapshot: &Snapshot, machine: &StateNode) -> &'static str {
-    let fenced = machine
+/// Phase of a node, in one word.
+pub(super) fn phase(snapshot: &Snapshot, state_node: &StateNode) -> &'static str {
+    let fenced = state_node
         .claim_name()
         .is_some_and(|claim| snapshot.ledger.fence(&claim).is_some());
-    let launched = machine
+    let launched = state_node
         .claim
         .as_ref()
         .is_none_or(|claim| claim.provider_id().is_some());
-    if machine.deleting {
+    if state_node.deleting {
         "draining"
     } else if !launched {
         "launching"
-    } else if machine.node.is_none() {
+    } else if state_node.node.is_none() {
         "booting"
-    } else if !machine.registered {
+    } else if !state_node.registered {
         "registering"
-    } else if !machine.initialized {
+    } else if !state_node.initialized {
         "initializing"
     } else if fenced {
         "fenced"
-    } else if machine.is_ready() {
+    } else if state_node.is_ready() {
         "ready"
     } else {
         "not_ready"
@@ -36,45 +36,45 @@ pub(super) fn phase(snapshot: &Snapshot, machine: &StateNode) -> &'static str {
 }
 
 /// Sum of the nominations on a node, and their number.
-pub(super) fn nominated(snapshot: &Snapshot, machine: &StateNode) -> (Resources, usize) {
-    let (node, claim) = machine.names();
+pub(super) fn nominated(snapshot: &Snapshot, state_node: &StateNode) -> (Resources, usize) {
+    let (node, claim) = state_node.names();
     let held = snapshot.ledger.nominations_of_node(node, claim);
     held.fold((Resources::zero(), 0), |(sum, count), each| {
         (sum.add(&each.requests), count + 1)
     })
 }
 
-/// A machine for the page.
-pub(super) fn json(snapshot: &Snapshot, machine: &StateNode) -> Value {
-    let (nominated, nominations) = nominated(snapshot, machine);
-    let fence = machine.claim_name().and_then(|claim| {
+/// A node for the page.
+pub(super) fn json(snapshot: &Snapshot, state_node: &StateNode) -> Value {
+    let (nominated, nominations) = nominated(snapshot, state_node);
+    let fence = state_node.claim_name().and_then(|claim| {
         snapshot
             .ledger
             .fence(&claim)
             .map(|fence| fence.reason.label())
     });
-    let daemons = machine.pods.iter().filter(|pod| pod.is_daemon()).count();
+    let daemons = state_node.pods.iter().filter(|pod| pod.is_daemon()).count();
     json!({
-        "key": &*machine.key,
-        "name": machine.name(),
-        "node": machine.node_name(),
-        "claim": machine.claim_name(),
-        "provider_id": machine.provider_id(),
-        "pool": machine.pool(),
-        "instance_type": machine.instance_type(),
-        "zone": machine.zone(),
-        "capacity_type": machine.label(labels::CAPACITY_TYPE),
-        "arch": machine.label(labels::ARCH),
-        "phase": phase(snapshot, machine),
+        "key": &*state_node.key,
+        "name": state_node.name(),
+        "node": state_node.node_name(),
+        "claim": state_node.claim_name(),
+        "provider_id": state_node.provider_id(),
+        "pool": state_node.pool(),
+        "instance_type": state_node.instance_type(),
+        "zone": state_node.zone(),
+        "capacity_type": state_node.label(labels::CAPACITY_TYPE),
+        "arch": state_node.label(labels::ARCH),
+        "phase": phase(snapshot, state_node),
         "fence": fence,
-        "do_not_disrupt": machine.do_not_disrupt(),
-        "created": machine.created(),
-        "price": machine.price.map(mortise_apis::values::money::MicroUsd::dollars),
-        "pods": machine.pods.len(),
+        "do_not_disrupt": state_node.do_not_disrupt(),
+        "created": state_node.created(),
+        "price": state_node.price.map(mortise_apis::values::money::MicroUsd::dollars),
+        "pods": state_node.pods.len(),
         "daemon_pods": daemons,
         "nominations": nominations,
-        "allocatable": quantities::json(&machine.allocatable),
-        "used": quantities::json(&machine.used),
+        "allocatable": quantities::json(&state_node.allocatable),
+        "used": quantities::json(&state_node.used),
         "nominated": quantities::json(&nominated),
     })
 }

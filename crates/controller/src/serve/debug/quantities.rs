@@ -1,9 +1,9 @@
-//! Amounts for people and for the page.
+//! Resource quantities for users and for the page.
 
 use mortise_apis::resources::Resources;
 use serde_json::{Map, Value};
 
-/// Amounts that are not zero: CPU in cores, memory and disks in bytes, everything else in whole units.
+/// Nonzero amounts: CPU in cores, memory and disks in bytes, everything else in whole units.
 pub(super) fn json(amounts: &Resources) -> Value {
     let entries = amounts.iter().map(|(name, amount)| {
         let value = if name == "cpu" {
@@ -34,7 +34,7 @@ pub(super) fn text(amounts: &Resources) -> String {
     }
 }
 
-/// One amount as people write it.
+/// One amount with its unit.
 pub(super) fn one(name: &str, amount: i64) -> String {
     const MI: i64 = 1 << 20;
     const GI: i64 = 1 << 30;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_read_as_people_write_them() {
+    fn amounts_are_formatted_with_units() {
         for (name, amount, want) in [
             ("cpu", 2000, "2"),
             ("cpu", 250, "250m"),

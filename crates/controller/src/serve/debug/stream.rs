@@ -2,8 +2,8 @@
 //!
 //! | Event | Data |
 //! |---|---|
-//! | `state` | everything, once, at the beginning, and again when this listener fell behind |
-//! | `nodes` | `{ "changed": [machine...], "gone": [key...] }` |
+//! | `state` | the full state, at the beginning, and again when this client fell behind |
+//! | `nodes` | `{ "changed": [node...], "gone": [key...] }` |
 //! | `totals` | the numbers of `state.totals`, with every change and at least every five seconds |
 //! | `decision` | one decision |
 
@@ -26,9 +26,9 @@ use super::{node, views};
 use crate::service_state::ServiceState;
 use crate::service_state::decision_log::NumberedRecord;
 
-/// Time between two looks at a picture that changes all the time.
+/// Time between two reads of a snapshot that changes continuously.
 const PACE: Duration = Duration::from_millis(250);
-/// Time between numbers when nothing changes.
+/// Time between totals without changes.
 const IDLE: Duration = Duration::from_secs(5);
 
 pub(super) async fn stream(State(shared): State<Arc<ServiceState>>) -> Response {
@@ -36,7 +36,7 @@ pub(super) async fn stream(State(shared): State<Arc<ServiceState>>) -> Response 
         return (StatusCode::SERVICE_UNAVAILABLE, "too many open streams\n").into_response();
     };
     let listener = Listener {
-        decisions: shared.records.listen(),
+        decisions: shared.records.subscribe(),
         generations: shared.generations(),
         shown: BTreeMap::new(),
         begun: false,
@@ -58,7 +58,7 @@ struct Listener {
     shared: Arc<ServiceState>,
     decisions: broadcast::Receiver<Arc<NumberedRecord>>,
     generations: watch::Receiver<u64>,
-    /// What this listener was shown of each machine.
+    /// The last state of each node that this client received.
     shown: BTreeMap<String, String>,
     begun: bool,
     not_before: Instant,
@@ -67,7 +67,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// The next event; `None` when the process ends.
+    /// The next event; `None` when the process shuts down.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.queue.pop() {
@@ -75,7 +75,7 @@ impl Listener {
             }
             if !self.begun {
                 self.begun = true;
-                return Some(self.everything());
+                return Some(self.full_state_event());
             }
             let not_before = self.not_before;
             let changed = async {
@@ -86,20 +86,20 @@ impl Listener {
                 () = self.shared.health.stopping() => return None,
                 decision = self.decisions.recv() => match decision {
                     Ok(numbered) => return Some(event("decision", &views::decision(&numbered))),
-                    // Too slow: begin again with everything.
+                    // Too slow: send the full state again.
                     Err(RecvError::Lagged(_)) => self.begun = false,
                     Err(RecvError::Closed) => return None,
                 },
                 changed = changed => match changed {
-                    Ok(()) => self.changes(),
+                    Ok(()) => self.queue_changes(),
                     Err(_) => return None,
                 },
-                () = tokio::time::sleep(IDLE) => self.changes(),
+                () = tokio::time::sleep(IDLE) => self.queue_changes(),
             }
         }
     }
 
-    fn everything(&mut self) -> Event {
+    fn full_state_event(&mut self) -> Event {
         let state = views::state(&self.shared);
         self.shown = state["nodes"]
             .as_array()
@@ -111,8 +111,8 @@ impl Listener {
         event("state", &state)
     }
 
-    /// Queues what changed since this listener was last shown something.
-    fn changes(&mut self) {
+    /// Queues the changes since the last event of this client.
+    fn queue_changes(&mut self) {
         self.not_before = Instant::now() + PACE;
         let snapshot = self.shared.snapshot();
         let mut changed = Vec::new();
@@ -130,7 +130,7 @@ impl Listener {
             .keys()
             .filter(|key| !now.contains_key(*key))
             .collect();
-        // The queue is taken from its end.
+        // The queue is consumed from its end.
         self.queue
             .push(event("totals", &views::totals(&self.shared, &snapshot)));
         if !changed.is_empty() || !gone.is_empty() {

@@ -17,7 +17,7 @@ impl TextTable {
         self.rows.push(cells);
     }
 
-    /// The table; only the header's absence of rows is said in words.
+    /// The table, or `nothing` for a table without rows.
     pub(super) fn render(&self, nothing: &str) -> String {
         if self.rows.len() == 1 {
             return format!("{nothing}\n");
@@ -60,7 +60,7 @@ pub(super) fn facts(entries: &[(&str, String)]) -> String {
     text
 }
 
-/// How long ago, in the two largest units.
+/// Elapsed time, in the two largest units.
 pub(super) fn ago(milliseconds: i64) -> String {
     let seconds = (milliseconds / 1000).max(0);
     match seconds {

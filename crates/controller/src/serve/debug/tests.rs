@@ -105,11 +105,11 @@ async fn explain_joins_what_is_known() {
             && text.contains("pool general: the pool is not ready: Ready is False"),
         "{text}"
     );
-    let promised = text_of("/debug/explain?pod=web-2&namespace=shop").await;
+    let nominated = text_of("/debug/explain?pod=web-2&namespace=shop").await;
     assert!(
-        promised.contains("pending; nominated to node/n2")
-            && promised.contains("for at most another 90s"),
-        "{promised}"
+        nominated.contains("pending; nominated to node/n2")
+            && nominated.contains("for at most another 90s"),
+        "{nominated}"
     );
     assert_eq!(
         json_of("/debug/explain?pod=shop/web-1").await["disruption_budgets"][0],

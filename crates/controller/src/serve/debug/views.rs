@@ -17,9 +17,9 @@ use super::{DebugView, node, quantities};
 use crate::service_state::ServiceState;
 use crate::service_state::decision_log::NumberedRecord;
 
-/// Pending pods in one answer; the rest is counted.
+/// Pending pods per response; the rest is counted.
 const MOST_PENDING: usize = 1000;
-/// Decisions that the page begins with.
+/// Decisions in the first state of the page.
 const PAGE_DECISIONS: usize = 100;
 
 pub(super) fn config(shared: &ServiceState) -> DebugView {
@@ -37,7 +37,7 @@ pub(super) fn config(shared: &ServiceState) -> DebugView {
     DebugView { json, text }
 }
 
-/// A value without quotes where it has none of its own.
+/// A value as plain text, strings without quotes.
 fn plain(value: &Value) -> String {
     value
         .as_str()
@@ -70,7 +70,7 @@ pub(super) fn snapshot(shared: &ServiceState) -> DebugView {
         "watches": watches(shared),
         "synced": snapshot.synced,
         "leading": health.is_leading(),
-        "not_ready_because": health.missing(snapshot.synced),
+        "not_ready_because": health.unready_reasons(snapshot.synced),
         "decisions": { "retained": records, "bytes": bytes },
         "catalogs": catalogs(&snapshot),
     });
@@ -97,7 +97,7 @@ pub(super) fn snapshot(shared: &ServiceState) -> DebugView {
     }
 }
 
-/// For how long each watch has said nothing, in what way those that are old are so, and whose hands that binds.
+/// Silence of each watch, the kind of age of old ones, and the deciders that they suspend.
 fn watches(shared: &ServiceState) -> Vec<Value> {
     let (freshness, now) = (shared.freshness(), shared.now());
     let old = freshness.old(now);
@@ -129,7 +129,7 @@ fn catalogs(snapshot: &Snapshot) -> Vec<Value> {
     snapshot.catalogs.iter().map(one).collect()
 }
 
-/// Where a promise holds room, as text.
+/// The target of a nomination, as text.
 pub(super) fn place(place: &NominationTarget) -> String {
     match place {
         NominationTarget::Node(name) => format!("node/{name}"),
@@ -138,7 +138,7 @@ pub(super) fn place(place: &NominationTarget) -> String {
 }
 
 fn pending_pod(snapshot: &Snapshot, pod: &Pod, now: Timestamp) -> Value {
-    let promise = snapshot.ledger.nomination(&pod.uid);
+    let nomination = snapshot.ledger.nomination(&pod.uid);
     json!({
         "pod": pod.key.to_string(),
         "uid": pod.uid,
@@ -146,7 +146,7 @@ fn pending_pod(snapshot: &Snapshot, pod: &Pod, now: Timestamp) -> Value {
         "unschedulable": pod.unschedulable,
         "priority": pod.class.priority,
         "requests": quantities::json(&pod.class.requests),
-        "nominated_to": promise.map(|promise| place(&promise.place)),
+        "nominated_to": nomination.map(|nomination| place(&nomination.place)),
         "stalled": snapshot.stalled(pod, now),
         "scheduler_says": pod.refusal.as_ref().map(|refusal| &*refusal.message),
     })
@@ -281,7 +281,7 @@ pub(super) fn reasons(record: &Record) -> String {
         .join("; ")
 }
 
-/// A decision with its reasons as text besides.
+/// A decision with its reasons, also as text.
 pub(super) fn decision(numbered: &NumberedRecord) -> Value {
     let NumberedRecord { id, record } = numbered;
     json!({
@@ -325,7 +325,7 @@ pub(super) fn decision_table(
     table
 }
 
-/// Everything that the page begins with.
+/// The first state of the page.
 pub(super) fn state(shared: &ServiceState) -> Value {
     let snapshot = shared.snapshot();
     let nodes: Vec<Value> = snapshot
@@ -354,7 +354,7 @@ pub(super) fn state(shared: &ServiceState) -> Value {
     })
 }
 
-/// The numbers above everything else.
+/// The totals of the page.
 pub(super) fn totals(shared: &ServiceState, snapshot: &Snapshot) -> Value {
     let mut price = MicroUsd::default();
     let mut unknown = 0_usize;

@@ -1,9 +1,9 @@
-//! Conditions and terminations of claims and pools, under the names that the library behind Karpenter's kinds gives them.
+//! Conditions and terminations of NodeClaims and NodePools, under the names of operatorpkg, Karpenter's controller library.
 //!
-//! Karpenter has a series per object, and so has the full page. By default claims are summed up, so that the page does not
-//! grow with the cluster: `count` is how many objects have this status, the `seconds` are those of the one that has had it
-//! longest, and `name` is empty. The names for every kind (`operator_nodeclaim_...`) tell claims by pool and node class, and
-//! pools by name. Nodes and node classes are told of in full only.
+//! Karpenter has a series per object, and so has the page in full detail. By default NodeClaims are aggregated, so that the
+//! page does not grow with the cluster: `count` is the number of objects with this status, `seconds` is the longest duration
+//! among them, and `name` is empty. The metrics per kind (`operator_nodeclaim_...`) label NodeClaims by NodePool and node
+//! class, and NodePools by name. Nodes and node classes appear in full detail only.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ use serde::Deserialize;
 use super::{FloatGauge, MOST_POOLS};
 use crate::config::TelemetryDetail;
 use crate::metrics::SeriesLimit;
-use crate::metrics::conditions::{ConditionedKind, GROUP, Seen, seen};
+use crate::metrics::conditions::{ConditionedKind, GROUP, Seen, condition_states};
 use crate::metrics::numbers::seconds;
 
-/// Most series of each of these gauges. What is not True comes first: that is what one searches.
+/// Maximum series of each of these gauges. Statuses other than True come first, because those are searched for.
 const MOST_SERIES: usize = 30;
 
 type ConditionSeries = Vec<(String, String)>;
 
-/// How many, and since when.
+/// Number of objects, and since when.
 #[derive(Clone, Copy, Debug, Default)]
 struct ConditionState {
     count: u32,
@@ -76,10 +76,10 @@ impl ConditionGauges {
         }
     }
 
-    /// Returns how many series were left out.
+    /// Returns the number of omitted series.
     fn register(self, live: &mut Registry, prefix: &str, limit: &SeriesLimit) -> usize {
         let mut omitted = 0;
-        let most = limit.most(MOST_SERIES);
+        let most = limit.scaled(MOST_SERIES);
         let counts = Family::<ConditionSeries, FloatGauge>::default();
         let ages = Family::<ConditionSeries, FloatGauge>::default();
         let terminating = Family::<ConditionSeries, FloatGauge>::default();
@@ -121,7 +121,7 @@ impl ConditionGauges {
     }
 }
 
-/// Registers the gauges. Returns how many series were left out.
+/// Registers the gauges. Returns the number of omitted series.
 pub(super) fn gauges(
     live: &mut Registry,
     snapshot: &Snapshot,
@@ -139,16 +139,22 @@ pub(super) fn gauges(
         [namespace, name, group, ("kind", kind.kind().to_owned())]
     };
     for (name, pool) in snapshot.pools.iter() {
-        let (conditions, deleted) = (seen(&pool.status.conditions), deleted(&pool.metadata));
+        let (conditions, deleted) = (
+            condition_states(&pool.status.conditions),
+            deleted(&pool.metadata),
+        );
         let shared = of_kind(ConditionedKind::Pool, name);
         of_all.add(&shared, &conditions, deleted, now);
         of_pools.add(&named(name), &conditions, deleted, now);
     }
-    let most = limit.most(MOST_POOLS);
+    let most = limit.scaled(MOST_POOLS);
     let shown: Vec<_> = snapshot.pools.keys().take(most).collect();
     let pool_label = label_name(NODEPOOL);
     for claim in snapshot.claims.values() {
-        let (conditions, deleted) = (seen(&claim.status.conditions), deleted(&claim.metadata));
+        let (conditions, deleted) = (
+            condition_states(&claim.status.conditions),
+            deleted(&claim.metadata),
+        );
         let shared = of_kind(ConditionedKind::Claim, &claim.name());
         of_all.add(&shared, &conditions, deleted, now);
         let pool = claim.pool().unwrap_or_else(|| "".into());
@@ -171,21 +177,21 @@ pub(super) fn gauges(
         + of_pools.register(live, "operator_nodepool", limit)
         + of_all.register(live, "operator", limit);
     if is_full {
-        omitted += of_nodes(snapshot, now).register(live, "operator_node", limit);
-        for (kind, gauges) in of_classes(snapshot, now) {
+        omitted += node_gauges(snapshot, now).register(live, "operator_node", limit);
+        for (kind, gauges) in class_gauges(snapshot, now) {
             omitted += gauges.register(live, &format!("operator_{kind}"), limit);
         }
     }
     omitted
 }
 
-/// Nodes of pools, each by itself.
-fn of_nodes(snapshot: &Snapshot, now: Timestamp) -> ConditionGauges {
+/// Managed Nodes, one series each.
+fn node_gauges(snapshot: &Snapshot, now: Timestamp) -> ConditionGauges {
     let mut gauges = ConditionGauges::default();
     let initialized = label_name(INITIALIZED);
     let pool_label = label_name(NODEPOOL);
-    for machine in snapshot.nodes.values() {
-        let (Some(node), Some(claim)) = (&machine.node, &machine.claim) else {
+    for state_node in snapshot.nodes.values() {
+        let (Some(node), Some(claim)) = (&state_node.node, &state_node.claim) else {
             continue;
         };
         let class = claim.node_class_key();
@@ -198,14 +204,14 @@ fn of_nodes(snapshot: &Snapshot, now: Timestamp) -> ConditionGauges {
             (pool_label.as_str(), label(NODEPOOL)),
             (initialized.as_str(), label(INITIALIZED)),
         ];
-        let conditions = seen(&node.status.conditions);
+        let conditions = condition_states(&node.status.conditions);
         gauges.add(&own, &conditions, deleted(&node.metadata), now);
     }
     gauges
 }
 
-/// Node classes, each by itself, by their kind in lower case.
-fn of_classes(snapshot: &Snapshot, now: Timestamp) -> BTreeMap<String, ConditionGauges> {
+/// Node classes, one series each, by their kind in lower case.
+fn class_gauges(snapshot: &Snapshot, now: Timestamp) -> BTreeMap<String, ConditionGauges> {
     let mut all: BTreeMap<String, ConditionGauges> = BTreeMap::new();
     for (key, class) in &*snapshot.node_classes {
         let list = class.object.pointer("/status/conditions");
@@ -214,7 +220,12 @@ fn of_classes(snapshot: &Snapshot, now: Timestamp) -> BTreeMap<String, Condition
         let deleted = deleted.and_then(|at| at.as_str()?.parse().ok());
         let own = [("namespace", String::new()), ("name", key.name.to_string())];
         let gauges = all.entry(key.kind.to_lowercase()).or_default();
-        gauges.add(&own, &seen(&list.unwrap_or_default()), deleted, now);
+        gauges.add(
+            &own,
+            &condition_states(&list.unwrap_or_default()),
+            deleted,
+            now,
+        );
     }
     all
 }
@@ -223,7 +234,7 @@ fn deleted(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) ->
     meta.deletion_timestamp.as_ref().map(|time| time.0)
 }
 
-/// A label key as a label name: what Prometheus does not allow becomes `_`.
+/// A label key as a label name: characters that Prometheus does not allow become `_`.
 fn label_name(key: &str) -> String {
     let allowed = |each: char| {
         if each.is_ascii_alphanumeric() {

@@ -1,4 +1,4 @@
-//! What keeps machines from coming up or from going, computed from the snapshot.
+//! Blockers of launches and drains, computed from the snapshot.
 
 use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::LAUNCH_PAUSED;
@@ -15,9 +15,9 @@ use super::MOST_POOLS;
 use crate::metrics::labels;
 use crate::metrics::numbers::seconds;
 use crate::service_state::decision_log::DecisionLog;
-use crate::service_state::recent_drain_blockers::told_lately;
+use crate::service_state::recent_drain_blockers::recent_drain_blockers;
 
-/// Pools whose machines do not register, and the claims that wait for that. A pool without either has no series.
+/// NodePools with paused launches, and the NodeClaims that wait for them. A NodePool without either has no series.
 pub(super) fn paused_launches(live: &mut Registry, snapshot: &Snapshot) {
     let pools = Family::<labels::Pool, Gauge>::default();
     let claims = Family::<labels::Pool, Gauge>::default();
@@ -49,7 +49,7 @@ pub(super) fn paused_launches(live: &mut Registry, snapshot: &Snapshot) {
     );
 }
 
-/// Nodes that go: how long the oldest has, and what is in the way of those that take long.
+/// Draining nodes: the age of the oldest drain, and the blockers of those that take long.
 pub(super) fn drains(
     live: &mut Registry,
     records: &DecisionLog,
@@ -57,17 +57,15 @@ pub(super) fn drains(
     now: Timestamp,
 ) {
     let going = snapshot.nodes.values();
-    let oldest = going
-        .filter_map(|machine| going_since(snapshot, machine))
-        .min();
+    let oldest = going.filter_map(|node| going_since(snapshot, node)).min();
     let blocked = Family::<labels::ReasonOnly, Gauge>::default();
-    let mut told = None;
+    let mut recent = None;
     for drain in stuck_drains(snapshot, now) {
         let first = drain.obstacles.first().map(|first| first.kind);
         let reason = first.or_else(|| {
-            let told = told.get_or_insert_with(|| told_lately(records, now));
-            let of_machine = told.of(drain.node.clone(), drain.claim.clone());
-            of_machine.first().map(|first| first.kind)
+            let recent = recent.get_or_insert_with(|| recent_drain_blockers(records, now));
+            let of_node = recent.for_node(drain.node.clone(), drain.claim.clone());
+            of_node.first().map(|first| first.kind)
         });
         let reason = reason.map_or("unknown", DrainBlockerKind::label);
         blocked.get_or_create(&labels::ReasonOnly { reason }).inc();

@@ -1,4 +1,4 @@
-//! The page that Prometheus reads: counted series, and facts about the cluster computed at this moment.
+//! The page that Prometheus scrapes: counters, and gauges computed from the snapshot at each scrape.
 
 mod conditions;
 mod lifecycle;
@@ -26,9 +26,9 @@ use crate::service_state::ServiceState;
 /// Media type of the page.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Most pools with series of their own. Clusters have up to some 60; later ones, by name, are left out and counted.
+/// Maximum NodePools with series of their own. Clusters have up to about 60; further ones, by name, are omitted and counted.
 const MOST_POOLS: usize = 25;
-/// Resources per pool that are shown: the standard ones, GPUs and the count of nodes.
+/// Resources per NodePool that are shown: the standard ones, GPUs and the count of nodes.
 const RESOURCES: [&str; 6] = [
     "cpu",
     "memory",
@@ -40,10 +40,10 @@ const RESOURCES: [&str; 6] = [
 
 type FloatGauge = Gauge<f64, AtomicU64>;
 
-/// Most zones of pending pods that are shown.
+/// Maximum zones of pending pods that are shown.
 const MOST_ZONES: usize = 6;
 
-/// The page. `calls` are counts kept elsewhere, by label.
+/// The page. `calls` are counters kept elsewhere, by label.
 ///
 /// # Errors
 /// Writing text failed, which strings do not do.
@@ -59,9 +59,9 @@ pub(crate) fn render(
     process(&mut live);
     state::register(&mut live, shared, &snapshot);
     state::queue(&mut live, metrics, &snapshot);
-    pods::pending(&mut live, &snapshot, now, limit.most(MOST_ZONES));
+    pods::pending(&mut live, &snapshot, now, limit.scaled(MOST_ZONES));
     nodes::utilization(&mut live, &snapshot);
-    let omitted = pools::register(&mut live, &snapshot, limit.most(MOST_POOLS));
+    let omitted = pools::register(&mut live, &snapshot, limit.scaled(MOST_POOLS));
     lifecycle::paused_launches(&mut live, &snapshot);
     lifecycle::drains(&mut live, &shared.records, &snapshot, now);
     pools::budgets(&mut live, &snapshot, now, limit);

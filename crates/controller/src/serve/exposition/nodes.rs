@@ -1,4 +1,4 @@
-//! How much of the nodes is asked for; in full, what each node has and what is asked of it.
+//! Requested capacity of the nodes; in full detail, capacity and requests of each node.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::{FloatGauge, RESOURCES};
 use crate::metrics::labels;
 use crate::metrics::numbers::{seconds, unit};
 
-/// How much of what nodes have is asked for, in all.
+/// Requested fraction of the total capacity.
 pub(super) fn utilization(live: &mut Registry, snapshot: &Snapshot) {
     let (mut asked, mut there) = (Resources::zero(), Resources::zero());
-    for machine in snapshot.nodes.values().filter(|each| each.node.is_some()) {
-        asked.add_assign(&machine.used);
-        there.add_assign(&machine.allocatable);
+    for state_node in snapshot.nodes.values().filter(|each| each.node.is_some()) {
+        asked.add_assign(&state_node.used);
+        there.add_assign(&state_node.allocatable);
     }
     let family = Family::<labels::ResourceOnly, FloatGauge>::default();
     for resource in RESOURCES {
@@ -40,7 +40,7 @@ pub(super) fn utilization(live: &mut Registry, snapshot: &Snapshot) {
 
 type NodeSeries = Vec<(String, String)>;
 
-/// What each node has and what is asked of it. Only in full: a series for each node and resource.
+/// Capacity and requests of each node. Only in full detail: a series for each node and resource.
 pub(super) fn each_node(live: &mut Registry, snapshot: &Snapshot, now: Timestamp) {
     let family = Family::<NodeSeries, FloatGauge>::default;
     let allocatable = family();
@@ -48,21 +48,21 @@ pub(super) fn each_node(live: &mut Registry, snapshot: &Snapshot, now: Timestamp
     let by_daemons = family();
     let kept = family();
     let lifetimes = family();
-    for machine in snapshot.nodes.values().filter(|each| each.node.is_some()) {
-        let own = labels_of(snapshot, machine);
+    for state_node in snapshot.nodes.values().filter(|each| each.node.is_some()) {
+        let own = karpenter_labels(snapshot, state_node);
         let show = |family: &Family<NodeSeries, FloatGauge>, amounts: &Resources| {
-            for (resource, _) in machine.allocatable.iter() {
+            for (resource, _) in state_node.allocatable.iter() {
                 let mut series = own.clone();
                 series.push(("resource_type".to_owned(), resource.replace('-', "_")));
                 let gauge = family.get_or_create_owned(&series);
                 gauge.set(unit(resource, amounts.get(resource)));
             }
         };
-        show(&allocatable, &machine.allocatable);
-        show(&asked, &machine.used.sub(&machine.daemon_used));
-        show(&by_daemons, &machine.daemon_used);
-        show(&kept, &machine.capacity.sub(&machine.allocatable));
-        let created = machine
+        show(&allocatable, &state_node.allocatable);
+        show(&asked, &state_node.used.sub(&state_node.daemon_used));
+        show(&by_daemons, &state_node.daemon_used);
+        show(&kept, &state_node.capacity.sub(&state_node.allocatable));
+        let created = state_node
             .node
             .as_ref()
             .and_then(|node| node.metadata.creation_timestamp.as_ref());
@@ -102,27 +102,27 @@ pub(super) fn each_node(live: &mut Registry, snapshot: &Snapshot, now: Timestamp
     }
 }
 
-/// Karpenter's labels of a node: every well-known label by the last part of its key, name, phase, and whose it is.
-fn labels_of(snapshot: &Snapshot, machine: &StateNode) -> NodeSeries {
+/// Karpenter's labels of a node: every well-known label by the last part of its key, plus name, phase and NodePool.
+fn karpenter_labels(snapshot: &Snapshot, state_node: &StateNode) -> NodeSeries {
     let mut all = BTreeMap::new();
     for key in snapshot.well_known.keys() {
         let last = key.rsplit('/').next().unwrap_or(key);
-        let value = machine.label(key).unwrap_or_default().to_owned();
+        let value = state_node.label(key).unwrap_or_default().to_owned();
         all.insert(snake(last), value);
     }
-    let node = machine.node.as_ref();
-    let name = machine.node_name();
+    let node = state_node.node.as_ref();
+    let name = state_node.node_name();
     let phase = node.map(|node| node.status.phase.clone());
     all.insert(
         "node_name".to_owned(),
         name.map(|name| name.to_string()).unwrap_or_default(),
     );
     all.insert("phase".to_owned(), phase.unwrap_or_default());
-    all.insert("managed".to_owned(), machine.is_managed().to_string());
+    all.insert("managed".to_owned(), state_node.is_managed().to_string());
     all.into_iter().collect()
 }
 
-/// A word as a part of a label's name: lower case, and `_` for whatever is no letter or digit.
+/// A word as part of a label name: lower case, and `_` for anything except letters and digits.
 fn snake(word: &str) -> String {
     let one = |each: char| {
         if each.is_ascii_alphanumeric() {

@@ -1,4 +1,4 @@
-//! What can be bought: a series for each instance type and offering. Only in full.
+//! Available capacity: a series for each instance type and offering. Only in full detail.
 
 use mortise_apis::resources::{CPU, MEMORY};
 use mortise_state::snapshot::Snapshot;
@@ -10,8 +10,8 @@ use crate::metrics::numbers::unit;
 
 type OfferingSeries = Vec<(&'static str, String)>;
 
-/// Registers the gauges. A type that several node classes offer is shown once: with what any of them has available, and the
-/// least price.
+/// Registers the gauges. A type of several node classes has one series: available if any class offers it, with the lowest
+/// price.
 pub(super) fn each(live: &mut Registry, snapshot: &Snapshot) {
     let family = Family::<OfferingSeries, FloatGauge>::default;
     let (cores, memory, prices, available) = (family(), family(), family(), family());

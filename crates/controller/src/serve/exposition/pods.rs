@@ -1,4 +1,4 @@
-//! Pending and stalled pods; in full, a series for each pod.
+//! Pending and stalled pods; in full detail, a series for each pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::FloatGauge;
 use crate::metrics::numbers::{as_i64, seconds};
 use crate::metrics::{PodMetrics, labels};
 
-/// Pods that ask for nothing of ours, stalled pods, and pending pods by the zone that they are bound to.
+/// Ignored pods, stalled pods, and pending pods by the zone that they require.
 pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, now: Timestamp, most_zones: usize) {
     let opted_out = |pod: &&std::sync::Arc<Pod>| pod.class.opts_out();
     live.register(
@@ -43,7 +43,7 @@ pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, now: Timestamp, 
         stalled,
     );
     for pod in snapshot.pending.values().filter(|pod| !pod.virtual_pod) {
-        *by_zone.entry(zone_of(pod)).or_default() += 1;
+        *by_zone.entry(requested_zone(pod)).or_default() += 1;
     }
     let family = Family::<labels::ControllerZone, Gauge>::default();
     for (zone, count) in by_zone.into_iter().take(most_zones) {
@@ -60,8 +60,8 @@ pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, now: Timestamp, 
     );
 }
 
-/// The zone that a pod asks for by its own requirements, or Karpenter's word for several or none.
-fn zone_of(pod: &Pod) -> String {
+/// The zone that a pod requires itself, or Karpenter's label for several or none.
+fn requested_zone(pod: &Pod) -> String {
     let mut asked: BTreeSet<&str> = BTreeSet::new();
     for term in &pod.class.strict {
         let Some(zone) = term.get(TOPOLOGY_ZONE) else {
@@ -83,7 +83,7 @@ fn zone_of(pod: &Pod) -> String {
 
 type PodSeries = Vec<(&'static str, String)>;
 
-/// A series for each pod. Only in full.
+/// A series for each pod. Only in full detail.
 pub(super) fn each(live: &mut Registry, metrics: &PodMetrics, snapshot: &Snapshot, now: Timestamp) {
     let family = Family::<PodSeries, FloatGauge>::default;
     let (states, unbound, unstarted) = (family(), family(), family());
@@ -91,7 +91,7 @@ pub(super) fn each(live: &mut Registry, metrics: &PodMetrics, snapshot: &Snapsho
     let placed = metrics.placed();
     for (key, pod) in snapshot.pods.iter() {
         states
-            .get_or_create_owned(&state_of(snapshot, pod))
+            .get_or_create_owned(&pod_state(snapshot, pod))
             .set(1.0);
         if pod.is_terminal() || pod.deleted.is_some() {
             continue;
@@ -153,10 +153,10 @@ pub(super) fn each(live: &mut Registry, metrics: &PodMetrics, snapshot: &Snapsho
     }
 }
 
-fn state_of(snapshot: &Snapshot, pod: &Pod) -> PodSeries {
-    let machine = pod.node.as_ref().and_then(|node| snapshot.node(node));
+fn pod_state(snapshot: &Snapshot, pod: &Pod) -> PodSeries {
+    let state_node = pod.node.as_ref().and_then(|node| snapshot.node(node));
     let label = |key: &str| {
-        let value = machine.and_then(|machine| machine.label(key));
+        let value = state_node.and_then(|state_node| state_node.label(key));
         value.unwrap_or_default().to_owned()
     };
     let owner = pod
@@ -171,7 +171,7 @@ fn state_of(snapshot: &Snapshot, pod: &Pod) -> PodSeries {
         PodPhase::Failed => "Failed",
         PodPhase::Unknown => "Unknown",
     };
-    let managed = machine.is_some_and(|machine| machine.is_managed());
+    let managed = state_node.is_some_and(|state_node| state_node.is_managed());
     vec![
         ("name", pod.key.name.to_string()),
         ("namespace", pod.key.namespace.to_string()),

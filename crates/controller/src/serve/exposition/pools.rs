@@ -11,7 +11,7 @@ use super::{FloatGauge, MOST_POOLS, RESOURCES};
 use crate::metrics::numbers::unit;
 use crate::metrics::{SeriesLimit, labels};
 
-/// Registers the gauges. Returns how many pools have no series.
+/// Registers the gauges. Returns the number of NodePools without series.
 pub(super) fn register(live: &mut Registry, snapshot: &Snapshot, most: usize) -> usize {
     let usage = PoolUsage::all(snapshot);
     let used = Family::<labels::PoolResource, FloatGauge>::default();
@@ -73,12 +73,12 @@ pub(super) fn register(live: &mut Registry, snapshot: &Snapshot, most: usize) ->
     snapshot.pools.len().saturating_sub(most)
 }
 
-/// What a budget without limit shows, as in Karpenter.
+/// Value of a budget without limit, as in Karpenter.
 const NO_LIMIT: i64 = 2_147_483_647;
-/// Most series about nodes that consume budgets: three for each pool with such a node.
+/// Maximum series of nodes that consume budgets: three for each NodePool with such a node.
 const MOST_CONSUMING: usize = 30;
 
-/// What budgets allow, and how many nodes consume them.
+/// Disruptions that budgets allow, and nodes that consume them.
 pub(super) fn budgets(
     live: &mut Registry,
     snapshot: &Snapshot,
@@ -88,7 +88,7 @@ pub(super) fn budgets(
     let allowed = Family::<labels::PoolReason, Gauge>::default();
     let consumed = Family::<labels::PoolReason, Gauge>::default();
     let shown = snapshot.pools.keys();
-    let shown: Vec<_> = shown.take(limit.most(MOST_POOLS)).collect();
+    let shown: Vec<_> = shown.take(limit.scaled(MOST_POOLS)).collect();
     let mut states = budget_states(snapshot, now);
     states.retain(|state| shown.contains(&&state.pool));
     let mut shown_consuming = 0;
@@ -99,8 +99,8 @@ pub(super) fn budgets(
         };
         let most = state.allowed.unwrap_or(NO_LIMIT);
         allowed.get_or_create(&labels).set(most);
-        // Nought says nothing: a series comes when a node consumes.
-        if state.consumed > 0 && shown_consuming < limit.most(MOST_CONSUMING) {
+        // Zero carries no information: a series exists once a node consumes.
+        if state.consumed > 0 && shown_consuming < limit.scaled(MOST_CONSUMING) {
             shown_consuming += 1;
             consumed.get_or_create(&labels).set(state.consumed);
         }

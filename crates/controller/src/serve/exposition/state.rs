@@ -1,4 +1,4 @@
-//! The cluster state as a whole: how fresh it is, how much of it there is, and what the ledger has.
+//! The cluster state as a whole: freshness, size, and the ledger.
 
 use mortise_state::ledger::NominationOutcomes;
 use mortise_state::snapshot::Snapshot;
@@ -96,7 +96,7 @@ pub(super) fn register(live: &mut Registry, shared: &ServiceState, snapshot: &Sn
     );
 }
 
-/// How old what each watch says is. At most one watch per kind, and each is old in one way.
+/// Age of each watch. At most one watch per kind, and each is old in one way.
 fn watches(live: &mut Registry, shared: &ServiceState) {
     let (freshness, now) = (shared.freshness(), shared.now());
     let silences = Family::<labels::Kind, FloatGauge>::default();
@@ -124,7 +124,7 @@ fn watches(live: &mut Registry, shared: &ServiceState) {
     );
 }
 
-/// Pods that wait for a place, and since when the plan for them is being made.
+/// Pods that wait for a plan, and since when the plan is being computed.
 pub(super) fn queue(live: &mut Registry, metrics: &Metrics, snapshot: &Snapshot) {
     let begun = metrics.engine.planning_since();
     let unfinished = begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());

@@ -1,4 +1,4 @@
-//! The live page: one file, nothing from elsewhere. It holds no data of its own; it asks `/api/v1/` and `/debug/` for them.
+//! The live page: one self-contained file. It holds no data of its own; it requests `/api/v1/` and `/debug/`.
 
 use axum::Router;
 use axum::response::{IntoResponse as _, Response};
@@ -7,7 +7,7 @@ use http::header;
 
 const PAGE: &str = include_str!("index.html");
 
-/// The page may talk to this service and to nobody else, and nobody may frame it. Its script and style stand in it.
+/// The page may connect only to this service, and may not be framed. Its script and style are inline.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The routes of the page.

@@ -1,4 +1,4 @@
-//! Certificate files in a directory, as the kubelet or a person puts them there.
+//! Certificate files in a directory, as the kubelet or an operator writes them.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -8,8 +8,8 @@ use std::path::Path;
 use super::CertificateError;
 use crate::pem::{ALL, Files};
 
-/// Every certificate file that is there. Contents are read, not watched: a mounted Secret changes by the swap of a link
-/// above the files, which no watch of the files themselves would see.
+/// Reads every existing certificate file. Files are polled, not watched: a mounted Secret changes by the swap of a symlink
+/// above the files, which a watch of the files would miss.
 pub(super) fn load(directory: &Path) -> Result<Files, CertificateError> {
     let mut files = Files::new();
     for name in ALL {
@@ -28,7 +28,7 @@ pub(super) fn load(directory: &Path) -> Result<Files, CertificateError> {
     Ok(files)
 }
 
-/// Writes every file whose contents differ, each one whole or not at all.
+/// Writes every file whose contents differ, each atomically.
 pub(super) fn store(directory: &Path, files: &Files) -> Result<(), CertificateError> {
     let failed = |path: &Path, source| CertificateError::File {
         path: path.display().to_string(),

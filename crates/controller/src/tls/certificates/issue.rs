@@ -1,8 +1,8 @@
-//! Making certificates, and knowing when it is time to. Pure but for the random keys.
+//! Issues certificates, and decides when. Pure except for the random keys.
 //!
-//! Renewal is at two thirds of a life. A CA that is renewed stays in `ca.crt` beside the new one, and goes on signing for a
-//! day, until everybody who checks has the new bundle; then the next server certificate comes from the new CA. A CA leaves
-//! the bundle when it has expired.
+//! Renewal is due at two thirds of the validity period. A renewed CA stays in `ca.crt` with the new one and continues to sign
+//! for a day, until every client has the new bundle; then the new CA signs the next server certificate. An expired CA is
+//! removed from the bundle.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,47 +23,47 @@ use crate::pem::{
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// kube-scheduler reads its CA file once at its start, so a CA should outlive many of its starts.
+/// kube-scheduler reads its CA file only at start, so a CA should outlive many restarts.
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Reloaded without anybody's help.
+/// Reloaded automatically.
 const SERVER_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
-/// Somebody has to carry the file to the scheduler.
+/// An operator has to copy the file to the scheduler.
 const CLIENT_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Clocks of other machines may be behind by this much.
+/// Clocks of other hosts may be behind by this much.
 const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
-/// How long a new CA is only announced before it signs.
+/// How long a new CA is only published before it signs.
 const ANNOUNCE: Duration = DAY;
 
-/// Why certificates could not be read or made.
+/// Why certificates could not be read or issued.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file of the directory.
     #[error("{path}: {source}")]
     File {
-        /// Which one.
+        /// The file.
         path: String,
-        /// What happened.
+        /// The problem.
         source: io::Error,
     },
-    /// A certificate or key that is not one.
+    /// An invalid certificate or key.
     #[error("{file} cannot be read: {message}")]
     Unreadable {
-        /// Which file.
+        /// The file.
         file: &'static str,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
-    /// Making a key or a certificate failed.
+    /// A key or certificate could not be created.
     #[error("failed to issue certificate: {0}")]
     Making(#[from] rcgen::Error),
 }
 
-/// Somebody else keeps the server certificate: it is there, and the CA's key is not.
+/// The server certificate is managed externally: it exists, and the CA's key does not.
 pub(super) fn is_managed_elsewhere(files: &Files) -> bool {
     files.contains_key(TLS_CERT) && files.contains_key(TLS_KEY) && !files.contains_key(CA_KEY)
 }
 
-/// Makes what is missing and renews what is due. Returns whether anything changed.
+/// Creates what is missing and renews what is due. Returns whether anything changed.
 pub(super) fn ensure(
     files: &mut Files,
     names: &[String],
@@ -108,7 +108,7 @@ struct Leaf<'a> {
     life: Duration,
 }
 
-/// What is looked at in a certificate.
+/// The parts of a certificate that matter here.
 #[derive(Debug)]
 struct CertificateInfo {
     from: Timestamp,
@@ -119,7 +119,7 @@ struct CertificateInfo {
 }
 
 impl CertificateInfo {
-    fn of(der: &[u8]) -> Option<Self> {
+    fn parse(der: &[u8]) -> Option<Self> {
         let (_, cert) = X509Certificate::from_der(der).ok()?;
         let time = |seconds: i64| Timestamp::from_second(seconds).ok();
         let mut facts = Self {
@@ -154,9 +154,9 @@ impl CertificateInfo {
     }
 }
 
-/// When the first certificate of a file ends.
+/// Expiry of the first certificate of a file.
 pub(super) fn expiry(pem: &[u8]) -> Option<Timestamp> {
-    CertificateInfo::of(chain(pem).ok()?.first()?).map(|facts| facts.until)
+    CertificateInfo::parse(chain(pem).ok()?.first()?).map(|facts| facts.until)
 }
 
 fn text<'a>(files: &'a Files, file: &'static str) -> Result<Option<&'a str>, CertificateError> {
@@ -187,7 +187,7 @@ fn ensure_ca(
         _ => Vec::new(),
     };
     let facts: Vec<Option<CertificateInfo>> =
-        old.iter().map(|der| CertificateInfo::of(der)).collect();
+        old.iter().map(|der| CertificateInfo::parse(der)).collect();
     let current = facts.first().and_then(Option::as_ref);
     let is_due = current.is_none_or(|facts| facts.is_due(now));
     let expired =
@@ -201,7 +201,7 @@ fn ensure_ca(
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        // The year keeps the names of old and new apart for people who look at them.
+        // The year tells the names of the old and new CA apart for users.
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(
             DnType::CommonName,
@@ -209,7 +209,7 @@ fn ensure_ca(
         );
         period(&mut params, now, CA_LIFE);
         bundle.push_str(&params.self_signed(&pair)?.pem());
-        // The old key signs while the new CA is announced; it is kept behind the new one.
+        // The old key signs while the new CA is published; it is kept after the new one.
         let mut keys = pair.serialize_pem();
         if let Some(old) = text(files, key)? {
             keys.push_str(old);
@@ -237,7 +237,7 @@ fn pem(der: &[u8]) -> String {
     )
 }
 
-/// The CA that signs now, and its certificate.
+/// The signing CA, and its certificate.
 fn signer(
     files: &Files,
     (cert, key): (&'static str, &'static str),
@@ -257,12 +257,12 @@ fn signer(
     let mut pairs: Vec<(CertificateInfo, &CertificateDer<'static>, &KeyPair)> = bundle
         .iter()
         .filter_map(|der| {
-            let facts = CertificateInfo::of(der)?;
+            let facts = CertificateInfo::parse(der)?;
             let pair = keys.iter().find(|pair| is_key_of(pair, der))?;
             Some((facts, der, pair))
         })
         .collect();
-    // Newest first; one that is only announced is passed over while there is an older one.
+    // Newest first; one that is only published is skipped while an older one exists.
     pairs.sort_by_key(|(facts, ..)| std::cmp::Reverse(facts.from));
     let is_announced = |facts: &CertificateInfo| {
         now.duration_since(facts.from)
@@ -308,7 +308,7 @@ fn ensure_leaf(
     let known = match (files.get(leaf.cert), files.get(leaf.key)) {
         (Some(pem), Some(_)) => chain(pem)
             .ok()
-            .and_then(|chain| CertificateInfo::of(chain.first()?)),
+            .and_then(|chain| CertificateInfo::parse(chain.first()?)),
         _ => None,
     };
     let fits = known.is_some_and(|facts| {
@@ -350,11 +350,11 @@ mod tests {
     }
 
     fn facts(files: &Files, name: &str) -> CertificateInfo {
-        CertificateInfo::of(&chain(&files[name]).unwrap()[0]).unwrap()
+        CertificateInfo::parse(&chain(&files[name]).unwrap()[0]).unwrap()
     }
 
     #[test]
-    fn everything_is_made_once_and_renewed_in_time() {
+    fn files_are_created_once_and_renewed_when_due() {
         let mut files = Files::new();
         let names = ["mortise.kube-system.svc".to_owned(), "127.0.0.1".to_owned()];
         assert!(ensure(&mut files, &names, at(0)).unwrap());
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_ca_is_announced_before_it_signs() {
+    fn a_new_ca_is_published_before_it_signs() {
         let mut files = Files::new();
         let names = ["a".to_owned()];
         ensure(&mut files, &names, at(0)).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_others_are_left_alone_and_nonsense_is_named() {
+    fn files_managed_elsewhere_stay_and_invalid_ones_are_named() {
         let mut files = Files::new();
         ensure(&mut files, &["a".to_owned()], at(0)).unwrap();
         files.remove(CA_KEY);

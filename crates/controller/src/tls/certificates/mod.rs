@@ -1,12 +1,12 @@
-//! Certificates: made, kept, renewed and reloaded.
+//! Certificates: created, stored, renewed and reloaded.
 //!
 //! ```text
 //! Secret or directory ─► files ─► renewed where due (and written back) ─► TLS settings of the listener
 //!          ▲                                                                     │
-//!          └──────────────── looked at again every few seconds ◄─────────────────┘
+//!          └──────────────── reloaded every few seconds ◄───────────────────────┘
 //! ```
 //!
-//! A reload that fails (files of two generations, a key that does not match) changes nothing and is tried again.
+//! A reload that fails (files of two generations, a key that does not match) changes nothing and is retried.
 
 mod directory;
 mod issue;
@@ -29,18 +29,18 @@ use crate::service_state::ServiceState;
 use super::Tls;
 pub use issue::CertificateError;
 
-/// A look at a Secret takes milliseconds, when the API server is well.
+/// Timeout for reading a Secret, which takes milliseconds on a healthy API server.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often to see whether this process leads by now.
+/// How often to check whether this process leads.
 const TICK: Duration = Duration::from_secs(2);
-/// Attempts to write a Secret over somebody else's writes.
+/// Attempts to write a Secret after conflicts.
 const WRITES: u32 = 5;
 
-/// Makes the files of a directory where they are missing or due, and returns them all. The directory is made when it is
-/// not there; keys are readable by their owner only.
+/// Creates the missing or due files of a directory, and returns all files. Creates the directory if needed; only the owner can
+/// read keys.
 ///
 /// # Errors
-/// A file cannot be read, written or understood; a name is neither a DNS name nor an IP address.
+/// A file cannot be read, written or parsed; a name is neither a DNS name nor an IP address.
 pub fn ensure_directory(
     directory: &Path,
     names: &[String],
@@ -56,7 +56,7 @@ pub fn ensure_directory(
     Ok(files)
 }
 
-/// A complete set of files that lives in memory only, for trials.
+/// A complete set of files in memory only, for evaluation.
 ///
 /// # Errors
 /// A name is neither a DNS name nor an IP address.
@@ -66,7 +66,7 @@ pub fn in_memory(names: &[String], now: Timestamp) -> Result<Files, CertificateE
     Ok(files)
 }
 
-/// Names of every server certificate, those given, and those of a Service.
+/// Default names of every server certificate, the given names, and those of a Service.
 fn server_names(given: &[String], service: Option<(&str, &str)>) -> Vec<String> {
     let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"]
         .map(str::to_owned)
@@ -104,7 +104,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Nothing is read yet. `client` and `namespace` are needed for a Secret.
+    /// Reads nothing yet. `client` and `namespace` are needed for a Secret.
     pub(crate) fn new(
         source: &CertificateSource,
         names: &[String],
@@ -162,7 +162,7 @@ impl Certificates {
         self.loaded.as_ref()
     }
 
-    /// Reads, renews where due, writes back, and puts into use what changed.
+    /// Reads, renews where due, writes back, and applies changes.
     pub(crate) async fn refresh(&mut self) -> Result<bool, RunError> {
         let mut files = self.renewed().await?;
         if let Some(path) = &self.admission_ca {
@@ -250,7 +250,7 @@ impl Certificates {
         ))
     }
 
-    /// Looks at the files every `period` until `end`; as the leader, also tells API servers about a CA of our own.
+    /// Reloads the files every `period` until `end`; as the leader, also publishes mortise's own CA to webhooks and CRDs.
     pub(crate) async fn run(mut self, period: Duration, end: CancellationToken) {
         let mut announced = false;
         let mut look = Instant::now() + period;
@@ -262,16 +262,16 @@ impl Certificates {
             if Instant::now() >= look {
                 look = Instant::now() + period;
                 announced = false;
-                self.look().await;
+                self.reload().await;
             }
             if !announced && self.shared.health.is_leading() {
                 announced = true;
-                self.announce().await;
+                self.publish_ca().await;
             }
         }
     }
 
-    async fn look(&mut self) {
+    async fn reload(&mut self) {
         let late = RunError::Certificates("request timed out".to_owned());
         let refreshed = tokio::time::timeout(PATIENCE, self.refresh()).await;
         match refreshed.unwrap_or(Err(late)) {
@@ -294,7 +294,7 @@ impl Certificates {
         }
     }
 
-    async fn announce(&self) {
+    async fn publish_ca(&self) {
         let (CertificateStore::Secret(secret), Some(files)) = (&self.store, &self.loaded) else {
             return;
         };
@@ -306,7 +306,7 @@ impl Certificates {
         }
     }
 
-    /// How often to look: files change under our hands, a Secret costs a call.
+    /// Reload interval: local files can change at any time, a Secret costs a call.
     pub(crate) const fn period(&self) -> Duration {
         match self.store {
             CertificateStore::Secret(_) => Duration::from_secs(60),

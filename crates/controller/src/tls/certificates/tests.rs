@@ -32,7 +32,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The server certificate that a client is shown.
+/// The server certificate that a client receives.
 async fn shown(tls: &Tls, files: &Files) -> Vec<u8> {
     let mut roots = rustls::RootCertStore::empty();
     for cert in chain(&files[CA_CERT]).unwrap() {
@@ -54,7 +54,7 @@ async fn shown(tls: &Tls, files: &Files) -> Vec<u8> {
     near.get_ref().1.peer_certificates().unwrap()[0].to_vec()
 }
 
-/// Puts files into place as the kubelet does: a new directory, then one swap of a link.
+/// Replaces files as the kubelet does: a new directory, then one swap of a symlink.
 fn swap(root: &Path, generation: u32, files: &Files) {
     let data = root.join(format!("..{generation}"));
     std::fs::create_dir_all(&data).unwrap();
@@ -70,7 +70,7 @@ fn swap(root: &Path, generation: u32, files: &Files) {
     std::fs::rename(fresh, root.join("..data")).unwrap();
 }
 
-/// A set of files that looks as if somebody else kept it.
+/// A set of files that looks externally managed.
 fn foreign() -> Files {
     let mut files = Files::new();
     issue::ensure(&mut files, &server_names(&[], None), Timestamp::now()).unwrap();

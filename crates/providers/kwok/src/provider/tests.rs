@@ -6,26 +6,27 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// What an API server was asked: method and path.
-type Asked = Arc<Mutex<Vec<String>>>;
+/// Requests to the API server: method and path.
+type Requests = Arc<Mutex<Vec<String>>>;
 
-/// A provider on an API server that gives these answers in turn.
-fn provider(answers: &[(u16, Value)]) -> (KwokProvider, Asked) {
-    let answers: Arc<Mutex<VecDeque<_>>> = Arc::new(Mutex::new(answers.iter().cloned().collect()));
-    let asked = Asked::default();
-    let noted = Arc::clone(&asked);
+/// A provider with an API server that returns these responses in turn.
+fn provider(responses: &[(u16, Value)]) -> (KwokProvider, Requests) {
+    let responses: Arc<Mutex<VecDeque<_>>> =
+        Arc::new(Mutex::new(responses.iter().cloned().collect()));
+    let requests = Requests::default();
+    let recorded = Arc::clone(&requests);
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        noted
+        recorded
             .lock()
             .unwrap()
             .push(format!("{} {}", request.method(), request.uri().path()));
-        let (code, answer) = answers.lock().unwrap().pop_front().unwrap();
-        let response = http::Response::builder().status(code);
-        let body = Body::from(answer.to_string().into_bytes());
-        std::future::ready(Ok::<_, tower::BoxError>(response.body(body).unwrap()))
+        let (code, response) = responses.lock().unwrap().pop_front().unwrap();
+        let builder = http::Response::builder().status(code);
+        let body = Body::from(response.to_string().into_bytes());
+        std::future::ready(Ok::<_, tower::BoxError>(builder.body(body).unwrap()))
     });
     let client = kube::Client::new(service, "default");
-    (KwokProvider::new(client, None).unwrap(), asked)
+    (KwokProvider::new(client, None).unwrap(), requests)
 }
 
 fn failure(code: u16) -> (u16, Value) {
@@ -41,31 +42,31 @@ fn list(kind: &str, items: &Value) -> (u16, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_api_server_is_asked_again_for_what_was_owed() {
-    let owed = json!([{
+async fn lists_of_missing_nodes_are_retried_while_the_api_server_is_busy() {
+    let launched = json!([{
         "metadata": { "name": "c", "uid": "u" },
         "spec": { "nodeClassRef": {}, "requirements": [
             { "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c-1x-amd64-linux"] },
         ] },
         "status": { "providerID": "kwok://n" },
     }]);
-    let (provider, asked) = provider(&[
+    let (provider, requests) = provider(&[
         failure(429),
         failure(503),
         list("NodeList", &json!([])),
         failure(429),
         list("NodeList", &json!([])),
-        list("NodeClaimList", &owed),
+        list("NodeClaimList", &launched),
         (201, json!({ "kind": "Node", "metadata": { "name": "n" } })),
     ]);
     provider.recover().await.unwrap();
-    while asked.lock().unwrap().len() < 7 {
+    while requests.lock().unwrap().len() < 7 {
         tokio::task::yield_now().await;
     }
     let claims = "GET /apis/karpenter.sh/v1/nodeclaims";
     let nodes = "GET /api/v1/nodes";
     assert_eq!(
-        *asked.lock().unwrap(),
+        *requests.lock().unwrap(),
         [
             nodes,
             nodes,
@@ -79,14 +80,14 @@ async fn a_busy_api_server_is_asked_again_for_what_was_owed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_to_list_is_final() {
-    let (provider, asked) = provider(&[failure(403)]);
+async fn a_rejected_list_is_final() {
+    let (provider, requests) = provider(&[failure(403)]);
     assert!(provider.recover().await.is_err());
-    assert_eq!(asked.lock().unwrap().len(), 1);
+    assert_eq!(requests.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn machines_are_the_nodes_that_stay() {
+async fn instances_are_the_nodes_that_are_not_being_deleted() {
     let node = |name: &str, id: &str, deleted: Option<&str>| json!({ "metadata": { "name": name, "deletionTimestamp": deleted }, "spec": { "providerID": id } });
     let nodes = json!([
         node("a", "kwok://a", None),
@@ -96,7 +97,7 @@ async fn machines_are_the_nodes_that_stay() {
     let (code, mut first) = list("NodeList", &nodes);
     first["metadata"] = json!({ "continue": "the rest" });
     let rest = json!([node("d", "kwok://d", None)]);
-    let (provider, asked) = provider(&[(code, first), list("NodeList", &rest)]);
+    let (provider, requests) = provider(&[(code, first), list("NodeList", &rest)]);
     let ids: Vec<_> = provider
         .list_instances()
         .await
@@ -105,12 +106,12 @@ async fn machines_are_the_nodes_that_stay() {
         .map(|instance| instance.provider_id.to_string())
         .collect();
     assert_eq!(ids, ["kwok://a", "kwok://d"]);
-    assert_eq!(asked.lock().unwrap().len(), 2, "page by page");
+    assert_eq!(requests.lock().unwrap().len(), 2, "page by page");
 
-    let of = |node: serde_json::Value| (200, node);
-    let (provider, asked) = self::provider(&[
-        of(node("a", "kwok://a", None)),
-        of(node("b", "kwok://b", Some("2026-01-01T00:00:00Z"))),
+    let found = |node: serde_json::Value| (200, node);
+    let (provider, requests) = self::provider(&[
+        found(node("a", "kwok://a", None)),
+        found(node("b", "kwok://b", Some("2026-01-01T00:00:00Z"))),
         failure(404),
         failure(403),
     ]);
@@ -124,5 +125,5 @@ async fn machines_are_the_nodes_that_stay() {
     assert_eq!(find("kwok://b").await, Ok(false), "it is being deleted");
     assert_eq!(find("kwok://c").await, Ok(false), "not found");
     assert_eq!(find("kwok://d").await, Err("refused"), "that says nothing");
-    assert_eq!(asked.lock().unwrap()[0], "GET /api/v1/nodes/a");
+    assert_eq!(requests.lock().unwrap()[0], "GET /api/v1/nodes/a");
 }

@@ -1,4 +1,4 @@
-//! What the scheduler knows of the cluster, kept in step with every change of an object.
+//! The scheduler's cache of the cluster, updated with every change of an object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use mortise_apis::resources::Resources;
 use mortise_state::resource_kinds::{Object, ObjectKey};
 
 use super::pod::{PodView, Profile};
-use super::queue::Event;
+use super::queue::ClusterEvent;
 use super::selectors::Labels;
 
-/// A node, and what is on it.
+/// A node and its pods, as kube-scheduler's `NodeInfo`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Machine {
+pub(super) struct NodeInfo {
     pub(super) labels: Labels,
     pub(super) taints: Vec<Taint>,
     pub(super) unschedulable: bool,
@@ -27,33 +27,33 @@ pub(super) struct Machine {
     pub(super) pods: BTreeMap<PodKey, Arc<PodView>>,
 }
 
-/// How many pods of a profile a node has.
+/// Number of pods of one profile on a node.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Count {
-    pub(super) staying: i64,
-    pub(super) going: i64,
+pub(super) struct PodCount {
+    pub(super) active: i64,
+    pub(super) deleting: i64,
 }
 
-impl Count {
+impl PodCount {
     pub(super) const fn all(self) -> i64 {
-        self.staying + self.going
+        self.active + self.deleting
     }
 }
 
-/// Pods of one profile that have a node.
+/// Bound pods of one profile.
 #[derive(Clone, Debug)]
-pub(super) struct Crowd {
+pub(super) struct ProfilePods {
     pub(super) profile: Arc<Profile>,
     /// By node.
-    pub(super) on: BTreeMap<NodeName, Count>,
+    pub(super) on: BTreeMap<NodeName, PodCount>,
 }
 
 /// Nodes, pods, namespaces and storage.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    pub(super) machines: BTreeMap<NodeName, Machine>,
+    pub(super) node_infos: BTreeMap<NodeName, NodeInfo>,
     pub(super) pods: BTreeMap<PodKey, Arc<PodView>>,
-    pub(super) crowds: BTreeMap<Arc<str>, Crowd>,
+    pub(super) by_profile: BTreeMap<Arc<str>, ProfilePods>,
     pub(super) namespaces: BTreeMap<String, Labels>,
     pub(super) claims: BTreeMap<(Arc<str>, Arc<str>), PersistentVolumeClaim>,
     pub(super) volumes: BTreeMap<Arc<str>, PersistentVolume>,
@@ -61,29 +61,33 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Takes a change in; says what it may mean for pods that wait. `None` = the object is gone. An object that cannot be
-    /// read is as one that is gone.
-    pub(super) fn observe(&mut self, key: &ObjectKey, object: Option<&Object>) -> Vec<Event> {
+    /// Applies a change; returns the events that may make pending pods schedulable. `None` = the object was deleted. An object
+    /// that cannot be parsed counts as deleted.
+    pub(super) fn observe(
+        &mut self,
+        key: &ObjectKey,
+        object: Option<&Object>,
+    ) -> Vec<ClusterEvent> {
         match (key, object) {
             (ObjectKey::Pod(key), Some(Object::Pod(pod))) => {
                 let over = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
                 let view = PodView::read(key, pod).ok().filter(|_| !over);
-                self.put_pod(key, view)
+                self.set_pod(key, view)
             }
-            (ObjectKey::Pod(key), _) => self.put_pod(key, None),
-            (ObjectKey::Node(name), Some(Object::Node(node))) => self.put_node(name, node),
+            (ObjectKey::Pod(key), _) => self.set_pod(key, None),
+            (ObjectKey::Node(name), Some(Object::Node(node))) => self.set_node(name, node),
             (ObjectKey::Node(name), _) => {
-                let gone = self.machines.get_mut(name).is_some_and(|machine| {
-                    // Its pods are gone when their objects are; until then they count nowhere.
-                    let was = !machine.labels.is_empty();
-                    machine.labels.clear();
-                    machine.allocatable = Resources::zero();
+                let gone = self.node_infos.get_mut(name).is_some_and(|info| {
+                    // Its pods stay until their objects are deleted; until then they count nowhere.
+                    let was = !info.labels.is_empty();
+                    info.labels.clear();
+                    info.allocatable = Resources::zero();
                     was
                 });
-                self.machines
-                    .retain(|_, machine| !(machine.labels.is_empty() && machine.pods.is_empty()));
+                self.node_infos
+                    .retain(|_, info| !(info.labels.is_empty() && info.pods.is_empty()));
                 if gone {
-                    vec![Event::NodeGone]
+                    vec![ClusterEvent::NodeDeleted]
                 } else {
                     Vec::new()
                 }
@@ -101,7 +105,7 @@ impl Cache {
                     }
                     _ => drop(self.claims.remove(&key)),
                 }
-                vec![Event::Storage]
+                vec![ClusterEvent::Storage]
             }
             (ObjectKey::Volume(name), object) => {
                 match object {
@@ -110,7 +114,7 @@ impl Cache {
                     }
                     _ => drop(self.volumes.remove(name)),
                 }
-                vec![Event::Storage]
+                vec![ClusterEvent::Storage]
             }
             (ObjectKey::StorageClass(name), object) => {
                 match object {
@@ -119,25 +123,25 @@ impl Cache {
                     }
                     _ => drop(self.classes.remove(name)),
                 }
-                vec![Event::Storage]
+                vec![ClusterEvent::Storage]
             }
             _ => Vec::new(),
         }
     }
 
-    /// Nodes that are there, by name. Pods can be bound to one that is not.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = (&NodeName, &Machine)> {
-        self.machines
+    /// Existing nodes, by name. Pods can be bound to a node that does not exist.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&NodeName, &NodeInfo)> {
+        self.node_infos
             .iter()
-            .filter(|(_, machine)| !machine.labels.is_empty())
+            .filter(|(_, info)| !info.labels.is_empty())
     }
 
-    fn put_node(&mut self, name: &NodeName, node: &Node) -> Vec<Event> {
+    fn set_node(&mut self, name: &NodeName, node: &Node) -> Vec<ClusterEvent> {
         let mut own = node.metadata.labels.clone().unwrap_or_default();
         own.entry(labels::HOSTNAME.to_owned())
             .or_insert_with(|| name.to_string());
         let mut taints = node.spec.taints.clone();
-        // In a cluster the node lifecycle controller writes this one.
+        // In a cluster the node lifecycle controller writes this taint.
         let ready = find_condition(&node.status.conditions, "Ready");
         if ready.is_none_or(|ready| ready.status != "True")
             && !taints
@@ -152,30 +156,30 @@ impl Cache {
         }
         let allocatable =
             Resources::from_api(&node.status.allocatable).unwrap_or_else(|_| Resources::zero());
-        let machine = self.machines.entry(name.clone()).or_default();
+        let info = self.node_infos.entry(name.clone()).or_default();
         let mut events = Vec::new();
-        if machine.labels.is_empty() {
-            events.push(Event::NodeAdded);
+        if info.labels.is_empty() {
+            events.push(ClusterEvent::NodeAdded);
         } else {
-            if machine.labels != own {
-                events.push(Event::NodeLabels);
+            if info.labels != own {
+                events.push(ClusterEvent::NodeLabels);
             }
-            if machine.taints != taints || machine.unschedulable != node.spec.unschedulable {
-                events.push(Event::NodeTaints);
+            if info.taints != taints || info.unschedulable != node.spec.unschedulable {
+                events.push(ClusterEvent::NodeTaints);
             }
-            if machine.allocatable != allocatable {
-                events.push(Event::NodeRoom);
+            if info.allocatable != allocatable {
+                events.push(ClusterEvent::NodeAllocatable);
             }
         }
-        machine.labels = own;
-        machine.taints = taints;
-        machine.unschedulable = node.spec.unschedulable;
-        machine.allocatable = allocatable;
+        info.labels = own;
+        info.taints = taints;
+        info.unschedulable = node.spec.unschedulable;
+        info.allocatable = allocatable;
         events
     }
 
-    /// Puts a pod in place of what it was, if it was there.
-    pub(super) fn put_pod(&mut self, key: &PodKey, pod: Option<PodView>) -> Vec<Event> {
+    /// Adds, replaces or removes a pod.
+    pub(super) fn set_pod(&mut self, key: &PodKey, pod: Option<PodView>) -> Vec<ClusterEvent> {
         let old = self.pods.remove(key);
         let mut events = Vec::new();
         let was_on = old.as_ref().and_then(|old| old.node.clone());
@@ -184,37 +188,37 @@ impl Cache {
             self.count(old, -1);
         }
         if let Some(mut pod) = pod {
-            let crowd = self
-                .crowds
-                .entry(Arc::clone(&pod.crowd))
-                .or_insert_with(|| Crowd {
+            let pods = self
+                .by_profile
+                .entry(Arc::clone(&pod.profile_key))
+                .or_insert_with(|| ProfilePods {
                     profile: Arc::clone(&pod.profile),
                     on: BTreeMap::new(),
                 });
-            pod.profile = Arc::clone(&crowd.profile);
+            pod.profile = Arc::clone(&pods.profile);
             let pod = Arc::new(pod);
             self.count(&pod, 1);
             let same = old.as_ref().filter(|old| old.uid == pod.uid);
             match (was_on, is_on) {
-                (None, Some(_)) => events.push(Event::PodBound(Arc::clone(&pod.profile))),
+                (None, Some(_)) => events.push(ClusterEvent::PodBound(Arc::clone(&pod.profile))),
                 (Some(_), Some(_)) if same.is_some_and(|old| old.profile != pod.profile) => {
-                    events.push(Event::PodBound(Arc::clone(&pod.profile)));
+                    events.push(ClusterEvent::PodBound(Arc::clone(&pod.profile)));
                 }
-                // Pods that are going do not count in spreads.
-                (Some(_), Some(_)) if same.is_some_and(|old| old.going != pod.going) => {
-                    events.push(Event::PodGone(Arc::clone(&pod.profile)));
+                // Pods that are being deleted do not count in topology spread.
+                (Some(_), Some(_)) if same.is_some_and(|old| old.deleting != pod.deleting) => {
+                    events.push(ClusterEvent::PodDeleted(Arc::clone(&pod.profile)));
                 }
                 _ => {}
             }
             self.pods.insert(key.clone(), pod);
         } else if let Some(old) = old.filter(|_| was_on.is_some()) {
-            events.push(Event::PodGone(Arc::clone(&old.profile)));
+            events.push(ClusterEvent::PodDeleted(Arc::clone(&old.profile)));
         }
         events
     }
 
-    /// Notes that a pod goes to a node, before the API server says so.
-    pub(super) fn assume(&mut self, key: &PodKey, node: &NodeName) -> Vec<Event> {
+    /// Assumes a pod on a node before the API server shows the binding.
+    pub(super) fn assume(&mut self, key: &PodKey, node: &NodeName) -> Vec<ClusterEvent> {
         let Some(pod) = self.pods.get(key) else {
             return Vec::new();
         };
@@ -222,33 +226,33 @@ impl Cache {
             node: Some(node.to_string()),
             ..(**pod).clone()
         };
-        self.put_pod(key, Some(assumed))
+        self.set_pod(key, Some(assumed))
     }
 
     fn count(&mut self, pod: &Arc<PodView>, by: i64) {
         let Some(node) = pod.node.as_deref().map(NodeName::from) else {
             return;
         };
-        let machine = self.machines.entry(node.clone()).or_default();
+        let info = self.node_infos.entry(node.clone()).or_default();
         if by > 0 {
-            machine.used.add_assign(&pod.requests);
-            machine.pods.insert(pod.key.clone(), Arc::clone(pod));
+            info.used.add_assign(&pod.requests);
+            info.pods.insert(pod.key.clone(), Arc::clone(pod));
         } else {
-            machine.used.sub_assign(&pod.requests);
-            machine.pods.remove(&pod.key);
+            info.used.sub_assign(&pod.requests);
+            info.pods.remove(&pod.key);
         }
-        if machine.labels.is_empty() && machine.pods.is_empty() {
-            self.machines.remove(&node);
+        if info.labels.is_empty() && info.pods.is_empty() {
+            self.node_infos.remove(&node);
         }
-        if let Some(crowd) = self.crowds.get_mut(&pod.crowd) {
-            let count = crowd.on.entry(node.clone()).or_default();
-            if pod.going {
-                count.going += by;
+        if let Some(pods) = self.by_profile.get_mut(&pod.profile_key) {
+            let count = pods.on.entry(node.clone()).or_default();
+            if pod.deleting {
+                count.deleting += by;
             } else {
-                count.staying += by;
+                count.active += by;
             }
             if count.all() == 0 {
-                crowd.on.remove(&node);
+                pods.on.remove(&node);
             }
         }
     }

@@ -1,25 +1,25 @@
-//! Filters that look at a pod and a node only.
+//! Filters that depend on a pod and a node only.
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use mortise_apis::labels;
 
-use super::cache::Machine;
+use super::cache::NodeInfo;
 use super::pod::{PodView, conflict};
 use super::queue::Filter;
 use super::selectors::node_selects;
 
-/// Refuses a node for a pod, whatever runs elsewhere.
-pub(super) fn refused(pod: &PodView, name: &str, machine: &Machine) -> Option<Filter> {
-    if machine.unschedulable && !tolerates(pod, &cordon()) {
+/// The first filter that rejects a node for a pod, regardless of other nodes.
+pub(super) fn rejection(pod: &PodView, name: &str, node: &NodeInfo) -> Option<Filter> {
+    if node.unschedulable && !tolerates(pod, &cordon()) {
         return Some(Filter::Unschedulable);
     }
-    if !tolerates_all(pod, machine) {
+    if !tolerates_all(pod, node) {
         return Some(Filter::Taints);
     }
-    if !wants_node(pod, name, machine) {
+    if !wants_node(pod, name, node) {
         return Some(Filter::NodeAffinity);
     }
-    let taken = machine.pods.values().flat_map(|other| &other.ports);
+    let taken = node.pods.values().flat_map(|other| &other.ports);
     if !pod.ports.is_empty()
         && taken
             .into_iter()
@@ -28,7 +28,7 @@ pub(super) fn refused(pod: &PodView, name: &str, machine: &Machine) -> Option<Fi
         return Some(Filter::Ports);
     }
     let lacks = |(resource, amount): (&str, i64)| {
-        amount > 0 && amount > machine.allocatable.get(resource) - machine.used.get(resource)
+        amount > 0 && amount > node.allocatable.get(resource) - node.used.get(resource)
     };
     if pod.requests.iter().any(lacks) {
         return Some(Filter::Resources);
@@ -44,8 +44,8 @@ fn cordon() -> Taint {
     }
 }
 
-/// Whether the node selector and the required node affinity of a pod hold.
-pub(super) fn wants_node(pod: &PodView, name: &str, machine: &Machine) -> bool {
+/// Whether a node matches the node selector and the required node affinity of a pod.
+pub(super) fn wants_node(pod: &PodView, name: &str, node: &NodeInfo) -> bool {
     let mut selected = pod.spec.node_selector.iter();
     let affinity = pod.spec.affinity.as_ref();
     let required = affinity
@@ -54,22 +54,22 @@ pub(super) fn wants_node(pod: &PodView, name: &str, machine: &Machine) -> bool {
             node.required_during_scheduling_ignored_during_execution
                 .as_ref()
         });
-    selected.all(|(key, value)| machine.labels.get(key) == Some(value))
-        && required.is_none_or(|selector| node_selects(selector, name, &machine.labels))
+    selected.all(|(key, value)| node.labels.get(key) == Some(value))
+        && required.is_none_or(|selector| node_selects(selector, name, &node.labels))
 }
 
-/// Whether a pod stands every taint that keeps pods away.
-pub(super) fn tolerates_all(pod: &PodView, machine: &Machine) -> bool {
-    let mut hard = machine
+/// Whether a pod tolerates every `NoSchedule` and `NoExecute` taint.
+pub(super) fn tolerates_all(pod: &PodView, node: &NodeInfo) -> bool {
+    let mut hard = node
         .taints
         .iter()
         .filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
     hard.all(|taint| tolerates(pod, taint))
 }
 
-/// Whether a pod stands a taint.
+/// Whether a pod tolerates a taint.
 pub(super) fn tolerates(pod: &PodView, taint: &Taint) -> bool {
-    let stands = |toleration: &Toleration| {
+    let matches = |toleration: &Toleration| {
         let text = |of: &Option<String>| of.clone().unwrap_or_default();
         let (effect, key) = (text(&toleration.effect), text(&toleration.key));
         let value = match text(&toleration.operator).as_str() {
@@ -81,5 +81,5 @@ pub(super) fn tolerates(pod: &PodView, taint: &Taint) -> bool {
             && (effect.is_empty() || effect == taint.effect)
             && (key.is_empty() || key == taint.key)
     };
-    pod.spec.tolerations.iter().any(stands)
+    pod.spec.tolerations.iter().any(matches)
 }

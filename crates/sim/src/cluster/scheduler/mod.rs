@@ -1,19 +1,19 @@
 //! The virtual kube-scheduler: queue, filters, scores, back-off, one pod at a time.
 //!
-//! Written from what Kubernetes documents, over the objects themselves: it must not share an error with the solver, so it
-//! uses none of its predicates.
+//! Written from the documentation of Kubernetes and over the objects themselves: it must not share an error with the solver,
+//! so it uses none of its predicates.
 //!
 //! | noun | file |
 //! |---|---|
 //! | queue, events, back-off | `queue.rs` |
-//! | what is known of the cluster | `cache.rs`, `pod.rs` |
+//! | cache of the cluster | `cache.rs`, `pod.rs` |
 //! | filters of a pod and a node | `filters.rs`, `selectors.rs` |
 //! | pod affinity and anti-affinity | `neighbours.rs` |
 //! | topology spread | `spread.rs` |
 //! | volumes | `volumes.rs` |
 //! | scores | `scores.rs` |
 //!
-//! It knows neither preemption nor devices, and no limits of volumes per node. Every node is looked at for every pod.
+//! It supports neither preemption nor devices nor volume limits per node. Every node is evaluated for every pod.
 
 mod cache;
 mod filters;
@@ -39,34 +39,34 @@ use mortise_state::snapshot::Snapshot;
 use super::api_server::object;
 use super::extender::Extender;
 use crate::clock::StoreEvent;
-use cache::{Cache, Machine};
+use cache::{Cache, NodeInfo};
 use neighbours::Neighbours;
 use pod::PodView;
-use queue::{Event, Filter, Queue};
+use queue::{ClusterEvent, Filter, Queue};
 use spread::Spreads;
 use volumes::Volumes;
 
-/// What the extender's score is worth beside the in-tree scores: weight 5, times 10.
+/// Weight of the extender's score relative to the in-tree scores: 5, times 10.
 const EXTENDER_WEIGHT: i64 = 50;
 
-/// Queue, and what is known of the cluster. A pod that was given a node counts there from then on.
+/// Queue and cache. A scheduled pod is assumed on its node immediately.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     cache: Cache,
     queue: Queue,
 }
 
-/// What became of one pod.
+/// Result of a scheduling cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CycleResult {
-    /// Goes to a node.
+    /// The pod is bound to a node.
     Bind(PodKey, Uid, NodeName),
-    /// Fits nowhere.
+    /// No node is feasible.
     Unschedulable(PodKey),
 }
 
 impl Scheduler {
-    /// Takes in what happened to objects, in order.
+    /// Observes changes of objects, in order.
     pub(crate) fn observe(&mut self, changes: &[StoreEvent], now: Timestamp) {
         for StoreEvent {
             key, object: value, ..
@@ -82,19 +82,19 @@ impl Scheduler {
                     | ObjectKey::StorageClass(_)
             );
             if concerns {
-                // One that cannot be read counts as gone; whoever shows it to the engine says so.
+                // An object that cannot be parsed counts as deleted; its delivery to the engine reports it.
                 let read = value.clone().and_then(|value| object(key, value).ok());
-                self.take_in(key, read.as_ref(), now);
+                self.observe_object(key, read.as_ref(), now);
             }
         }
     }
 
-    fn take_in(&mut self, key: &ObjectKey, object: Option<&Object>, now: Timestamp) {
-        let identity = |pod: &Arc<PodView>| (pod.uid.clone(), Arc::clone(&pod.crowd));
+    fn observe_object(&mut self, key: &ObjectKey, object: Option<&Object>, now: Timestamp) {
+        let identity = |pod: &Arc<PodView>| (pod.uid.clone(), Arc::clone(&pod.profile_key));
         let known = |cache: &Cache, pod: &PodKey| cache.pods.get(pod).map(identity);
         let ObjectKey::Pod(pod) = key else {
             let events = self.cache.observe(key, object);
-            return self.announce(&events, now);
+            return self.requeue_helped(&events, now);
         };
         let before = known(&self.cache, pod);
         let events = self.cache.observe(key, object);
@@ -105,16 +105,16 @@ impl Scheduler {
             Some(view) => self.queue.add(pod, view.priority(), view.created, now),
             None => self.queue.remove(pod),
         }
-        self.announce(&events, now);
+        self.requeue_helped(&events, now);
     }
 
-    /// Lets pods out of their parking place that an event may help.
-    fn announce(&mut self, events: &[Event], now: Timestamp) {
+    /// Requeues the unschedulable pods that an event may help.
+    fn requeue_helped(&mut self, events: &[ClusterEvent], now: Timestamp) {
         let Self { cache, queue } = self;
         for event in events {
-            queue.happened(event, now, |waiting, other| {
+            queue.requeue_helped(event, now, |waiting, other| {
                 let waiting = cache.pods.get(waiting);
-                waiting.is_some_and(|pod| neighbours::speak(cache, &pod.profile, other))
+                waiting.is_some_and(|pod| neighbours::is_affected(cache, &pod.profile, other))
             });
         }
     }
@@ -132,7 +132,7 @@ impl Scheduler {
             self.queue.remove(&key);
             return None;
         };
-        let (mut feasible, mut refused_by) = self.feasible(&pod);
+        let (mut feasible, mut rejected_by) = self.feasible(&pod);
         if let (Some(extender), Some(body), false) =
             (extender, object(&pod.key), feasible.is_empty())
         {
@@ -145,7 +145,7 @@ impl Scheduler {
                 .collect();
             feasible.retain(|(name, _)| kept.contains(name.as_str()));
             if feasible.len() < offered.len() {
-                refused_by.insert(Filter::Extender);
+                rejected_by.insert(Filter::Extender);
             }
             if feasible.len() > 1 {
                 let offered: Vec<String> = names(&feasible);
@@ -162,45 +162,45 @@ impl Scheduler {
             .into_iter()
             .max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
         let Some((node, _)) = best else {
-            self.queue.failed(&key, refused_by, now);
+            self.queue.add_unschedulable(&key, rejected_by, now);
             return Some(CycleResult::Unschedulable(key));
         };
         self.queue.remove(&key);
         let events = self.cache.assume(&key, &node);
-        self.announce(&events, now);
+        self.requeue_helped(&events, now);
         Some(CycleResult::Bind(key, pod.uid.clone(), node))
     }
 
-    /// Nodes that every filter leaves with their in-tree score, and the filters that refused others.
+    /// Nodes that pass every filter with their in-tree score, and the filters that rejected others.
     fn feasible(&self, pod: &PodView) -> (Vec<(NodeName, i64)>, BTreeSet<Filter>) {
         let volumes = Volumes::new(&self.cache, pod);
         let spreads = Spreads::new(&self.cache, pod);
         let neighbours = Neighbours::new(&self.cache, pod);
-        let mut refused_by = BTreeSet::new();
-        let mut left: Vec<(&NodeName, &Machine)> = Vec::new();
-        for (name, machine) in self.cache.nodes() {
-            let refused = filters::refused(pod, name, machine).or_else(|| {
-                if !volumes.leave(name, machine) {
+        let mut rejected_by = BTreeSet::new();
+        let mut passed: Vec<(&NodeName, &NodeInfo)> = Vec::new();
+        for (name, info) in self.cache.nodes() {
+            let rejection = filters::rejection(pod, name, info).or_else(|| {
+                if !volumes.is_feasible(name, info) {
                     Some(Filter::Volumes)
-                } else if !spreads.leave(machine) {
+                } else if !spreads.is_feasible(info) {
                     Some(Filter::Spread)
-                } else if !neighbours.leave(machine) {
+                } else if !neighbours.is_feasible(info) {
                     Some(Filter::PodAffinity)
                 } else {
                     None
                 }
             });
-            match refused {
-                Some(filter) => drop(refused_by.insert(filter)),
-                None => left.push((name, machine)),
+            match rejection {
+                Some(filter) => drop(rejected_by.insert(filter)),
+                None => passed.push((name, info)),
             }
         }
-        let scores = scores::scores(pod, &left, &neighbours, &spreads);
-        let names = left.into_iter().map(|(name, _)| name.clone());
-        (names.zip(scores).collect(), refused_by)
+        let scores = scores::scores(pod, &passed, &neighbours, &spreads);
+        let names = passed.into_iter().map(|(name, _)| name.clone());
+        (names.zip(scores).collect(), rejected_by)
     }
 
-    /// When the next pod may be looked at.
+    /// When the next pod can be tried.
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         self.queue.next_due(now)
     }

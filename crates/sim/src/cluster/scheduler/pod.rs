@@ -1,4 +1,4 @@
-//! A pod as the scheduler sees it: read from the object once.
+//! The scheduler's view of a pod, parsed from the object once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use super::selectors::{Labels, selects};
 /// A host port: address (empty for all), protocol, number.
 pub(super) type Port = (String, String, i32);
 
-/// What pods of one kind share that other pods look at, and what they say about other pods.
+/// Properties of a pod that affinity and spread terms of other pods select, and its own terms.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Profile {
     pub(super) namespace: String,
     pub(super) labels: Labels,
-    /// Terms that must hold.
+    /// Required affinity.
     pub(super) near: Vec<Term>,
-    /// Terms that must not hold.
+    /// Required anti-affinity.
     pub(super) apart: Vec<Term>,
-    /// Terms that should hold, with their weight: negative when they should not.
-    pub(super) wishes: Vec<(i64, Term)>,
+    /// Preferred terms with their weight, which is negative for anti-affinity.
+    pub(super) preferred: Vec<(i64, Term)>,
     pub(super) spread: Vec<Spread>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Spread {
     pub(super) key: String,
     pub(super) max_skew: i64,
     pub(super) min_domains: usize,
-    /// `DoNotSchedule`; otherwise it is a wish.
+    /// `DoNotSchedule`; otherwise `ScheduleAnyway`.
     pub(super) must: bool,
     pub(super) honor_affinity: bool,
     pub(super) honor_taints: bool,
@@ -58,18 +58,18 @@ pub(super) struct PodView {
     pub(super) key: PodKey,
     pub(super) uid: Uid,
     pub(super) profile: Arc<Profile>,
-    /// The same text for pods with the same profile.
-    pub(super) crowd: Arc<str>,
+    /// Equal for pods with equal profiles.
+    pub(super) profile_key: Arc<str>,
     pub(super) requests: Resources,
     pub(super) ports: Vec<Port>,
     pub(super) spec: k8s::PodSpec,
     pub(super) created: Timestamp,
     pub(super) node: Option<String>,
-    pub(super) going: bool,
+    pub(super) deleting: bool,
 }
 
 impl PodView {
-    /// Reads it; the profile is not shared yet.
+    /// Parses the object; the profile is not shared yet.
     pub(super) fn read(key: &PodKey, pod: &k8s::Pod) -> Result<Self, ResourceError> {
         let labels = pod.metadata.labels.clone().unwrap_or_default();
         let created = pod.metadata.creation_timestamp.as_ref();
@@ -77,22 +77,22 @@ impl PodView {
         Ok(Self {
             key: key.clone(),
             uid: Uid::from(pod.metadata.uid.clone().unwrap_or_default()),
-            crowd: format!("{profile:?}").into(),
+            profile_key: format!("{profile:?}").into(),
             profile: Arc::new(profile),
             requests: requests(&pod.spec)?,
             ports: ports(&pod.spec),
             spec: pod.spec.clone(),
             created: created.map_or(Timestamp::UNIX_EPOCH, |at| at.0),
             node: pod.spec.node_name.clone(),
-            going: pod.metadata.deletion_timestamp.is_some(),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
         })
     }
 
-    /// It waits for a node of this scheduler, and for nothing else.
+    /// It is unbound, has no scheduling gates and belongs to this scheduler.
     pub(super) fn is_waiting(&self) -> bool {
         let scheduler = self.spec.scheduler_name.as_deref();
         self.node.is_none()
-            && !self.going
+            && !self.deleting
             && self.spec.scheduling_gates.is_empty()
             && scheduler.is_none_or(|name| name == "default-scheduler")
     }
@@ -122,7 +122,7 @@ impl Term {
         }
     }
 
-    /// Whether it speaks of a pod. `namespaces` are the labels of each.
+    /// Whether the term selects a pod. `namespaces` are the labels of each.
     pub(super) fn selects(&self, pod: &Profile, namespaces: &BTreeMap<String, Labels>) -> bool {
         let none = Labels::new();
         let of_namespace = || {
@@ -155,13 +155,13 @@ impl Spread {
         }
     }
 
-    /// Whether it counts pods with this profile, for a pod of `namespace`.
+    /// Whether the constraint counts pods with this profile, for a pod of `namespace`.
     pub(super) fn counts(&self, namespace: &str, pod: &Profile) -> bool {
         pod.namespace == namespace && selects(self.selector.as_ref(), &pod.labels)
     }
 }
 
-/// Narrows a selector by labels of the pod itself; keys that it does not have are left out.
+/// Narrows a selector by labels of the pod itself; missing keys are ignored.
 fn add_keys(
     selector: &mut Option<LabelSelector>,
     keys: &[String],
@@ -192,13 +192,13 @@ fn profile(namespace: &str, labels: &Labels, spec: &k8s::PodSpec) -> Profile {
     let required = |terms: Option<&Vec<PodAffinityTerm>>| -> Vec<Term> {
         terms.into_iter().flatten().map(read).collect()
     };
-    let mut wishes = Vec::new();
+    let mut preferred = Vec::new();
     let of = near.and_then(|near| {
         near.preferred_during_scheduling_ignored_during_execution
             .as_ref()
     });
     for each in of.into_iter().flatten() {
-        wishes.push((i64::from(each.weight), read(&each.pod_affinity_term)));
+        preferred.push((i64::from(each.weight), read(&each.pod_affinity_term)));
     }
     let of = apart.and_then(|apart| {
         apart
@@ -206,7 +206,7 @@ fn profile(namespace: &str, labels: &Labels, spec: &k8s::PodSpec) -> Profile {
             .as_ref()
     });
     for each in of.into_iter().flatten() {
-        wishes.push((-i64::from(each.weight), read(&each.pod_affinity_term)));
+        preferred.push((-i64::from(each.weight), read(&each.pod_affinity_term)));
     }
     let spread = spec.topology_spread_constraints.iter();
     Profile {
@@ -221,30 +221,30 @@ fn profile(namespace: &str, labels: &Labels, spec: &k8s::PodSpec) -> Profile {
                 .required_during_scheduling_ignored_during_execution
                 .as_ref()
         })),
-        wishes,
+        preferred,
         spread: spread.map(|of| Spread::read(of, labels)).collect(),
     }
 }
 
-/// Init containers that go on running beside the others.
+/// Init containers that keep running together with the main containers.
 fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// What a container asks for; a limit without a request is one.
-fn asked(of: &ContainerResources) -> Result<Resources, ResourceError> {
+/// Requests of a container; a limit without a request counts as a request.
+fn effective_requests(of: &ContainerResources) -> Result<Resources, ResourceError> {
     let mut all: ResourceList = of.limits.clone();
     all.extend(of.requests.clone());
     Resources::from_api(&all)
 }
 
-/// What a pod takes of a node: the larger of what its containers and sidecars take together, and of what each init
-/// container takes beside the sidecars that were started before it; what the pod asks for as a whole stands above that.
+/// Resource requests of a pod: the maximum of its containers and sidecars together, and of each init container plus the
+/// sidecars that start before it. Pod-level requests override that.
 fn requests(spec: &k8s::PodSpec) -> Result<Resources, ResourceError> {
     let mut sidecars = Resources::zero();
     let mut most = Resources::zero();
     for container in &spec.init_containers {
-        let own = asked(&container.resources)?;
+        let own = effective_requests(&container.resources)?;
         if is_sidecar(container) {
             sidecars.add_assign(&own);
             most = most.max(&sidecars);
@@ -254,11 +254,11 @@ fn requests(spec: &k8s::PodSpec) -> Result<Resources, ResourceError> {
     }
     let mut running = sidecars;
     for container in &spec.containers {
-        running.add_assign(&asked(&container.resources)?);
+        running.add_assign(&effective_requests(&container.resources)?);
     }
     let mut all = most.max(&running);
     if let Some(whole) = &spec.resources {
-        for (name, amount) in asked(whole)?.iter() {
+        for (name, amount) in effective_requests(whole)?.iter() {
             if amount > 0 {
                 all.set(name, amount);
             }

@@ -1,4 +1,4 @@
-//! Pods that wait: ready to be tried, backing off, or parked until something happens that may help.
+//! The scheduling queue: active pods, pods in backoff, and unschedulable pods, which wait for an event that may help.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use mortise_apis::values::after;
 
 use super::pod::Profile;
 
-/// First and longest back-off of a pod that fitted nowhere.
+/// First and longest backoff of an unschedulable pod.
 const BACKOFF_MS: (i64, i64) = (1_000, 10_000);
-/// A pod that was parked so long is tried again, whatever happened.
+/// An unschedulable pod is tried again after this time, regardless of events.
 const FLUSH_MS: i64 = 300_000;
 
-/// Why a node was not taken: the filter that said no.
+/// The filter that rejected a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Filter {
     Unschedulable,
@@ -28,51 +28,54 @@ pub(super) enum Filter {
     Extender,
 }
 
-/// Something that happened in the cluster.
+/// An event in the cluster that may make pods schedulable.
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub(super) enum ClusterEvent {
     NodeAdded,
     NodeLabels,
-    /// Taints, or whether it takes pods.
+    /// Taints, or `unschedulable`.
     NodeTaints,
-    /// What pods can have of it.
-    NodeRoom,
-    NodeGone,
-    /// A pod with this profile has a node, or another profile than before.
+    /// Allocatable resources.
+    NodeAllocatable,
+    NodeDeleted,
+    /// A pod with this profile was bound, or its profile changed.
     PodBound(Arc<Profile>),
-    /// A pod with this profile has left its node, or is about to.
-    PodGone(Arc<Profile>),
-    /// A volume, a claim or a class came, changed or went.
+    /// A bound pod with this profile was deleted, or is being deleted.
+    PodDeleted(Arc<Profile>),
+    /// A volume, a claim or a class was created, changed or deleted.
     Storage,
 }
 
-impl Event {
-    /// Whether it may help a pod that a filter has refused.
+impl ClusterEvent {
+    /// Whether it may help a pod that a filter has rejected.
     const fn helps(&self, filter: Filter) -> bool {
         match filter {
-            // Nobody knows what an extender looks at.
+            // An extender may depend on anything.
             Filter::Extender => true,
             Filter::Unschedulable | Filter::Taints => {
                 matches!(self, Self::NodeAdded | Self::NodeTaints)
             }
             Filter::NodeAffinity => matches!(self, Self::NodeAdded | Self::NodeLabels),
-            Filter::Ports => matches!(self, Self::NodeAdded | Self::PodGone(_)),
+            Filter::Ports => matches!(self, Self::NodeAdded | Self::PodDeleted(_)),
             Filter::Resources => {
-                matches!(self, Self::NodeAdded | Self::NodeRoom | Self::PodGone(_))
+                matches!(
+                    self,
+                    Self::NodeAdded | Self::NodeAllocatable | Self::PodDeleted(_)
+                )
             }
             Filter::Volumes => matches!(self, Self::NodeAdded | Self::NodeLabels | Self::Storage),
-            Filter::Spread => !matches!(self, Self::NodeRoom | Self::Storage),
+            Filter::Spread => !matches!(self, Self::NodeAllocatable | Self::Storage),
             Filter::PodAffinity => matches!(
                 self,
-                Self::NodeAdded | Self::NodeLabels | Self::PodBound(_) | Self::PodGone(_)
+                Self::NodeAdded | Self::NodeLabels | Self::PodBound(_) | Self::PodDeleted(_)
             ),
         }
     }
 
-    /// The pod that it is about.
+    /// Profile of the pod that the event concerns.
     pub(super) const fn profile(&self) -> Option<&Arc<Profile>> {
         match self {
-            Self::PodBound(profile) | Self::PodGone(profile) => Some(profile),
+            Self::PodBound(profile) | Self::PodDeleted(profile) => Some(profile),
             _ => None,
         }
     }
@@ -82,117 +85,134 @@ impl Event {
 type Rank = (i64, Timestamp, PodKey);
 
 #[derive(Clone, Debug)]
-enum Place {
-    Ready,
-    BacksOff(Timestamp),
-    Parked(Timestamp),
+enum SubQueue {
+    Active,
+    Backoff(Timestamp),
+    Unschedulable(Timestamp),
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     rank: Rank,
-    place: Place,
+    sub_queue: SubQueue,
     failures: u32,
     tried_at: Timestamp,
-    refused_by: BTreeSet<Filter>,
+    rejected_by: BTreeSet<Filter>,
 }
 
 /// The queue.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     entries: BTreeMap<PodKey, Entry>,
-    ready: BTreeSet<Rank>,
-    backing_off: BTreeSet<(Timestamp, PodKey)>,
-    parked: BTreeSet<(Timestamp, PodKey)>,
+    active: BTreeSet<Rank>,
+    backoff: BTreeSet<(Timestamp, PodKey)>,
+    unschedulable: BTreeSet<(Timestamp, PodKey)>,
 }
 
 impl Queue {
-    /// A pod waits, and is ready to be tried. One that is known already stays where it is.
+    /// Adds a pending pod to the active queue. A known pod stays where it is.
     pub(super) fn add(&mut self, key: &PodKey, priority: i32, created: Timestamp, now: Timestamp) {
         if self.entries.contains_key(key) {
             return;
         }
         let rank = (-i64::from(priority), created, key.clone());
-        self.ready.insert(rank.clone());
+        self.active.insert(rank.clone());
         let entry = Entry {
             rank,
-            place: Place::Ready,
+            sub_queue: SubQueue::Active,
             failures: 0,
             tried_at: now,
-            refused_by: BTreeSet::new(),
+            rejected_by: BTreeSet::new(),
         };
         self.entries.insert(key.clone(), entry);
     }
 
-    /// A pod does not wait any more.
+    /// Removes a pod that is no longer pending.
     pub(super) fn remove(&mut self, key: &PodKey) {
         if let Some(entry) = self.entries.remove(key) {
-            self.unplace(&entry);
+            self.detach(&entry);
         }
     }
 
-    fn unplace(&mut self, entry: &Entry) {
+    fn detach(&mut self, entry: &Entry) {
         let key = &entry.rank.2;
-        match entry.place {
-            Place::Ready => drop(self.ready.remove(&entry.rank)),
-            Place::BacksOff(until) => drop(self.backing_off.remove(&(until, key.clone()))),
-            Place::Parked(since) => drop(self.parked.remove(&(since, key.clone()))),
+        match entry.sub_queue {
+            SubQueue::Active => {
+                self.active.remove(&entry.rank);
+            }
+            SubQueue::Backoff(until) => {
+                self.backoff.remove(&(until, key.clone()));
+            }
+            SubQueue::Unschedulable(since) => {
+                self.unschedulable.remove(&(since, key.clone()));
+            }
         }
     }
 
-    fn place(&mut self, key: &PodKey, place: Place) {
+    fn move_to(&mut self, key: &PodKey, sub_queue: SubQueue) {
         let Some(mut entry) = self.entries.remove(key) else {
             return;
         };
-        self.unplace(&entry);
-        match place {
-            Place::Ready => drop(self.ready.insert(entry.rank.clone())),
-            Place::BacksOff(until) => drop(self.backing_off.insert((until, key.clone()))),
-            Place::Parked(since) => drop(self.parked.insert((since, key.clone()))),
+        self.detach(&entry);
+        match sub_queue {
+            SubQueue::Active => {
+                self.active.insert(entry.rank.clone());
+            }
+            SubQueue::Backoff(until) => {
+                self.backoff.insert((until, key.clone()));
+            }
+            SubQueue::Unschedulable(since) => {
+                self.unschedulable.insert((since, key.clone()));
+            }
         }
-        entry.place = place;
+        entry.sub_queue = sub_queue;
         self.entries.insert(key.clone(), entry);
     }
 
-    /// A pod was tried in vain.
-    pub(super) fn failed(&mut self, key: &PodKey, refused_by: BTreeSet<Filter>, now: Timestamp) {
+    /// Adds a pod that was tried without success to the unschedulable pods.
+    pub(super) fn add_unschedulable(
+        &mut self,
+        key: &PodKey,
+        rejected_by: BTreeSet<Filter>,
+        now: Timestamp,
+    ) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.failures += 1;
             entry.tried_at = now;
-            entry.refused_by = refused_by;
-            self.place(key, Place::Parked(now));
+            entry.rejected_by = rejected_by;
+            self.move_to(key, SubQueue::Unschedulable(now));
         }
     }
 
-    /// Something happened: parked pods that it may help leave their place. `speaks` says whether a pod's own terms, or terms
-    /// about it, speak of the pod that came or went.
-    pub(super) fn happened(
+    /// Requeues the unschedulable pods that an event may help. `is_affected`: the terms of a pod select the pod of the event,
+    /// or the other way round.
+    pub(super) fn requeue_helped(
         &mut self,
-        event: &Event,
+        event: &ClusterEvent,
         now: Timestamp,
-        speaks: impl Fn(&PodKey, &Arc<Profile>) -> bool,
+        is_affected: impl Fn(&PodKey, &Arc<Profile>) -> bool,
     ) {
         let helped = |key: &PodKey| {
-            let Some(refused_by) = self.entries.get(key).map(|entry| &entry.refused_by) else {
+            let Some(rejected_by) = self.entries.get(key).map(|entry| &entry.rejected_by) else {
                 return false;
             };
-            // Nobody refused it: there was no node at all.
-            refused_by.is_empty()
-                || refused_by.iter().any(|filter| {
+            // No filter rejected it: there was no node at all.
+            rejected_by.is_empty()
+                || rejected_by.iter().any(|filter| {
                     let between_pods = matches!(filter, Filter::Spread | Filter::PodAffinity);
                     event.helps(*filter)
-                        && (!between_pods || event.profile().is_none_or(|of| speaks(key, of)))
+                        && (!between_pods || event.profile().is_none_or(|of| is_affected(key, of)))
                 })
         };
-        let keys = self.parked.iter().map(|(_, key)| key);
+        let keys = self.unschedulable.iter().map(|(_, key)| key);
         let helped: Vec<PodKey> = keys.filter(|key| helped(key)).cloned().collect();
         for key in helped {
-            self.unpark(&key, now);
+            self.activate(&key, now);
         }
     }
 
-    /// From parked to backing off, or to ready when that time is over.
-    fn unpark(&mut self, key: &PodKey, now: Timestamp) {
+    /// Moves an unschedulable pod to backoff, or to the active queue if its backoff is over.
+    fn activate(&mut self, key: &PodKey, now: Timestamp) {
         let Some(entry) = self.entries.get(key) else {
             return;
         };
@@ -201,37 +221,37 @@ impl Queue {
             entry.tried_at,
             (BACKOFF_MS.0 << doublings).min(BACKOFF_MS.1),
         );
-        let place = if until > now {
-            Place::BacksOff(until)
+        let sub_queue = if until > now {
+            SubQueue::Backoff(until)
         } else {
-            Place::Ready
+            SubQueue::Active
         };
-        self.place(key, place);
+        self.move_to(key, sub_queue);
     }
 
     /// The next pod to try.
     pub(super) fn next(&mut self, now: Timestamp) -> Option<PodKey> {
-        while let Some((since, key)) = self.parked.first().cloned()
+        while let Some((since, key)) = self.unschedulable.first().cloned()
             && after(since, FLUSH_MS) <= now
         {
-            self.unpark(&key, now);
+            self.activate(&key, now);
         }
-        while let Some((until, key)) = self.backing_off.first().cloned()
+        while let Some((until, key)) = self.backoff.first().cloned()
             && until <= now
         {
-            self.place(&key, Place::Ready);
+            self.move_to(&key, SubQueue::Active);
         }
-        self.ready.first().map(|(_, _, key)| key.clone())
+        self.active.first().map(|(_, _, key)| key.clone())
     }
 
     /// When the next pod can be tried.
     pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        if !self.ready.is_empty() {
+        if !self.active.is_empty() {
             return Some(now);
         }
-        let over = self.backing_off.first().map(|(until, _)| *until);
+        let over = self.backoff.first().map(|(until, _)| *until);
         let flushed = self
-            .parked
+            .unschedulable
             .first()
             .map(|(since, _)| after(*since, FLUSH_MS));
         over.into_iter().chain(flushed).min()
@@ -252,7 +272,7 @@ mod tests {
 
     fn tried(queue: &mut Queue, name: &str, filter: Filter, now: i64) {
         assert_eq!(queue.next(at(now)), Some(pod(name)), "at {now}");
-        queue.failed(&pod(name), BTreeSet::from([filter]), at(now));
+        queue.add_unschedulable(&pod(name), BTreeSet::from([filter]), at(now));
     }
 
     #[test]
@@ -269,42 +289,42 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_pod_waits_for_an_event_that_helps_and_backs_off_up_to_ten_seconds() {
+    fn a_rejected_pod_waits_for_an_event_that_helps_with_a_backoff_of_up_to_ten_seconds() {
         let mut queue = Queue::default();
         queue.add(&pod("a"), 0, at(0), at(0));
         let always = |_: &PodKey, _: &Arc<Profile>| true;
         let mut now = 0;
         for wait in [1_000, 2_000, 4_000, 8_000, 10_000, 10_000] {
             tried(&mut queue, "a", Filter::Resources, now);
-            queue.happened(&Event::NodeLabels, at(now), always);
-            queue.happened(&Event::Storage, at(now), always);
+            queue.requeue_helped(&ClusterEvent::NodeLabels, at(now), always);
+            queue.requeue_helped(&ClusterEvent::Storage, at(now), always);
             assert_eq!(queue.next_due(at(now)), Some(at(now + FLUSH_MS)), "no help");
-            queue.happened(&Event::NodeAdded, at(now), always);
+            queue.requeue_helped(&ClusterEvent::NodeAdded, at(now), always);
             assert_eq!(queue.next(at(now + wait - 1)), None);
             now += wait;
             assert_eq!(queue.next_due(at(now - wait)), Some(at(now)));
         }
         tried(&mut queue, "a", Filter::Resources, now);
-        queue.happened(&Event::NodeAdded, at(now + 60_000), always);
+        queue.requeue_helped(&ClusterEvent::NodeAdded, at(now + 60_000), always);
         assert_eq!(
             queue.next(at(now + 60_000)),
             Some(pod("a")),
-            "its back-off is over"
+            "its backoff is over"
         );
     }
 
     #[test]
-    fn what_happens_helps_those_whom_it_concerns() {
+    fn events_requeue_the_pods_that_they_may_help() {
         let profile = Arc::new(Profile {
             namespace: "default".to_owned(),
             labels: BTreeMap::new(),
             near: Vec::new(),
             apart: Vec::new(),
-            wishes: Vec::new(),
+            preferred: Vec::new(),
             spread: Vec::new(),
         });
-        let bound = || Event::PodBound(Arc::clone(&profile));
-        let gone = || Event::PodGone(Arc::clone(&profile));
+        let bound = || ClusterEvent::PodBound(Arc::clone(&profile));
+        let gone = || ClusterEvent::PodDeleted(Arc::clone(&profile));
         use Filter as F;
         let filters = [
             F::Unschedulable,
@@ -317,10 +337,10 @@ mod tests {
             F::PodAffinity,
             F::Extender,
         ];
-        let rows: [(Event, Vec<Filter>); 8] = [
-            (Event::NodeAdded, filters.to_vec()),
+        let rows: [(ClusterEvent, Vec<Filter>); 8] = [
+            (ClusterEvent::NodeAdded, filters.to_vec()),
             (
-                Event::NodeLabels,
+                ClusterEvent::NodeLabels,
                 vec![
                     F::NodeAffinity,
                     F::Volumes,
@@ -330,11 +350,14 @@ mod tests {
                 ],
             ),
             (
-                Event::NodeTaints,
+                ClusterEvent::NodeTaints,
                 vec![F::Unschedulable, F::Taints, F::Spread, F::Extender],
             ),
-            (Event::NodeRoom, vec![F::Resources, F::Extender]),
-            (Event::NodeGone, vec![F::Spread, F::Extender]),
+            (
+                ClusterEvent::NodeAllocatable,
+                vec![F::Resources, F::Extender],
+            ),
+            (ClusterEvent::NodeDeleted, vec![F::Spread, F::Extender]),
             (bound(), vec![F::Spread, F::PodAffinity, F::Extender]),
             (
                 gone(),
@@ -346,20 +369,20 @@ mod tests {
                     F::Extender,
                 ],
             ),
-            (Event::Storage, vec![F::Volumes, F::Extender]),
+            (ClusterEvent::Storage, vec![F::Volumes, F::Extender]),
         ];
         for (event, helped) in rows {
             for filter in filters {
-                for speaks in [true, false] {
+                for is_affected in [true, false] {
                     let mut queue = Queue::default();
                     queue.add(&pod("a"), 0, at(0), at(0));
                     tried(&mut queue, "a", filter, 0);
-                    queue.happened(&event, at(0), |_, _| speaks);
+                    queue.requeue_helped(&event, at(0), |_, _| is_affected);
                     let between = matches!(filter, F::Spread | F::PodAffinity);
-                    let concerns = speaks || !between || event.profile().is_none();
+                    let concerns = is_affected || !between || event.profile().is_none();
                     let wanted = helped.contains(&filter) && concerns;
                     let moved = queue.next(at(1_000)).is_some();
-                    assert_eq!(moved, wanted, "{event:?} {filter:?} {speaks}");
+                    assert_eq!(moved, wanted, "{event:?} {filter:?} {is_affected}");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Label selectors and node selectors, as Kubernetes documents them.
+//! Label selectors and node selectors, as documented by Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool
         })
 }
 
-/// Whether a value satisfies an operator. `NotIn` and `DoesNotExist` are satisfied by a label that is not there.
+/// Whether a value satisfies an operator. `NotIn` and `DoesNotExist` are satisfied by a missing label.
 fn holds(operator: &str, value: Option<&String>, values: &[String]) -> bool {
     let number = |text: &String| text.parse::<i64>().ok();
     let compared = |is_right: fn(i64, i64) -> bool| {

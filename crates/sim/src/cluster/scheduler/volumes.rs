@@ -1,37 +1,37 @@
-//! Volumes tie pods to the nodes that can reach them.
+//! Volumes restrict pods to the nodes that can reach them.
 //!
-//! A claim that is bound: its volume's node affinity must hold. One that is not: of a class that binds at once the pod has to
-//! wait; of a class that waits for the first consumer, a volume of that class which nobody has claimed must be reachable, or
-//! the class makes volumes and its `allowedTopologies` leave the node.
+//! A bound claim: the node must match the node affinity of its volume. An unbound claim of a class with immediate binding: the
+//! pod stays pending. An unbound claim of a class with `WaitForFirstConsumer`: the node must reach an unclaimed volume of that
+//! class, or the class has a provisioner and its `allowedTopologies` admit the node.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::TopologySelectorTerm;
 use mortise_apis::k8s::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 
-use super::cache::{Cache, Machine};
+use super::cache::{Cache, NodeInfo};
 use super::pod::PodView;
 use super::selectors::{Labels, node_selects};
 
-/// Marks the class of claims that name none.
+/// Annotation of the default class.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-/// Provisioner of classes that make no volumes.
+/// Provisioner of classes without dynamic provisioning.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 const WAITS: &str = "WaitForFirstConsumer";
 
-/// What a volume of a pod asks of a node.
+/// Requirement of a volume of a pod on a node.
 #[derive(Debug)]
 enum Need<'a> {
-    /// It can be reached there.
+    /// The node must reach this volume.
     Reach(&'a PersistentVolume),
-    /// One of these can be reached there, or one can be made there.
+    /// The node must reach one of these volumes, or the class must provision one for it.
     OneOf(Vec<&'a PersistentVolume>, Option<&'a StorageClass>),
 }
 
-/// Computed once for a pod, asked for each node.
+/// Computed once for a pod, evaluated for each node.
 #[derive(Debug)]
 pub(super) struct Volumes<'a> {
-    /// `None`: a claim is not there, or has to be bound before the pod can go anywhere.
+    /// `None`: a claim does not exist, or must be bound before the pod can be scheduled.
     needs: Option<Vec<Need<'a>>>,
 }
 
@@ -54,14 +54,14 @@ impl<'a> Volumes<'a> {
         }
     }
 
-    /// Whether the volumes leave a node.
-    pub(super) fn leave(&self, name: &str, machine: &Machine) -> bool {
-        let reach = |volume: &PersistentVolume| reaches(volume, name, &machine.labels);
+    /// Whether the node can reach all volumes.
+    pub(super) fn is_feasible(&self, name: &str, node: &NodeInfo) -> bool {
+        let reach = |volume: &PersistentVolume| reaches(volume, name, &node.labels);
         let holds = |need: &Need<'_>| match need {
             Need::Reach(volume) => reach(volume),
             Need::OneOf(volumes, class) => {
                 volumes.iter().any(|volume| reach(volume))
-                    || class.is_some_and(|class| can_be_made(class, &machine.labels))
+                    || class.is_some_and(|class| can_provision(class, &node.labels))
             }
         };
         self.needs
@@ -98,8 +98,8 @@ fn reaches(volume: &PersistentVolume, node: &str, labels: &Labels) -> bool {
     required.is_none_or(|selector| node_selects(selector, node, labels))
 }
 
-/// Whether a class makes volumes that a node can reach.
-fn can_be_made(class: &StorageClass, labels: &Labels) -> bool {
+/// Whether a class provisions volumes that a node can reach.
+fn can_provision(class: &StorageClass, labels: &Labels) -> bool {
     let holds = |term: &TopologySelectorTerm| {
         let expressions = term.match_label_expressions.as_deref().unwrap_or_default();
         expressions.iter().all(|each| {

@@ -31,7 +31,7 @@ use crate::testing;
 
 mod upstream;
 
-/// A word that nobody has used before.
+/// A unique word.
 fn word(n: usize) -> &'static str {
     format!("word-{n}").leak()
 }
@@ -51,7 +51,7 @@ fn claim_with(type_: &str, status: &str, n: usize) -> NodeClaim {
     .unwrap()
 }
 
-/// A cluster with far more pools, zones and words than any real one.
+/// A cluster with far more NodePools, zones and label values than any real one.
 #[test]
 fn the_page_stays_below_its_ceiling() {
     let now = testing::noon();
@@ -234,7 +234,7 @@ fn decisions_to_disrupt_have_upstream_labels() {
 /// A cluster in which everything has happened once.
 fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     let now = testing::noon();
-    let shared = ServiceState::telling(
+    let shared = ServiceState::with_detail(
         Arc::new(testing::Stopped(now)),
         WellKnown::kwok(),
         "1",
@@ -268,7 +268,7 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     .unwrap();
     let mut staying = claim.clone();
     staying.metadata.deletion_timestamp = None;
-    // Another pair that is on its way out.
+    // Another pair that is being deleted.
     let mut ending = claim.clone();
     ending.metadata.name = Some("c2".to_owned());
     ending.status.provider_id = Some("kwok://n2".to_owned());
@@ -462,7 +462,7 @@ fn record(verdict: Verdict, reasons: Vec<Reason>) -> Record {
 }
 
 #[test]
-fn claims_that_are_given_up_are_disrupted_for_upstream_reasons() {
+fn claims_that_time_out_are_disrupted_for_karpenters_reasons() {
     let shared = everything_counted(TelemetryDetail::Bounded);
     let condition = |why: &str| Reason::ConditionIs {
         condition: "Launched".to_owned(),

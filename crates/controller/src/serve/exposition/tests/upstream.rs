@@ -1,4 +1,4 @@
-//! Karpenter's metrics and ours.
+//! Karpenter's metrics and mortise's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,8 +13,8 @@ struct Row {
     shown: &'static str,
 }
 
-/// What Karpenter calls its metrics, and when they are served here.
-fn upstream() -> BTreeMap<&'static str, Row> {
+/// Karpenter's names of its metrics, and when they are served here.
+fn karpenter_metrics() -> BTreeMap<&'static str, Row> {
     let rows = include_str!("../upstream.tsv").lines().map(|line| {
         let fields: Vec<&str> = line.split('\t').collect();
         let labels = fields[2].split(',').filter(|label| !label.is_empty());
@@ -28,7 +28,7 @@ fn upstream() -> BTreeMap<&'static str, Row> {
     rows.collect()
 }
 
-/// Metrics on a page: name as Karpenter writes it, type, labels of its series together.
+/// Metrics on a page: name as Karpenter writes it, type, and the labels of all its series.
 fn on_page(page: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
     let mut all: BTreeMap<String, (String, BTreeSet<String>)> = BTreeMap::new();
     let mut current = (String::new(), String::new());
@@ -54,7 +54,7 @@ fn on_page(page: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
     all
 }
 
-/// Labels of a metric on the page without what is added to Karpenter's by pool, class and provider.
+/// Labels of a metric on the page, except those that mortise adds to Karpenter's: NodePool, class and provider.
 fn own_labels<'a>(
     name: &str,
     type_: &str,
@@ -90,7 +90,7 @@ fn own_labels<'a>(
 
 #[test]
 fn every_metric_of_karpenter_is_served_with_its_type_and_labels_or_left_out_for_a_reason() {
-    let known = upstream();
+    let known = karpenter_metrics();
     assert_eq!(known.len(), 128, "as many as Karpenter has");
     for detail in [TelemetryDetail::Bounded, TelemetryDetail::Full] {
         let shared = everything_counted(detail);
@@ -130,7 +130,7 @@ const PAGE: &str = concat!(
     "/../../docs/reference/metrics.md"
 );
 
-/// Users find the same table in the documentation; `UPDATE_EXPECT=1` rewrites it.
+/// The documentation has the same table; `UPDATE_EXPECT=1` rewrites it.
 #[test]
 fn the_documentation_lists_every_metric_of_karpenter() {
     const BEGIN: &str =
@@ -156,7 +156,7 @@ fn the_documentation_lists_every_metric_of_karpenter() {
     );
 }
 
-/// Our own metrics have a row each, with their type, and no row is about a metric that no source registers.
+/// mortise's own metrics have a row each, with their type, and every row belongs to a registered metric.
 #[test]
 fn the_documentation_lists_every_metric_of_ours() {
     let page = std::fs::read_to_string(PAGE).unwrap();

@@ -1,4 +1,4 @@
-//! Cycles: what was decided counts at once, and what happens lets pods out of their parking place.
+//! Scheduling cycles: pods are assumed immediately, and events requeue unschedulable pods.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn apart() -> Value {
 }
 
 #[test]
-fn a_pod_that_was_given_a_node_counts_before_the_api_server_says_so() {
+fn a_scheduled_pod_is_assumed_before_the_api_server_shows_its_binding() {
     let mut scheduler = scheduler(&[], &named(asks("x", apart()), "p0"));
     for number in 1..5 {
         let more = named(asks("x", apart()), &format!("p{number}"));
@@ -57,12 +57,12 @@ fn a_pod_that_was_given_a_node_counts_before_the_api_server_says_so() {
 }
 
 #[test]
-fn a_new_node_lets_a_refused_pod_try_again_and_an_event_that_cannot_help_does_not() {
+fn a_new_node_requeues_a_rejected_pod_and_an_event_that_cannot_help_does_not() {
     let there =
         ["a1", "a2", "b1", "c1"].map(|name| on(name, &format!("on-{name}"), "x", json!({})));
     let mut scheduler = scheduler(&there, &asks("x", apart()));
     assert_eq!(cycle(&mut scheduler, 0), pair("new", "-"));
-    // A pod of which nobody speaks, and more room.
+    // A pod that no term selects, and more allocatable resources.
     scheduler.observe(&[change(&on("a1", "other", "y", json!({})))], at(10));
     let room = json!({"status": {"allocatable": {"cpu": "9"}}});
     scheduler.observe(&[change(&node("a1", "a", room))], at(10));
@@ -74,7 +74,7 @@ fn a_new_node_lets_a_refused_pod_try_again_and_an_event_that_cannot_help_does_no
 }
 
 #[test]
-fn a_pod_that_leaves_makes_room_for_those_whom_it_kept_away() {
+fn a_deleted_pod_requeues_the_pods_that_its_anti_affinity_rejected() {
     let there =
         ["a1", "a2", "b1", "c1"].map(|name| on(name, &format!("on-{name}"), "x", json!({})));
     let mut scheduler = scheduler(&there, &asks("x", apart()));
@@ -88,7 +88,7 @@ fn a_pod_that_leaves_makes_room_for_those_whom_it_kept_away() {
 }
 
 #[test]
-fn pods_that_are_not_its_own_or_not_to_be_tried_are_left_alone() {
+fn pods_of_other_schedulers_and_gated_pods_are_ignored() {
     let gated = json!({"schedulingGates": [{"name": "hold"}]});
     let mut scheduler = scheduler(&[], &asks("x", gated));
     let others = named(asks("x", json!({"schedulerName": "another"})), "others");
@@ -119,7 +119,7 @@ fn without_a_node_a_pod_waits_for_the_first() {
 }
 
 #[test]
-fn a_node_that_is_gone_takes_no_pods() {
+fn a_deleted_node_gets_no_pods() {
     let mut scheduler = scheduler(&[on("a1", "old", "x", json!({}))], &asks("y", json!({})));
     for name in ["a1", "a2", "b1"] {
         let gone = StoreEvent {

@@ -57,7 +57,7 @@ fn resources() {
             &["a2", "b1", "c1"],
         ),
         (
-            "pods that are over take nothing",
+            "completed pods use nothing",
             vec![on(
                 "a1",
                 "other",
@@ -104,7 +104,7 @@ fn resources() {
             &[],
         ),
         (
-            "sidecars run beside containers",
+            "sidecars run together with containers",
             vec![],
             asks(
                 "x",
@@ -113,7 +113,7 @@ fn resources() {
             &[],
         ),
         (
-            "and beside later init containers",
+            "and with later init containers",
             vec![],
             asks(
                 "x",
@@ -122,7 +122,7 @@ fn resources() {
             &[],
         ),
         (
-            "not beside earlier ones",
+            "not with earlier ones",
             vec![],
             asks(
                 "x",

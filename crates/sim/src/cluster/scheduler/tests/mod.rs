@@ -1,4 +1,4 @@
-//! Each rule is a row: what is there, a pod that waits, and the nodes that are left for it.
+//! Each rule is a row: existing objects, a pending pod, and its feasible nodes.
 
 mod cycles;
 mod filters;
@@ -23,7 +23,7 @@ pub(super) const HOST: &str = "kubernetes.io/hostname";
 pub(super) const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 pub(super) const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// A rule, what is there beside four nodes (a1 and a2 in zone a, b1, c1) or in their place, the pod, and the nodes left.
+/// A rule, the objects besides four nodes (a1 and a2 in zone a, b1, c1) or instead of them, the pod, and the feasible nodes.
 pub(super) type Row = (&'static str, Vec<Value>, Value, &'static [&'static str]);
 
 /// All of the four nodes.
@@ -37,7 +37,7 @@ pub(super) fn check(rows: Vec<Row>) {
     }
 }
 
-/// Nodes that are left for a pod, with their scores, and the best.
+/// Feasible nodes of a pod with their scores, and the best.
 pub(super) fn left(objects: &[Value], pod: &Value) -> (Vec<(String, i64)>, Option<String>) {
     let scheduler = scheduler(objects, pod);
     let key = PodKey::new("default", "new");
@@ -54,7 +54,7 @@ pub(super) fn left(objects: &[Value], pod: &Value) -> (Vec<(String, i64)>, Optio
     (all, best)
 }
 
-/// A scheduler that knows four nodes, these objects and a pod `new`.
+/// A scheduler with four nodes, these objects and a pod `new`.
 pub(super) fn scheduler(objects: &[Value], pod: &Value) -> Scheduler {
     let mut scheduler = Scheduler::default();
     let now = Timestamp::UNIX_EPOCH;
@@ -68,7 +68,7 @@ pub(super) fn scheduler(objects: &[Value], pod: &Value) -> Scheduler {
     scheduler
 }
 
-/// As the store shows it: by its kind, name and namespace.
+/// An object as the API server has it, by kind, name and namespace.
 pub(super) fn change(object: &Value) -> StoreEvent {
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or("default");
     let (name, namespace) = (text("name"), text("namespace"));
@@ -94,7 +94,7 @@ fn with(mut base: Value, over: &Value) -> Value {
     base
 }
 
-/// A ready node with 4 CPUs, 8 GiB and room for 10 pods; `over` is merged into it.
+/// A ready node with 4 CPUs, 8 GiB and at most 10 pods; `over` is merged into it.
 pub(super) fn node(name: &str, zone: &str, over: Value) -> Value {
     let base = json!({
         "kind": "Node", "metadata": {"name": name, "labels": {ZONE: zone, HOST: name}},
@@ -106,7 +106,7 @@ pub(super) fn node(name: &str, zone: &str, over: Value) -> Value {
     with(base, &over)
 }
 
-/// A pod with label `app` that has a node.
+/// A bound pod with label `app`.
 pub(super) fn on(node: &str, name: &str, app: &str, over: Value) -> Value {
     let over = with(json!({"spec": {"nodeName": node}}), &over);
     let mut pod = waits(app, over);
@@ -128,7 +128,7 @@ pub(super) fn asks(app: &str, spec: Value) -> Value {
     waits(app, json!({"spec": spec}))
 }
 
-/// Containers with one that requests so much CPU.
+/// A container that requests this much CPU.
 pub(super) fn cpu(amount: &str) -> Value {
     json!([{"name": "main", "resources": {"requests": {"cpu": amount}}}])
 }

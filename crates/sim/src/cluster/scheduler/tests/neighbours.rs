@@ -21,7 +21,7 @@ fn merged(mut term: Value, over: Value) -> Value {
     term
 }
 
-/// A pod of another namespace, whose team is red.
+/// A pod of another namespace, with the label `team=red`.
 fn elsewhere(node: &str, spec: Value) -> Vec<Value> {
     vec![
         json!({"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "red"}}}),
@@ -67,7 +67,7 @@ fn anti_affinity() {
     };
     let rows: Vec<Row> = vec![
         (
-            "nobody there",
+            "no other pod",
             vec![],
             asks("x", apart(term("x", ZONE))),
             ALL,
@@ -91,7 +91,7 @@ fn anti_affinity() {
             ALL,
         ),
         (
-            "an absent selector speaks of nobody",
+            "an absent selector selects no pod",
             there(),
             asks("x", apart(json!({"topologyKey": ZONE}))),
             ALL,
@@ -260,7 +260,7 @@ fn affinity() {
             &["a1"],
         ),
         (
-            "nobody to be near",
+            "no pod to be near",
             vec![],
             asks("y", near(&[term("x", ZONE)])),
             &[],

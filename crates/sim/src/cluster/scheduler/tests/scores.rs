@@ -1,4 +1,4 @@
-//! Which of several nodes is best.
+//! The best of several nodes.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::{HOST, PREFERRED, REQUIRED, ZONE, asks, cpu, left, node, on};
 
 #[test]
 fn the_best_node() {
-    let wish = |app: &str| {
+    let preferred = |app: &str| {
         let term = json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": ZONE});
         json!([{"weight": 10, "podAffinityTerm": term}])
     };
-    let near = |app: &str| json!({"affinity": {"podAffinity": {PREFERRED: wish(app)}}});
-    let apart = |app: &str| json!({"affinity": {"podAntiAffinity": {PREFERRED: wish(app)}}});
+    let near = |app: &str| json!({"affinity": {"podAffinity": {PREFERRED: preferred(app)}}});
+    let apart = |app: &str| json!({"affinity": {"podAntiAffinity": {PREFERRED: preferred(app)}}});
     let spread = |key: &str| {
         json!({"topologySpreadConstraints": [{
             "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"app": "x"}},

@@ -1,4 +1,4 @@
-//! Topology spread constraints that must hold.
+//! Required topology spread constraints.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn spread_over_domains() {
         )
     };
     let rows: Vec<Row> = vec![
-        ("nobody there", vec![], asks("x", over(json!({}))), ALL),
+        ("no other pod", vec![], asks("x", over(json!({}))), ALL),
         (
             "not where there is one",
             one(),
@@ -93,7 +93,7 @@ fn spread_over_domains() {
             ALL,
         ),
         (
-            "an absent selector counts nobody",
+            "an absent selector counts no pod",
             one(),
             asks("x", over(json!({"labelSelector": null}))),
             ALL,

@@ -7,7 +7,7 @@ use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_state::catalog::{Catalog, EliminatingRequirement};
 
-use super::super::text::{count, did_you_mean, short, some};
+use super::super::text::{count, did_you_mean, first_of, without_domain};
 use super::{AdmissionContext, AdmissionResult, Check};
 
 /// Resource names without a domain that a node can have.
@@ -17,7 +17,11 @@ const RESOURCES: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nod
 const MOST_UNKNOWN: usize = 20;
 
 /// Values that no type has, keys that no type has but one nearly, requirements that leave nothing, minValues out of reach.
-pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut AdmissionResult) {
+pub(super) fn check_requirements(
+    context: &AdmissionContext<'_>,
+    pool: &NodePool,
+    answer: &mut AdmissionResult,
+) {
     for name in pool.spec.limits.iter().flatten().map(|(name, _)| name) {
         if answer.is_full() {
             return;
@@ -34,7 +38,7 @@ pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut A
             );
         }
     }
-    let snapshot = facts.snapshot;
+    let snapshot = context.snapshot;
     let key = pool.node_class_key();
     // A class that does not exist yet has no catalogue; one of its kind tells the same names.
     let same_kind = || {
@@ -49,25 +53,28 @@ pub(super) fn pool(facts: &AdmissionContext<'_>, pool: &NodePool, answer: &mut A
     };
     let requirements = pool.requirements();
     for requirement in requirements.iter() {
-        for text in unknown(catalog, &snapshot.well_known, requirement) {
-            answer.warn(Check::Catalog, place(pool, requirement.key()), text);
+        for text in unknown_values(catalog, &snapshot.well_known, requirement) {
+            answer.warn(Check::Catalog, field_path(pool, requirement.key()), text);
         }
     }
     match catalog.eliminating_requirement(&requirements) {
         Some(blame) => {
-            let (place, text) = (place(pool, blame.requirement.key()), unsatisfiable(&blame));
-            if facts.rules.deny_unsatisfiable {
-                answer.deny(Check::Unsatisfiable, place, text);
+            let (path, text) = (
+                field_path(pool, blame.requirement.key()),
+                unsatisfiable_text(&blame),
+            );
+            if context.rules.deny_unsatisfiable {
+                answer.deny(Check::Unsatisfiable, path, text);
             } else {
-                answer.warn(Check::Unsatisfiable, place, text);
+                answer.warn(Check::Unsatisfiable, path, text);
             }
         }
-        None => min_values(catalog, pool, &requirements, answer),
+        None => check_min_values(catalog, pool, &requirements, answer),
     }
 }
 
 /// Where a pool asks for a label: in a requirement, or as a label of the template.
-fn place(pool: &NodePool, key: &str) -> String {
+fn field_path(pool: &NodePool, key: &str) -> String {
     let template = &pool.spec.template;
     let asked = template.spec.requirements.iter();
     let found = asked
@@ -86,7 +93,7 @@ fn place(pool: &NodePool, key: &str) -> String {
 }
 
 /// What no instance type has, of one requirement.
-pub(super) fn unknown(
+pub(super) fn unknown_values(
     catalog: &Catalog,
     well_known: &WellKnown,
     requirement: &Requirement,
@@ -121,26 +128,26 @@ pub(super) fn unknown(
         .map(|value| {
             let hint = did_you_mean(value, catalog.values_of(key));
             let hint = if hint.is_empty() {
-                ways(catalog, key)
+                known_values_text(catalog, key)
             } else {
                 hint
             };
-            format!("{}: {listed} \"{value}\"{hint}", short(key))
+            format!("{}: {listed} \"{value}\"{hint}", without_domain(key))
         })
         .collect()
 }
 
 /// The values themselves, where they are few.
-fn ways(catalog: &Catalog, key: &str) -> String {
+fn known_values_text(catalog: &Catalog, key: &str) -> String {
     if catalog.values_of(key).nth(5).is_some() {
         return String::new();
     }
-    format!("; there is {}", some(catalog.values_of(key), 5))
+    format!("; there is {}", first_of(catalog.values_of(key), 5))
 }
 
 /// `arch In [arm64]`, with the first values only.
-fn brief(requirement: &Requirement) -> String {
-    let key = short(requirement.key());
+fn requirement_text(requirement: &Requirement) -> String {
+    let key = without_domain(requirement.key());
     let bounds = [
         (requirement.at_least(), ">="),
         (requirement.at_most(), "<="),
@@ -156,10 +163,10 @@ fn brief(requirement: &Requirement) -> String {
     if requirement.values().is_empty() {
         return format!("{key} {operator}");
     }
-    format!("{key} {operator} [{}]", some(requirement.values(), 2))
+    format!("{key} {operator} [{}]", first_of(requirement.values(), 2))
 }
 
-fn unsatisfiable(blame: &EliminatingRequirement) -> String {
+fn unsatisfiable_text(blame: &EliminatingRequirement) -> String {
     let EliminatingRequirement {
         requirement,
         before,
@@ -176,7 +183,7 @@ fn unsatisfiable(blame: &EliminatingRequirement) -> String {
         [only] => format!("; {only} would allow some"),
         several => format!("; {} would allow some", several.join(" or ")),
     };
-    let requirement = brief(requirement);
+    let requirement = requirement_text(requirement);
     if *only_together {
         return format!(
             "no instance type is left: {} offered, but none with {requirement} and the other requirements{back}",
@@ -186,7 +193,7 @@ fn unsatisfiable(blame: &EliminatingRequirement) -> String {
     format!("no instance type is left: {requirement} removes the last {before} of {total}{back}")
 }
 
-fn min_values(
+fn check_min_values(
     catalog: &Catalog,
     pool: &NodePool,
     requirements: &Requirements,
@@ -206,9 +213,9 @@ fn min_values(
             continue;
         };
         if left < least {
-            answer.warn(Check::MinValues, place(pool, requirement.key()), format!(
+            answer.warn(Check::MinValues, field_path(pool, requirement.key()), format!(
                 "minValues {least} of {}: the requirements leave {}, so nothing is launched; lower it to {left}",
-                short(requirement.key()),
+                without_domain(requirement.key()),
                 count(left, "value")
             ));
         }

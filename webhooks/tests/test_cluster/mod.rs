@@ -1,4 +1,4 @@
-//! A small cluster on EC2: four instance types, a class, pools, nodes with pods.
+//! A small EC2 cluster: four instance types, a node class, NodePools, nodes with pods.
 
 #![allow(
     dead_code,
@@ -22,19 +22,19 @@ use mortise_state::index::Index;
 use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::admission::{
-    AdmissionContext, AdmissionRequest, AdmissionResult, AdmissionSettings, default, validate,
+    AdmissionContext, AdmissionRequest, AdmissionResult, AdmissionSettings, set_defaults, validate,
 };
 use serde_json::{Value, json};
 
 const GIB: i64 = 1 << 30;
 
-/// Now, in this world.
+/// The fixed current time.
 pub(crate) fn now() -> Timestamp {
     "2026-03-04T10:00:00Z".parse().unwrap()
 }
 
-/// Objects on their way into a picture.
-pub(crate) struct World {
+/// A cluster whose objects are applied to an index.
+pub(crate) struct TestCluster {
     index: Index,
     rules: AdmissionSettings,
 }
@@ -42,12 +42,12 @@ pub(crate) struct World {
 static GOOD: LazyLock<Value> =
     LazyLock::new(|| serde_saphyr::from_str(include_str!("../data/good_manifests.yaml")).unwrap());
 
-/// The good object of each kind.
+/// A valid object of each kind.
 pub(crate) fn good(kind: &str) -> Value {
     GOOD[kind].clone()
 }
 
-/// A merge patch: `null` removes.
+/// Applies a merge patch: `null` removes.
 pub(crate) fn merged(mut target: Value, patch: &Value) -> Value {
     merge(&mut target, patch);
     target
@@ -70,7 +70,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// A pool with another name and changes.
+/// A NodePool with this name and changes.
 pub(crate) fn pool(name: &str, change: &Value) -> Value {
     let named = merged(good("NodePool"), &json!({ "metadata": { "name": name } }));
     merged(named, change)
@@ -123,7 +123,7 @@ fn instance_type(name: &str, arch: &str, cpus: i64, milli: i64) -> InstanceType 
     }
 }
 
-/// What can be bought.
+/// The available instance types.
 pub(crate) fn catalog() -> Arc<Catalog> {
     Arc::new(Catalog::build(vec![
         instance_type("m5.large", "amd64", 2, 96),
@@ -141,7 +141,7 @@ pub(crate) const EC2: NodeClassKind = NodeClassKind {
     plural: "ec2nodeclasses",
 };
 
-/// The node class of simulated machines.
+/// The node class of simulated nodes.
 pub(crate) const KWOK: NodeClassKind = NodeClassKind {
     group: "karpenter.kwok.sh",
     version: "v1alpha1",
@@ -149,35 +149,35 @@ pub(crate) const KWOK: NodeClassKind = NodeClassKind {
     plural: "kwoknodeclasses",
 };
 
-impl World {
-    /// A synced world with the class `default` and its catalogue.
+impl TestCluster {
+    /// A synced cluster with the class `default` and its catalog.
     pub(crate) fn new() -> Self {
         let rules = AdmissionSettings {
             deny_unsatisfiable: false,
             offline: false,
             node_class_kinds: vec![EC2],
         };
-        let mut world = Self {
+        let mut cluster = Self {
             index: Index::new(WellKnown::aws(), false, now()),
             rules,
         };
-        world.class("default", json!({}));
-        world.index.set_catalog(
+        cluster.class("default", json!({}));
+        cluster.index.set_catalog(
             &NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", "default"),
             catalog(),
         );
-        world.index.set_synced();
-        world
+        cluster.index.set_synced();
+        cluster
     }
 
-    /// With simulated machines instead of EC2.
+    /// A cluster with simulated nodes instead of EC2.
     pub(crate) fn kwok() -> Self {
-        let mut world = Self::new();
-        world.rules.node_class_kinds = vec![KWOK];
-        world
+        let mut cluster = Self::new();
+        cluster.rules.node_class_kinds = vec![KWOK];
+        cluster
     }
 
-    /// Refuses what no instance type satisfies.
+    /// Denies NodePools that no instance type satisfies.
     pub(crate) const fn strict(mut self) -> Self {
         self.rules.deny_unsatisfiable = true;
         self
@@ -188,7 +188,7 @@ impl World {
             .apply(ObjectEvent::Applied(object, EventSource::Watch));
     }
 
-    /// Puts a class, with changes.
+    /// Applies a class, with changes.
     pub(crate) fn class(&mut self, name: &str, change: Value) {
         let named = merged(
             good("EC2NodeClass"),
@@ -200,13 +200,13 @@ impl World {
         }));
     }
 
-    /// Puts an overlay.
+    /// Applies an overlay.
     pub(crate) fn overlay(&mut self, overlay: &Value) {
         let typed = serde_json::from_value(overlay.clone()).unwrap();
         self.apply(Object::Overlay(Box::new(typed)));
     }
 
-    /// Puts a pool that is ready.
+    /// Applies a NodePool that is ready.
     pub(crate) fn pool(&mut self, pool: &Value) {
         let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready", "message": "" }] } });
         let mut typed: mortise_apis::NodePool =
@@ -218,7 +218,7 @@ impl World {
         self.apply(Object::Pool(Box::new(typed)));
     }
 
-    /// Puts a running node of a pool with so many pods of one CPU each. Returns the claim's name.
+    /// Applies a running node of a NodePool with a number of pods of one CPU each. Returns the name of its NodeClaim.
     pub(crate) fn node(&mut self, pool: &str, type_: &str, n: usize, pods: usize) -> String {
         let (name, id) = (
             format!("{pool}-{n}"),
@@ -273,7 +273,7 @@ impl World {
         name
     }
 
-    /// Puts a running pod with label `app: web`, with changes.
+    /// Applies a running pod with the label `app: web`, with changes.
     pub(crate) fn pod(&mut self, name: &str, node: &str, change: Value) {
         let pod = json!({
             "metadata": { "name": name, "namespace": "default", "uid": name, "labels": { "app": "web" },
@@ -285,7 +285,7 @@ impl World {
         self.apply(Object::Pod(Box::new(pod)));
     }
 
-    /// Puts a budget of the pods with label `app: web`.
+    /// Applies a PodDisruptionBudget for pods with the label `app: web`.
     pub(crate) fn pdb(&mut self, spec: Value, expected: i32) {
         let pdb = json!({
             "metadata": { "name": "web", "namespace": "default" },
@@ -295,7 +295,7 @@ impl World {
         self.apply(Object::Pdb(Box::new(serde_json::from_value(pdb).unwrap())));
     }
 
-    /// Changes promises.
+    /// Changes the ledger.
     pub(crate) fn ledger(&mut self, op: mortise_state::ledger::LedgerOp) {
         self.index.change_ledger(op);
     }
@@ -307,20 +307,20 @@ impl World {
         self.apply(Object::Claim(Box::new(claim)));
     }
 
-    /// A node has drifted at that time.
+    /// Marks a node as drifted since that time.
     pub(crate) fn drifted(&mut self, name: &str, at: Timestamp) {
         let drifted = json!({ "type": "Drifted", "status": "True", "reason": "NodePoolDrifted", "message": "", "lastTransitionTime": at });
         let drifted = serde_json::from_value(drifted).unwrap();
         self.change_claim(name, |claim| claim.status.conditions.push(drifted));
     }
 
-    /// A node is replaced at this age.
+    /// Sets the age at which a node expires.
     pub(crate) fn expires(&mut self, name: &str, age: &str) {
         let age = serde_json::from_value(json!(age)).unwrap();
         self.change_claim(name, |claim| claim.spec.expire_after = Some(age));
     }
 
-    /// A node is on spot capacity.
+    /// Moves a node to spot capacity.
     pub(crate) fn spot(&mut self, name: &str) {
         let mut node = k8s::Node::clone(self.index.node(&name.into()).unwrap());
         let labels = node.metadata.labels.get_or_insert_default();
@@ -328,7 +328,7 @@ impl World {
         self.apply(Object::Node(Box::new(node)));
     }
 
-    /// Puts a DaemonSet that runs on every node.
+    /// Applies a DaemonSet that runs on every node.
     pub(crate) fn daemon_set(&mut self, name: &str, cpu: &str) {
         let spec = json!({ "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }],
             "tolerations": [{ "operator": "Exists" }] });
@@ -341,7 +341,7 @@ impl World {
         )));
     }
 
-    /// A node can attach so many volumes of the driver `disks`.
+    /// Limits the volumes of the driver `disks` that a node can attach.
     pub(crate) fn volume_slots(&mut self, node: &str, count: i32) {
         let csi = json!({ "metadata": { "name": node },
             "spec": { "drivers": [{ "name": "disks", "nodeID": node, "topologyKeys": [], "allocatable": { "count": count } }] } });
@@ -350,7 +350,7 @@ impl World {
         )));
     }
 
-    /// Puts a claim that is bound to a volume of the driver `disks`.
+    /// Applies a claim that is bound to a volume of the driver `disks`.
     pub(crate) fn claimed_volume(&mut self, name: &str) {
         let volume = json!({ "metadata": { "name": name },
             "spec": { "csi": { "driver": "disks", "volumeHandle": name } } });
@@ -370,21 +370,21 @@ impl World {
         self.index.freeze(now())
     }
 
-    /// Asks both webhooks in the order of the API server.
-    pub(crate) fn ask(
+    /// Calls both webhooks in the order of the API server.
+    pub(crate) fn admit(
         &mut self,
         operation: &str,
         object: &Value,
         old: Option<&Value>,
     ) -> AdmissionResult {
-        self.review(operation, object, old, false)
+        self.admit_object(operation, object, old, false)
     }
 
     pub(crate) fn dry_run(&mut self, object: &Value, old: &Value) -> AdmissionResult {
-        self.review("UPDATE", object, Some(old), true)
+        self.admit_object("UPDATE", object, Some(old), true)
     }
 
-    fn review(
+    fn admit_object(
         &mut self,
         operation: &str,
         object: &Value,
@@ -404,30 +404,30 @@ impl World {
             "oldObject": old, "dryRun": dry_run,
         }))
         .unwrap();
-        self.asked(&request)
+        self.admit_request(&request)
     }
 
-    /// Asks both webhooks about a request.
-    pub(crate) fn asked(&mut self, request: &AdmissionRequest) -> AdmissionResult {
+    /// Calls both webhooks with a request.
+    pub(crate) fn admit_request(&mut self, request: &AdmissionRequest) -> AdmissionResult {
         let snapshot = self.snapshot();
-        let first = default(&self.rules, &snapshot.well_known, request);
+        let first = set_defaults(&self.rules, &snapshot.well_known, request);
         if !first.denied.is_empty() {
             return first;
         }
-        let facts = AdmissionContext {
+        let context = AdmissionContext {
             snapshot: &snapshot,
             rules: &self.rules,
             now: now(),
             stop: &|| false,
         };
-        validate(&facts, request)
+        validate(&context, request)
     }
 }
 
-/// Longest warning that clients show whole.
+/// Maximum length of a warning that clients show completely.
 pub(crate) const WARNING_MAX: usize = 120;
 
-/// Warnings of an answer that is no refusal.
+/// Warnings of an allowed request.
 pub(crate) fn warned(answer: &AdmissionResult) -> &[String] {
     assert_eq!(answer.denied, Vec::<String>::new());
     for text in &answer.warnings {

@@ -1,0 +1,145 @@
+//! The closed list of edits of an object.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use mortise_state::ledger::FenceReason;
+
+use super::deletion_reason::DeletionReason;
+use super::finalizers::Finalizers;
+use super::instance_metadata::InstanceMetadata;
+use super::node_taints::{NodeTaints, has_disrupted};
+use super::registration::Registration;
+use super::status::StatusEdit;
+
+/// What a write changes on its object. Lists are replaced whole; of maps, only the keys that are named here change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ObjectEdit {
+    /// Replaces the finalizers.
+    SetFinalizers(Finalizers),
+    /// Adds labels.
+    SetLabels(BTreeMap<String, String>),
+    /// Adds what a launch found out about the instance of a NodeClaim.
+    SetInstanceMetadata(InstanceMetadata),
+    /// Writes hashes and the version of their algorithm, by annotation.
+    SetHashes(BTreeMap<String, String>),
+    /// Records on a NodeClaim who deletes it by force, and why.
+    SetDeletionReason(DeletionReason),
+    /// Fences a NodeClaim against new pods, or removes the fence.
+    SetFence(Option<FenceReason>),
+    /// Sets the time at which pods of a NodeClaim are deleted instead of evicted.
+    SetDeadline {
+        /// That time.
+        at: Timestamp,
+        /// Recorded with it if the deadline is part of a forced deletion.
+        reason: Option<DeletionReason>,
+    },
+    /// Gives a Node the metadata and taints of its NodeClaim.
+    Register(Registration),
+    /// Labels a Node as initialized.
+    Initialize,
+    /// Adds or removes the disrupted taint of a Node, and its load balancer label.
+    SetTaints(NodeTaints),
+    /// Changes the status subresource.
+    SetStatus(StatusEdit),
+}
+
+/// Which edit it is, without its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EditKind {
+    /// [`ObjectEdit::SetFinalizers`].
+    Finalizers,
+    /// [`ObjectEdit::SetLabels`].
+    Labels,
+    /// [`ObjectEdit::SetInstanceMetadata`].
+    InstanceMetadata,
+    /// [`ObjectEdit::SetHashes`].
+    Hashes,
+    /// [`ObjectEdit::SetDeletionReason`].
+    DeletionReason,
+    /// [`ObjectEdit::SetFence`].
+    Fence,
+    /// [`ObjectEdit::SetDeadline`].
+    Deadline,
+    /// [`ObjectEdit::Register`].
+    Registration,
+    /// [`ObjectEdit::Initialize`].
+    Initialization,
+    /// [`ObjectEdit::SetTaints`].
+    Taints,
+    /// [`ObjectEdit::SetStatus`].
+    Status,
+}
+
+impl EditKind {
+    /// Name for logs and metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Finalizers => "finalizers",
+            Self::Labels => "labels",
+            Self::InstanceMetadata => "instance_metadata",
+            Self::Hashes => "hashes",
+            Self::DeletionReason => "deletion_reason",
+            Self::Fence => "fence",
+            Self::Deadline => "deadline",
+            Self::Registration => "registration",
+            Self::Initialization => "initialization",
+            Self::Taints => "taints",
+            Self::Status => "status",
+        }
+    }
+}
+
+/// Whether a write waits for the rate limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WritePriority {
+    /// In order of arrival.
+    Normal,
+    /// Before all others, which wait longer in return: the limit holds for the sum.
+    Immediate,
+}
+
+impl ObjectEdit {
+    /// Which edit it is.
+    #[must_use]
+    pub const fn kind(&self) -> EditKind {
+        match self {
+            Self::SetFinalizers(_) => EditKind::Finalizers,
+            Self::SetLabels(_) => EditKind::Labels,
+            Self::SetInstanceMetadata(_) => EditKind::InstanceMetadata,
+            Self::SetHashes(_) => EditKind::Hashes,
+            Self::SetDeletionReason(_) => EditKind::DeletionReason,
+            Self::SetFence(_) => EditKind::Fence,
+            Self::SetDeadline { .. } => EditKind::Deadline,
+            Self::Register(_) => EditKind::Registration,
+            Self::Initialize => EditKind::Initialization,
+            Self::SetTaints(_) => EditKind::Taints,
+            Self::SetStatus(_) => EditKind::Status,
+        }
+    }
+
+    /// The disrupted taint is written before anything else: until it is visible, kube-scheduler binds pods that must move
+    /// again.
+    #[must_use]
+    pub fn priority(&self) -> WritePriority {
+        let taints = match self {
+            Self::SetTaints(edit) => edit.all.as_deref(),
+            Self::Register(registration) => registration.taints.as_deref(),
+            Self::SetFinalizers(_)
+            | Self::SetLabels(_)
+            | Self::SetInstanceMetadata(_)
+            | Self::SetHashes(_)
+            | Self::SetDeletionReason(_)
+            | Self::SetFence(_)
+            | Self::SetDeadline { .. }
+            | Self::Initialize
+            | Self::SetStatus(_) => None,
+        };
+        if taints.is_some_and(has_disrupted) {
+            WritePriority::Immediate
+        } else {
+            WritePriority::Normal
+        }
+    }
+}
