@@ -265,7 +265,7 @@ fn the_arithmetic_of_a_budget_is_told() {
         ),
         (
             DrainBlockerKind::PdbPodNotReady,
-            "(minAvailable 2) has 1 ready pods of 2 wanted",
+            "(minAvailable 2) has 1 ready pods of 2 required",
         ),
         (
             DrainBlockerKind::PdbPodsNotReady,
