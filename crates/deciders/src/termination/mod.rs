@@ -320,7 +320,7 @@ impl TerminationDecider {
         clippy::option_option,
         reason = "the outer option says whether to wait, the inner one until when, if that is known"
     )]
-    fn end_machine(
+    fn terminate_instance(
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
@@ -371,7 +371,7 @@ impl TerminationDecider {
         if let Some(again) = self.outdated(input, &ObjectRef::Claim(claim.name()), step) {
             return Some(again);
         }
-        if let Some(again) = self.end_machine(input, claim, going, step) {
+        if let Some(again) = self.terminate_instance(input, claim, going, step) {
             return again;
         }
         going.settings.clear();

@@ -60,7 +60,7 @@ impl TerminationDecider {
                 if let Some(again) = self.last_look(input, going, step) {
                     return again;
                 }
-                if let Some(again) = self.end_machine(input, claim, going, step) {
+                if let Some(again) = self.terminate_instance(input, claim, going, step) {
                     return again;
                 }
             }
