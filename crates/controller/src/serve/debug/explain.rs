@@ -367,7 +367,7 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
         .map(|pod| Value::from(pod.key.to_string()))
         .collect();
     json["not_disrupted_because"] = blockers.into_iter().map(Value::from).collect();
-    json["blockers"] = json!(blockers_now);
+    json["drain_blockers"] = json!(blockers_now);
     json["decisions"] = records.iter().map(|each| decision(each)).collect();
     DebugView {
         json,
