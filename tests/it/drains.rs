@@ -54,7 +54,7 @@ async fn gone(scene: &Scene, shapes: &[Shape], launched_nodes: &LaunchedNodes) -
 }
 
 /// The blockers that a real control plane can have, each on a node of its own, all at once. All kinds are covered in
-/// `deciders/termination/obstacles/tests.rs` too.
+/// `crates/deciders/src/termination/drain_blocker_tests.rs` too.
 #[tokio::test]
 async fn each_shape_is_told_and_when_it_is_cleared_the_machine_goes() -> Result<()> {
     let scene = Scene::kwok().await?;
