@@ -237,7 +237,7 @@ impl Shape {
         let family = self.label.split('_').next();
         match family {
             Some("volume") => "AwaitingVolumeDetachment",
-            Some("node" | "claim" | "write" | "machine") => "FailedTermination",
+            Some("node" | "claim" | "api" | "instance") => "FailedTermination",
             _ => "FailedDraining",
         }
     }
