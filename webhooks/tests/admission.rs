@@ -348,7 +348,7 @@ fn deletions_report_their_effects() {
     let answer = cluster.admit("DELETE", &Value::Null, Some(&pool("default", &json!({}))));
     assert_eq!(
         warned(&answer)[1],
-        "the drain never completes: 24 pods protected by PDB default/web (maxUnavailable 0); set terminationGracePeriod"
+        "the drain never completes: 24 pods under PDB default/web (maxUnavailable 0); set terminationGracePeriod"
     );
     let protected = pool(
         "default",

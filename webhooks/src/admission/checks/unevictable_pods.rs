@@ -79,7 +79,7 @@ impl UnevictablePods {
         let mut all = Vec::new();
         if self.pods > 0 {
             all.push(format!(
-                "{drain} never completes: {} protected by PDB {}; set terminationGracePeriod",
+                "{drain} never completes: {} under PDB {}; set terminationGracePeriod",
                 count(self.pods, "pod"),
                 self.budgets_text()
             ));
