@@ -37,7 +37,8 @@ examples:
 update-expect:
     UPDATE_EXPECT=1 cargo test {{pure}} --target-dir target/pure
     UPDATE_EXPECT=1 cargo test --workspace --lib chart
-    UPDATE_EXPECT=1 cargo test --workspace --test stories house
+    UPDATE_EXPECT=1 cargo test --workspace --lib upstream
+    UPDATE_EXPECT=1 cargo test --workspace --test stories -- house documents
 
 # Dependencies that no source names: the house rule, and cargo-machete where it is installed
 machete:

@@ -4,19 +4,15 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::error::CloudError;
-use crate::error::LaunchError;
-use crate::instance::Instance;
-use crate::instance::TerminationStatus;
+use crate::error::{CloudError, LaunchError};
+use crate::instance::{Instance, TerminationStatus};
 use crate::instance_type::InstanceType;
 use crate::interruption::InterruptionNotice;
-use crate::launch::LaunchRequest;
-use crate::launch::LaunchedInstance;
+use crate::launch::{LaunchRequest, LaunchedInstance};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
-use mortise_apis::node_class::NodeClassKind;
-use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
 
 /// Future that methods of the port return, so that several providers can be used as `Arc<dyn CloudProvider>`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

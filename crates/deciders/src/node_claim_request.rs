@@ -5,7 +5,6 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use jiff::Timestamp;
 use serde_json::json;
 
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -18,7 +17,7 @@ use mortise_planning::reason::Reason;
 use mortise_planning::scheduling::PlannedClaim;
 use mortise_state::ledger::{LedgerOp, NominationTarget};
 use mortise_state::overlays;
-use mortise_state::snapshot::{Pod, Snapshot};
+use mortise_state::snapshot::Snapshot;
 
 /// Letters of the random part of a name: no vowels (no words), and none that are taken for one another.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -128,12 +127,9 @@ impl NodeClaimRequest<'_> {
         annotations.insert(labels::PLANNED_CAPACITY.to_owned(), most);
         let until = after(now, input.settings.registration_timeout_ms);
         for pod in &planned.pods {
-            step.ledger.push(nominate(
-                pod,
-                NominationTarget::Claim(name.clone()),
-                now,
-                until,
-            ));
+            let target = NominationTarget::Claim(name.clone());
+            let nomination = pod.nomination(target, now, until);
+            step.ledger.push(LedgerOp::Nominate(nomination));
         }
         step.effect(Effect::CreateClaim(Arc::new(claim)));
     }
@@ -180,16 +176,6 @@ fn spread(of_pool: &DurationText, name: &ClaimName, percent: u32) -> DurationTex
         return of_pool.clone();
     }
     DurationText(GoDuration::from_secs(most - sooner).to_string())
-}
-
-/// Promises room to a pod.
-pub(crate) fn nominate(
-    pod: &Pod,
-    place: NominationTarget,
-    from: Timestamp,
-    until: Timestamp,
-) -> LedgerOp {
-    LedgerOp::Nominate(pod.nomination(place, from, until))
 }
 
 /// Pods of a record, cut to a readable number.

@@ -10,13 +10,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::decider_id::DeciderId;
-use crate::effect::Effect;
-use crate::effect::Event;
-use crate::effect::Outcome;
+use crate::effect::{Effect, Event, Outcome};
 use crate::freshness::Freshness;
 use crate::metric_event::MetricEvent;
-use crate::record::Record;
-use crate::record::Verdict;
+use crate::record::{Record, Verdict};
 use mortise_apis::names::ObjectRef;
 use mortise_apis::values::after;
 use mortise_cloudprovider::InterruptionNotice;

@@ -5,8 +5,7 @@ use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::{self, WellKnown};
-use mortise_apis::requirements::Requirements;
-use mortise_apis::requirements::requirements_of;
+use mortise_apis::requirements::{Requirements, requirements_of};
 use mortise_apis::values::since;
 use mortise_state::snapshot::Snapshot;
 

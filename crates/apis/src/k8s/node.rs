@@ -17,7 +17,7 @@ object! {
 }
 
 impl Node {
-    /// The cloud's id of the machine.
+    /// The cloud's ID of the instance.
     #[must_use]
     pub fn provider_id(&self) -> Option<&str> {
         self.spec.provider_id.as_deref().filter(|id| !id.is_empty())

@@ -1,4 +1,4 @@
-//! NodeClaim: one machine that was asked for, from the request to its end.
+//! NodeClaim: the request for one node, from its creation to the end of its instance.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl NodeClaim {
         self.metadata.uid.as_deref().map(Uid::from)
     }
 
-    /// The cloud's id of its machine, once launched.
+    /// The cloud's ID of its instance, once launched.
     #[must_use]
     pub fn provider_id(&self) -> Option<&str> {
         self.status
@@ -64,7 +64,7 @@ impl NodeClaim {
             .filter(|id| !id.is_empty())
     }
 
-    /// The most that its machine can have, as planned; `None` where nobody wrote it, or wrote what is no amount.
+    /// Maximum capacity of its node, as planned; `None` if the annotation is missing or invalid.
     #[must_use]
     pub fn planned_capacity(&self) -> Option<Resources> {
         let text = self.annotation(labels::PLANNED_CAPACITY)?;
@@ -80,7 +80,7 @@ impl NodeClaim {
         own.is_some() && own == other.annotation(labels::INTENT) && self.pool() == other.pool()
     }
 
-    /// What its machine has is known: status names the machine and says how large it is, or its Node has registered.
+    /// The capacity of its node is known: the status has the instance and its capacity, or the Node has registered.
     #[must_use]
     pub fn is_measured(&self) -> bool {
         let sized = self.status.capacity.as_ref();
@@ -110,7 +110,7 @@ impl NodeClaim {
         self.metadata.labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Provider id of its machine: what status says, or what is known already and status does not say yet.
+    /// ID of its instance: from the status, or from the annotation that is written before the status.
     #[must_use]
     pub fn instance_id(&self) -> Option<&str> {
         self.provider_id()
@@ -146,19 +146,19 @@ impl NodeClaim {
         )
     }
 
-    /// Its machine is going away.
+    /// Its instance is terminating.
     #[must_use]
     pub fn is_instance_terminating(&self) -> bool {
         self.is_true("InstanceTerminating")
     }
 
-    /// What its machine must satisfy.
+    /// What its node must satisfy.
     #[must_use]
     pub fn requirements(&self) -> Requirements {
         requirements_of(&self.spec.requirements)
     }
 
-    /// Labels that its machine will have, as far as they are known: its own, and every requirement with a single value.
+    /// Labels that its node will have, to the extent that they are known: its own, and each requirement with a single value.
     #[must_use]
     pub fn node_labels(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();

@@ -13,7 +13,7 @@ use super::reporter::DisruptionReporter;
 use super::validation::{InvalidatedCommand, revalidate};
 use super::writes::{self, CommandWrite};
 use super::{DisruptionDecider, RESUME_MS};
-use crate::node_claim_request::{NameGenerator, NodeClaimRequest, nominate};
+use crate::node_claim_request::{NameGenerator, NodeClaimRequest};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{ClaimName, ObjectRef};
 use mortise_apis::values::after;
@@ -317,7 +317,8 @@ impl DisruptionDecider {
             };
             if input.snapshot.ledger.nomination(&pod.uid).is_none() {
                 let place = placement.place.clone();
-                step.ledger.push(nominate(pod, place, input.now, until));
+                let nomination = pod.nomination(place, input.now, until);
+                step.ledger.push(LedgerOp::Nominate(nomination));
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{
     NODE_PROMISE_MS, PendingPod, ProvisioningDecider, SPEAK_UNCONFIRMED_MS, options, since,
 };
-use crate::node_claim_request::{NameGenerator, NodeClaimRequest, nominate};
+use crate::node_claim_request::{NameGenerator, NodeClaimRequest};
 use mortise_apis::names::ObjectRef;
 use mortise_apis::values::after;
 use mortise_engine::decider::{Step, StepInput};
@@ -346,8 +346,8 @@ fn promise(placement: &Placement, machine: &StateNode, input: &StepInput<'_>, st
         None => short,
     };
     let place = placement.place.clone();
-    step.ledger
-        .push(nominate(&placement.pod, place, now, until));
+    let nomination = placement.pod.nomination(place, now, until);
+    step.ledger.push(LedgerOp::Nominate(nomination));
 }
 
 /// Upstream's text: the claim and the Node, as far as there are any.

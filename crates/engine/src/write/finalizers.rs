@@ -3,14 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mortise_apis::labels;
 
-/// The finalizers of an object after an edit.
+/// All finalizers of an object after an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finalizers {
-    /// All of them.
-    pub all: Vec<String>,
-    /// The termination finalizer is one of them.
-    pub includes_ours: bool,
-}
+pub struct Finalizers(pub Vec<String>);
 
 impl Finalizers {
     /// Those of the object, and one more.
@@ -18,7 +13,7 @@ impl Finalizers {
     pub fn with(meta: &ObjectMeta, finalizer: &str) -> Self {
         let mut all = meta.finalizers.clone().unwrap_or_default();
         all.push(finalizer.to_owned());
-        Self::new(all)
+        Self(all)
     }
 
     /// Those of the object except one.
@@ -26,11 +21,14 @@ impl Finalizers {
     pub fn without(meta: &ObjectMeta, finalizer: &str) -> Self {
         let mut all = meta.finalizers.clone().unwrap_or_default();
         all.retain(|each| each != finalizer);
-        Self::new(all)
+        Self(all)
     }
 
-    fn new(all: Vec<String>) -> Self {
-        let includes_ours = all.iter().any(|each| each == labels::TERMINATION_FINALIZER);
-        Self { all, includes_ours }
+    /// The termination finalizer is one of them.
+    #[must_use]
+    pub fn includes_ours(&self) -> bool {
+        self.0
+            .iter()
+            .any(|each| each == labels::TERMINATION_FINALIZER)
     }
 }

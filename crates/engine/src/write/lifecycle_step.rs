@@ -151,7 +151,7 @@ impl ObjectWrite {
 
 fn step_of_claim(edit: &ObjectEdit) -> Option<LifecycleStep> {
     match edit {
-        ObjectEdit::SetFinalizers(finalizers) if finalizers.includes_ours => {
+        ObjectEdit::SetFinalizers(finalizers) if finalizers.includes_ours() => {
             Some(LifecycleStep::AddClaimFinalizer)
         }
         ObjectEdit::SetFinalizers(_) => Some(LifecycleStep::RemoveClaimFinalizer),
@@ -239,7 +239,7 @@ fn step_of_node(edit: &ObjectEdit) -> Option<LifecycleStep> {
             }
         },
         ObjectEdit::SetFinalizers(finalizers) => {
-            (!finalizers.includes_ours).then_some(LifecycleStep::RemoveNodeFinalizer)
+            (!finalizers.includes_ours()).then_some(LifecycleStep::RemoveNodeFinalizer)
         }
         ObjectEdit::SetLabels(_)
         | ObjectEdit::SetInstanceMetadata(_)

@@ -32,7 +32,7 @@ impl ObjectEdit {
     #[must_use]
     pub fn render(&self, at: Option<&str>) -> PatchBody {
         let mut merge = match self {
-            Self::SetFinalizers(Finalizers { all, .. }) => metadata("finalizers", all),
+            Self::SetFinalizers(Finalizers(all)) => metadata("finalizers", all),
             Self::SetLabels(labels) => metadata("labels", labels),
             Self::SetInstanceMetadata(found) => instance_metadata(found),
             Self::SetHashes(hashes) => metadata("annotations", hashes),

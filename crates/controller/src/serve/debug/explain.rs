@@ -337,7 +337,11 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
         ));
     }
     let blockers_now = current_blockers(shared, snapshot, node, now);
-    lines.extend(blockers_now.iter().map(|each| ("blocker", each.text(now))));
+    lines.extend(
+        blockers_now
+            .iter()
+            .map(|each| ("drain blocker", each.text(now))),
+    );
     if let Some(fence) = node
         .claim_name()
         .and_then(|claim| snapshot.ledger.fence(&claim))
