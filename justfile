@@ -72,7 +72,7 @@ freeze SECONDS="30":
 
 # Everything embedded: simulated cluster and cloud, live page; see `just demo --help`
 demo *FLAGS:
-    cargo run -- demo {{FLAGS}}
+    cargo run -p mortise-demo -- {{FLAGS}}
 
 # Benchmarks next to the recorded figures of the reference implementation, for example `just bench schedule --json`
 bench *ARGS="schedule":

@@ -15,11 +15,11 @@ use anyhow::{Context as _, bail};
 use clap::{ArgAction, Args, ValueEnum};
 pub use inert::Inert;
 use mortise_apis::nearest::nearest;
-use mortise_apis::values::GoDuration;
-use mortise_aws::CapacityOptions;
+use mortise_aws_catalog::CapacityOptions;
 use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElection, Listen};
 use mortise_planning::scheduling::{SchedulerConfig, SpreadDefaults};
 use mortise_planning::settings::{FeatureGates, Settings};
+use mortise_process::Millis;
 
 /// Which clouds to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,30 +37,6 @@ pub enum TelemetryDetail {
     Bounded,
     /// Everything that Karpenter tells.
     Full,
-}
-
-/// A duration in Go's notation, such as `10s` or `1m30s`, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Millis(pub i64);
-
-impl std::str::FromStr for Millis {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let duration = GoDuration::parse(text)
-            .map_err(|error| format!("{error}; write it like 10s or 1m30s"))?;
-        let millis = duration.as_nanos() / 1_000_000;
-        if millis < 0 {
-            Err("must not be negative".to_owned())
-        } else {
-            Ok(Self(millis))
-        }
-    }
-}
-
-impl std::fmt::Display for Millis {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}ms", self.0)
-    }
 }
 
 /// All flags of `mortise serve`. As with Go's flags, the last occurrence of a flag takes effect.

@@ -53,7 +53,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     );
     let mut found: Vec<_> = documents.iter().flat_map(deviations).collect();
     if *live {
-        super::serve::runtime()?.block_on(async {
+        mortise_process::runtime()?.block_on(async {
             for (at, entry) in documents.iter().flat_map(own_entries) {
                 match live::call(entry, at).await {
                     Ok(live::Answered { url, took }) => {

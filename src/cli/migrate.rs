@@ -65,8 +65,8 @@ enum MigrateReportFormat {
 pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     let mut sources = input::read(&args.paths)?;
     if args.live {
-        super::serve::install_crypto()?;
-        let live = super::serve::runtime()?.block_on(input::live(args.kubeconfig.as_deref()))?;
+        mortise_process::install_crypto()?;
+        let live = mortise_process::runtime()?.block_on(input::live(args.kubeconfig.as_deref()))?;
         sources.extend(live);
     }
     let options = MigrateOptions {

@@ -7,11 +7,9 @@
 #[cfg(test)]
 mod chart;
 mod check;
-mod demo;
 mod lint;
 mod manifests;
 mod migrate;
-mod output;
 mod rbac;
 mod serve;
 
@@ -20,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-pub use output::{line, warning};
+use mortise_process::{line, warning};
 
 /// Exit code: done, with warnings.
 const WITH_WARNINGS: u8 = 7;
@@ -48,7 +46,7 @@ enum Command {
     /// Run the service on a cluster
     Serve(Box<crate::args::ServeArgs>),
     /// Run the service on a simulated cluster and cloud, with the UI
-    Demo(demo::DemoArgs),
+    Demo(mortise_demo::DemoArgs),
     /// Write manifests for a cluster
     Manifests(Box<manifests::ManifestsArgs>),
     Migrate(Box<migrate::MigrateArgs>),
@@ -78,7 +76,7 @@ pub fn run() -> ExitCode {
     let cli = Cli::parse_from(args);
     let result = match cli.command {
         Command::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Demo(args) => demo::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Demo(args) => mortise_demo::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Manifests(args) => manifests::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Migrate(args) => migrate::run(&args),
         Command::Lint(args) => lint::run(&args),

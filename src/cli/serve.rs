@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::Api;
 use mortise_aws::{AwsConfig, AwsProvider};
 use mortise_cloudprovider::CloudProvider;
 use mortise_controller::{Clients, RunError};
 use mortise_kwok::KwokProvider;
+use mortise_process as process;
 
 use crate::args::{AwsArgs, Inert, ProviderName, ServeArgs, variables};
 
 /// Runs until a signal arrives.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
-    init_logging(args.log_level())?;
-    install_crypto()?;
+    process::init_logging(args.log_level())?;
+    process::install_crypto()?;
     let all = std::env::vars_os().filter_map(|(name, value)| {
         let value = value.to_string_lossy().into_owned();
         Some((name.to_str()?.to_owned(), value))
@@ -39,7 +39,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     {
         tracing::error!(setting, consequence, "setting has no effect");
     }
-    runtime()?.block_on(async {
+    process::runtime()?.block_on(async {
         let clients = Clients::from_kubeconfig(args.kubeconfig.as_deref(), None).await?;
         let mut providers: Vec<Arc<dyn CloudProvider>> = Vec::new();
         for name in &args.provider {
@@ -127,34 +127,4 @@ pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     error
         .downcast_ref::<RunError>()
         .map_or(1, RunError::exit_code)
-}
-
-/// Two worker threads are enough: the engine has a thread of its own, and all other tasks wait for sockets.
-pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("the async runtime does not start")
-}
-
-/// One crypto provider for every TLS connection of the process.
-pub(super) fn install_crypto() -> anyhow::Result<()> {
-    rustls::crypto::aws_lc_rs::default_provider()
-        .install_default()
-        .map_err(|_| anyhow::anyhow!("a crypto provider is installed already"))
-}
-
-pub(super) fn init_logging(level: &str) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(format!(
-        "{level},hyper=warn,kube=off,rustls=warn,h2=warn,tower=warn,aws=warn"
-    ))
-    .context("--log-level")?;
-    tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .try_init()
-        .map_err(|error| anyhow::anyhow!("logging: {error}"))
 }

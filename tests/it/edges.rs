@@ -93,6 +93,7 @@ fn pure_crates_do_no_input_or_output() -> Result<()> {
         "mortise-deciders",
         "mortise-manifests",
         "mortise-sim",
+        "mortise-aws-catalog",
     ] {
         let all = tree(package, "1000")?;
         ensure!(
@@ -121,7 +122,7 @@ fn one_crate_names_the_sdk_of_aws() -> Result<()> {
 }
 
 /// Which crates of the workspace each crate names. A new edge is a decision about the architecture: it is made here, and so is one less.
-const EDGES: [(&str, &[&str]); 13] = [
+const EDGES: [(&str, &[&str]); 16] = [
     ("mortise-apis", &[]),
     ("mortise-cloudprovider", &["apis"]),
     ("mortise-state", &["apis", "cloudprovider"]),
@@ -154,22 +155,40 @@ const EDGES: [(&str, &[&str]); 13] = [
             "webhooks",
         ],
     ),
-    ("mortise-aws", &["apis", "cloudprovider"]),
+    ("mortise-aws-catalog", &["apis", "cloudprovider"]),
+    ("mortise-aws", &["apis", "aws-catalog", "cloudprovider"]),
     ("mortise-kwok", &["apis", "cloudprovider"]),
+    ("mortise-process", &["apis"]),
+    (
+        "mortise-demo",
+        &[
+            "apis",
+            "aws-catalog",
+            "controller",
+            "deciders",
+            "planning",
+            "process",
+            "sim",
+            "state",
+            "webhooks",
+        ],
+    ),
     // The composition root may name everything; what it does not need it does not name.
     (
         "mortise",
         &[
             "apis",
             "aws",
+            "aws-catalog",
             "cloudprovider",
             "controller",
             "deciders",
+            "demo",
             "engine",
             "kwok",
             "manifests",
             "planning",
-            "sim",
+            "process",
             "state",
             "webhooks",
         ],
@@ -192,6 +211,34 @@ fn crates_name_the_crates_below_them_and_no_others() -> Result<()> {
         ensure!(
             named == edges,
             "{package} names {named:?}, the table says {edges:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Packages with their features, as cargo selects them for building these packages.
+fn features(packages: &[&str], edges: &str) -> Result<BTreeSet<String>> {
+    let mut args = vec!["tree", "-e", edges, "--prefix", "none", "-f", "{p} [{f}]"];
+    args.extend(packages);
+    let text = cargo(&args)?;
+    Ok(text
+        .lines()
+        .map(|line| line.trim_end_matches(" (*)").to_owned())
+        .collect())
+}
+
+/// The first command of the README builds the demo alone. What it compiles must serve the builds and tests that follow.
+#[test]
+fn the_demo_is_built_from_the_artifacts_of_the_workspace() -> Result<()> {
+    let demo = features(&["-p", "mortise-demo"], "normal,build")?;
+    ensure!(demo.len() > 100, "{demo:?}");
+    ensure!(!demo.iter().any(|package| package.starts_with("aws-sdk")));
+    for edges in ["normal,build", "normal,build,dev"] {
+        let all = features(&["--workspace"], edges)?;
+        let alone: Vec<_> = demo.difference(&all).collect();
+        ensure!(
+            alone.is_empty(),
+            "with other features than in the workspace ({edges}): {alone:#?}"
         );
     }
     Ok(())

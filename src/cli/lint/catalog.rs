@@ -28,7 +28,7 @@ pub(super) fn types(
     sources: &[SourceFile],
     asked: &[String],
 ) -> anyhow::Result<(Vec<InstanceType>, Vec<String>)> {
-    let catalog = mortise_aws::catalog::embedded_catalog()?;
+    let catalog = mortise_aws_catalog::embedded_catalog()?;
     let known = catalog.regions();
     let named = zones_by_region(sources);
     let mut regions: BTreeSet<&str> = asked.iter().map(String::as_str).collect();

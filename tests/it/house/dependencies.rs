@@ -11,11 +11,23 @@ use super::modules::workspace;
 use crate::edges::cargo;
 
 /// Dependencies that are declared for another reason than their name in a source: crate, dependency, reason.
-const UNNAMED: [(&str, &str, &str); 1] = [(
-    "mortise-aws",
-    "getrandom",
-    "the SDK and proptest bring it with different features; with their union the SDK is compiled once for builds and tests",
-)];
+const UNNAMED: [(&str, &str, &str); 3] = [
+    (
+        "mortise-aws",
+        "getrandom",
+        "the SDK and proptest bring it with different features; with their union the SDK is compiled once for builds and tests",
+    ),
+    (
+        "mortise-process",
+        "fastrand",
+        "the SDK brings it with more features; with their union the demo shares its artifacts",
+    ),
+    (
+        "mortise-process",
+        "syn",
+        "dependencies of the SDK bring it with more features; with their union the demo shares its artifacts",
+    ),
+];
 
 /// Compares the dependencies that no source names with the exceptions.
 ///

@@ -1,22 +1,6 @@
 //! Settings of the AWS provider, as the command line and the environment give them.
 
-/// Settings of the controller that change what nodes have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CapacityOptions {
-    /// Share of memory that the hypervisor keeps, in millionths. `--vm-memory-overhead-percent`.
-    pub vm_overhead_ppm: i64,
-    /// Network interfaces that pods must not use. `--reserved-enis`.
-    pub reserved_enis: i64,
-}
-
-impl Default for CapacityOptions {
-    fn default() -> Self {
-        Self {
-            vm_overhead_ppm: 75_000,
-            reserved_enis: 0,
-        }
-    }
-}
+use mortise_aws_catalog::CapacityOptions;
 
 /// Settings of the AWS provider. Empty options are found out: the region by the SDK's usual chain, the cluster's facts from EKS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

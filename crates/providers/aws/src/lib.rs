@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `sdk` | clients, their errors in our words, facts of the cluster and the Systems Manager |
-//! | [`catalog`] | instance types, AMI families, prices, unavailable offerings |
+//! | `offerings` | instance types, zones and spot prices of the region, unavailable offerings; the embedded catalog is a crate of its own |
 //! | [`user_data`] | user data by AMI family |
 //! | `node_class` | subnets, security groups, AMIs and conditions of an `EC2NodeClass` |
 //! | `instance_cache` | instances: list, terminate, drift |
@@ -16,7 +16,6 @@
 //! Invariant: errors are classified once ([`failure`]), a launch is repeatable (the claim's UID is its token and its tag), and nothing
 //! here decides which instance a pod gets beyond what the claim asks for.
 
-pub mod catalog;
 pub mod config;
 pub mod failure;
 pub mod interruption;
@@ -25,6 +24,7 @@ pub mod user_data;
 mod instance_cache;
 mod launch;
 mod node_class;
+mod offerings;
 mod provider;
 mod sdk;
 mod tags;
@@ -32,6 +32,6 @@ mod tags;
 #[cfg(test)]
 mod facts;
 
-pub use self::config::{AwsConfig, CapacityOptions};
+pub use self::config::AwsConfig;
 pub use self::provider::{AwsProvider, KINDS, StartError};
 pub use self::sdk::NoRegion;

@@ -11,17 +11,17 @@ use mortise_cloudprovider::{
     LaunchedInstance, RepairPolicy, ResolvedNodeClass, TerminationStatus,
 };
 
-use crate::catalog::region_offerings::RegionOfferings;
-use crate::catalog::unavailable_offerings::UnavailableOfferings;
-use crate::catalog::{self, Ec2Catalog, Ec2CatalogError};
 use crate::config::AwsConfig;
 use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
 use crate::interruption::InterruptionQueue;
 use crate::launch::Launcher;
 use crate::node_class::{self, NodeClassResolver};
+use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::sdk::{AwsClients, NoRegion};
+use mortise_aws_catalog::{self as catalog, Ec2Catalog, Ec2CatalogError};
 
 /// Node classes of this provider.
 pub const KINDS: [NodeClassKind; 1] = [NodeClassKind {

@@ -9,10 +9,10 @@ use mortise_apis::resources::Resources;
 use serde_json::Value;
 
 use super::check;
-use crate::catalog::instance_type::{LaunchZones, ZonePrices};
-use crate::catalog::node_settings::NodeSettings;
-use crate::catalog::{self, CatalogRow};
-use crate::config::CapacityOptions;
+use mortise_aws_catalog::CapacityOptions;
+use mortise_aws_catalog::instance_type::{LaunchZones, ZonePrices};
+use mortise_aws_catalog::node_settings::NodeSettings;
+use mortise_aws_catalog::{self as catalog, CatalogRow};
 
 fn row(name: &str) -> Option<CatalogRow> {
     catalog::embedded_catalog().unwrap().find(name).cloned()
@@ -114,7 +114,7 @@ fn overhead_is_as_recorded() {
         let options = &case["options"];
         let spec: Ec2NodeClassSpec = serde_json::from_value(case["spec"].clone()).unwrap();
         if options["nodeClassCEL"] == true
-            && !crate::catalog::node_settings::expressions(&spec).is_empty()
+            && !mortise_aws_catalog::node_settings::expressions(&spec).is_empty()
         {
             return Ok(false);
         }

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Taint;
 use serde_json::Value;
 
 use super::check;
-use crate::catalog::ami_family::AmiFamily;
 use crate::user_data::{BootInputs, kubelet_may_set, render};
+use mortise_aws_catalog::ami_family::AmiFamily;
 
 fn text<'a>(case: &'a Value, field: &str) -> &'a str {
     case[field].as_str().unwrap_or_default()

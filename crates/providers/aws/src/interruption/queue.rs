@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use mortise_cloudprovider::{CloudError, InterruptionKind, InterruptionNotice, Retry};
 use tokio::sync::OnceCell;
 
-use crate::catalog::unavailable_offerings::{UnavailableKey, UnavailableOfferings};
 use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
 use crate::interruption::event::{self, InterruptionEvent};
+use crate::offerings::unavailable_offerings::{UnavailableKey, UnavailableOfferings};
 use crate::sdk::AwsClients;
 
 /// How long one wait for messages lasts: the most that SQS allows.

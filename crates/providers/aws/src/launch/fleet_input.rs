@@ -10,7 +10,6 @@ use mortise_apis::{labels, taints};
 use mortise_cloudprovider::{CapacityType, LaunchError};
 use serde_json::{Map, Value, json};
 
-use crate::catalog::instance_type::EFA;
 use crate::config::AwsConfig;
 use crate::launch::error::create_error;
 use crate::launch::fleet_request::{FleetRequest, Override};
@@ -20,6 +19,7 @@ use crate::node_class::{CachedNodeClass, amis};
 use crate::sdk::cluster_info::ClusterInfo;
 use crate::tags;
 use crate::user_data::{self, BootInputs};
+use mortise_aws_catalog::instance_type::EFA;
 
 /// A claim with what was selected for it, and the cluster that its node joins.
 #[derive(Clone, Copy, Debug)]

@@ -4,12 +4,12 @@ use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::types::{CreateFleetError, CreateFleetInstance};
 use mortise_cloudprovider::{CapacityType, LaunchError, UnavailableOffering};
 
-use crate::catalog::unavailable_offerings::UnavailableKey;
 use crate::failure::{self, SPOT_ROLE, SUBNET_FULL};
 use crate::instance_cache::InstanceRecord;
 use crate::launch::error::{AttemptError, create_error};
 use crate::launch::fleet_request::FleetRequest;
 use crate::node_class::CachedNodeClass;
+use crate::offerings::unavailable_offerings::UnavailableKey;
 
 /// Why one override gave no instance.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use mortise_apis::requirements::Operator;
 use mortise_apis::resources::resources_of;
 use mortise_cloudprovider::{InstanceType, LaunchedInstance};
 
-use crate::catalog::instance_type::EFA;
 use crate::instance_cache::InstanceRecord;
 use crate::node_class::CachedNodeClass;
 use crate::tags;
+use mortise_aws_catalog::instance_type::EFA;
 
 /// The instance of a claim, as its class and type have it.
 pub(crate) fn launched_instance(

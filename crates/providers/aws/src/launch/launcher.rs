@@ -15,8 +15,6 @@ use mortise_cloudprovider::{
     UnavailableOffering,
 };
 
-use crate::catalog::region_offerings::RegionOfferings;
-use crate::catalog::unavailable_offerings::{UnavailableKey, UnavailableOfferings};
 use crate::config::AwsConfig;
 use crate::failure::{self, Failure, TOKEN_MISMATCH};
 use crate::instance_cache::{InstanceCache, InstanceRecord};
@@ -29,6 +27,8 @@ use crate::launch::launched::launched_instance;
 use crate::launch::selection::{LaunchSelection, choose};
 use crate::launch::templates::LaunchTemplates;
 use crate::node_class::{CachedNodeClass, NodeClassResolver};
+use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::unavailable_offerings::{UnavailableKey, UnavailableOfferings};
 use crate::sdk::AwsClients;
 use crate::sdk::cluster_info::ClusterInfoCache;
 

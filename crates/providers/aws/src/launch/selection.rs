@@ -192,8 +192,8 @@ fn by_price(a: Option<MicroUsd>, b: Option<MicroUsd>) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog;
     use mortise_apis::requirements::Operator;
+    use mortise_aws_catalog as catalog;
 
     fn all(_: &InstanceType, _: &Offering) -> bool {
         true

@@ -8,9 +8,9 @@ use mortise_apis::node_class::ec2nodeclass::{
 use mortise_apis::values::Quantity;
 use serde::Serialize;
 
-use crate::catalog::ami_family::AmiFamily;
-use crate::catalog::node_settings::GIB;
 use crate::tags;
+use mortise_aws_catalog::ami_family::AmiFamily;
+use mortise_aws_catalog::node_settings::GIB;
 
 /// A disk, as the template has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

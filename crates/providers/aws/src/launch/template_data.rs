@@ -143,9 +143,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::catalog::ami_family::AmiFamily;
     use crate::launch::template::tests::template;
     use crate::launch::template::{disks, ports};
+    use mortise_aws_catalog::ami_family::AmiFamily;
 
     fn spec(json: serde_json::Value) -> Ec2NodeClassSpec {
         serde_json::from_value(json).unwrap()

@@ -3,7 +3,7 @@
 use mortise_apis::labels::{self, aws as key};
 use mortise_apis::schema::requirement::RequirementSpec;
 
-use crate::catalog::ami_family::AmiFamily;
+use mortise_aws_catalog::ami_family::AmiFamily;
 
 /// What an image is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,12 @@ use mortise_apis::requirements::{Requirements, requirements_of};
 use mortise_apis::schema::requirement::RequirementSpec;
 use mortise_cloudprovider::InstanceType;
 
-use crate::catalog::ami_family::{self, AmiFamily};
 use crate::failure::Failure;
 use crate::node_class::ami_alias;
 use crate::sdk::AwsClients;
 use crate::sdk::arguments::{filter, tag_filters};
 use crate::sdk::ssm_parameter_cache::SsmParameterCache;
+use mortise_aws_catalog::ami_family::{self, AmiFamily};
 
 /// Why no AMI is selected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -292,8 +292,8 @@ pub(crate) fn image_version(spec: &Ec2NodeClassSpec, ami: &Ami) -> Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog;
     use crate::node_class::ami_alias::{Variant, needs};
+    use mortise_aws_catalog as catalog;
 
     fn ami(id: &str, requirements: Vec<RequirementSpec>) -> Ami {
         Ami {

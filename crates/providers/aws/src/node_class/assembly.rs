@@ -9,13 +9,13 @@ use mortise_apis::node_class::ec2nodeclass_status::{Ec2NodeClassStatus, Subnet};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::catalog::node_settings::NodeSettings;
-use crate::catalog::region_offerings::RegionOfferings;
-use crate::config::CapacityOptions;
 use crate::node_class::cache::CachedNodeClass;
 use crate::node_class::lookup::{FoundParts, UnmetCondition};
 use crate::node_class::networks::FoundSubnet;
 use crate::node_class::{amis, conditions};
+use crate::offerings::region_offerings::RegionOfferings;
+use mortise_aws_catalog::CapacityOptions;
+use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// The class with its parts, and the patch that brings the stored status up to date; `None` when it is.
 pub(crate) fn assemble(

@@ -10,10 +10,10 @@ use mortise_apis::node_class::ec2nodeclass_status::{Ami, SecurityGroup};
 use mortise_cloudprovider::InstanceType;
 use tokio::time::Instant;
 
-use crate::catalog::node_settings::NodeSettings;
-use crate::catalog::unavailable_offerings::{UnavailableOfferings, UnavailableView};
 use crate::node_class::networks::FoundSubnet;
+use crate::offerings::unavailable_offerings::{UnavailableOfferings, UnavailableView};
 use crate::tags;
+use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long a launch may use what was found before; the class is resolved every few minutes anyway.
 const FRESH: Duration = Duration::from_secs(10 * 60);

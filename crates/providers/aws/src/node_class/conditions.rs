@@ -9,11 +9,11 @@ use mortise_apis::schema::conditions::{
     Condition, ConditionStatus, Conditions, EC2_NODE_CLASS, READY, find,
 };
 
-use crate::catalog::ami_family::AmiFamily;
-use crate::catalog::node_settings::{self, NodeSettings};
 use crate::node_class::lookup::{ClassResult, FoundParts, UnmetCondition};
 use crate::sdk::cluster_info::ClusterInfo;
 use crate::tags;
+use mortise_aws_catalog::ami_family::AmiFamily;
+use mortise_aws_catalog::node_settings::{self, NodeSettings};
 
 /// Tag keys that a class may not set, because they are ours.
 const RESTRICTED_TAGS: [&str; 4] = [

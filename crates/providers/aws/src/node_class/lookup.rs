@@ -7,14 +7,14 @@ use mortise_apis::node_class::ec2nodeclass::Ec2NodeClassSpec;
 use mortise_apis::node_class::ec2nodeclass_status::{Ami, SecurityGroup};
 use mortise_cloudprovider::CloudError;
 
-use crate::catalog::ami_family;
-use crate::catalog::region_offerings::{OfferingsView, RegionOfferings};
 use crate::failure::Failure;
 use crate::node_class::amis::{self, AmiError};
 use crate::node_class::networks::{self, FoundSubnet};
+use crate::offerings::region_offerings::{OfferingsView, RegionOfferings};
 use crate::sdk::AwsClients;
 use crate::sdk::cluster_info::{ClusterInfo, ClusterInfoCache};
 use crate::sdk::ssm_parameter_cache::SsmParameterCache;
+use mortise_aws_catalog::ami_family;
 
 /// Why a part of a class is missing: reason and message of its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]

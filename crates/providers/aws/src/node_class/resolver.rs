@@ -10,12 +10,12 @@ use mortise_apis::node_class::ec2nodeclass::Ec2NodeClass;
 use mortise_cloudprovider::{CloudError, InstanceType, ResolvedNodeClass, Retry};
 use serde_json::Value;
 
-use crate::catalog::region_offerings::RegionOfferings;
-use crate::catalog::unavailable_offerings::UnavailableOfferings;
 use crate::config::AwsConfig;
 use crate::node_class::assembly;
 use crate::node_class::cache::{CachedNodeClass, NodeClassCache};
 use crate::node_class::lookup::ClassLookup;
+use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::AwsClients;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::tags;

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Map, Value};
 
-use crate::catalog::ami_family::AmiFamily;
+use mortise_aws_catalog::ami_family::AmiFamily;
 
 /// Most bytes of boot data that EC2 takes, before base64.
 pub const MAX_BYTES: usize = 16_384;

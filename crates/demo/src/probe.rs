@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::text::SampleRequests;
+use crate::text::SampleRequests;
 
 /// Maximum length of a response that is read; only its first line matters.
 const MOST: u64 = 1 << 20;
@@ -22,7 +22,7 @@ const MOST: u64 = 1 << 20;
 ///
 /// # Errors
 /// A response has a status other than 200.
-pub(super) async fn ask(
+pub(crate) async fn ask(
     to: SocketAddr,
     files: &Files,
     asked: &SampleRequests,

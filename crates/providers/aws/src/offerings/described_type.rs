@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use aws_sdk_ec2::types;
 
-use crate::catalog::Ec2Catalog;
-use crate::catalog::instance_type_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
+use mortise_aws_catalog::Ec2Catalog;
+use mortise_aws_catalog::instance_type_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
 
 /// EC2's description in our words; `None` when it lacks what a node cannot be planned without.
 pub(crate) fn convert(

@@ -9,13 +9,13 @@ use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::InstanceType;
 use tokio::time::Instant;
 
-use crate::catalog::Ec2Catalog;
-use crate::catalog::describe::{self, SpotPrices};
-use crate::catalog::instance_type::{LaunchZones, ZonePrices};
-use crate::catalog::instance_type_info::InstanceTypeInfo;
-use crate::catalog::node_settings::NodeSettings;
 use crate::failure::Failure;
+use crate::offerings::describe::{self, SpotPrices};
 use crate::sdk::AwsClients;
+use mortise_aws_catalog::Ec2Catalog;
+use mortise_aws_catalog::instance_type::{LaunchZones, ZonePrices};
+use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
+use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long types and zones are believed: EC2 adds some every few weeks.
 const TYPES_TTL: Duration = Duration::from_secs(12 * 3600);

@@ -13,13 +13,13 @@ use mortise_webhooks::{ClusterView, Counters};
 
 /// The extender handlers without HTTP. The state is separate from that of the service, so that external calls do not
 /// change the history; the counters are those of the service.
-pub(super) struct InProcess {
+pub(crate) struct InProcess {
     memory: ExtenderState,
     counters: Arc<Counters>,
 }
 
 impl InProcess {
-    pub(super) fn new(counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(counters: Arc<Counters>) -> Self {
         Self {
             memory: ExtenderState::default(),
             counters,

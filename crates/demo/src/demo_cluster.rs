@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 const GROUP: &str = "karpenter.k8s.aws";
 const CLASS: &str = "EC2NodeClass";
 /// NodePool of most pods.
-pub(super) const FIRST_POOL: &str = "general";
+pub(crate) const FIRST_POOL: &str = "general";
 /// NodePool of Jobs.
 const BATCH: &str = "batch";
 /// NodePool of pods that must not be interrupted.
 const STEADY: &str = "steady";
 /// Workload with a pod that no NodePool can run, so that there is always something to explain.
-pub(super) const MISFIT: &str = "arm-only";
+pub(crate) const MISFIT: &str = "arm-only";
 
-pub(super) fn node_class_kind() -> NodeClassKind {
+pub(crate) fn node_class_kind() -> NodeClassKind {
     NodeClassKind {
         group: GROUP,
         version: "v1",
@@ -29,7 +29,7 @@ pub(super) fn node_class_kind() -> NodeClassKind {
 
 /// Karpenter's defaults, except for one feature gate: most nodes of the demo are spot instances, which would otherwise
 /// never be replaced by cheaper ones.
-pub(super) fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         gates: FeatureGates {
             spot_to_spot_consolidation: true,
@@ -39,8 +39,8 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-pub(super) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Result<SimOptions> {
-    let catalog = mortise_aws::catalog::embedded_catalog()?;
+pub(crate) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Result<SimOptions> {
+    let catalog = mortise_aws_catalog::embedded_catalog()?;
     let known = catalog.zones(region);
     let zones: Vec<&str> = known.into_iter().take(3).collect();
     let catalog = catalog.instance_types(region, &zones).context("--region")?;
@@ -297,7 +297,7 @@ mod tests {
             let start = options.start;
             let mut simulation = mortise_sim::Simulation::new(options, mortise_deciders::all());
             let counters = std::sync::Arc::default();
-            simulation.set_extender(Box::new(super::super::scheduler::InProcess::new(counters)));
+            simulation.set_extender(Box::new(crate::scheduler::InProcess::new(counters)));
             let mut disrupted = Vec::new();
             let mut prices = Vec::new();
             for minute in 1..=10 {

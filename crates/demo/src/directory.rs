@@ -7,10 +7,10 @@ use anyhow::Context as _;
 
 /// A directory with access for its owner only, deleted on drop.
 #[derive(Debug)]
-pub(super) struct Directory(PathBuf);
+pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    pub(super) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("mortise-demo-{}", std::process::id()));
         // It must be created here: an existing directory could belong to another user.
         std::fs::DirBuilder::new()
@@ -20,7 +20,7 @@ impl Directory {
         Ok(Self(path))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -28,7 +28,7 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            super::warning(&format!("{} was not removed: {error}", self.0.display()));
+            mortise_process::warning(&format!("{} was not removed: {error}", self.0.display()));
         }
     }
 }

@@ -13,14 +13,14 @@ use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 
-use crate::catalog::ami_family::AmiFamily;
-use crate::catalog::instance_type_info::InstanceTypeInfo;
-use crate::catalog::node_settings::{GIB, MIB, NodeSettings, Threshold};
+use crate::ami_family::AmiFamily;
+use crate::instance_type_info::InstanceTypeInfo;
+use crate::node_settings::{GIB, MIB, NodeSettings, Threshold};
 
 /// Resource: branch network interfaces for pods with security groups of their own.
 const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
 /// Resource: elastic fabric adapters.
-pub(crate) const EFA: &str = "vpc.amazonaws.com/efa";
+pub const EFA: &str = "vpc.amazonaws.com/efa";
 /// Resource: addresses for Windows pods.
 const PRIVATE_IPV4: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 /// Resource: Neuron devices.
@@ -110,7 +110,7 @@ impl InstanceTypeInfo {
             return Some(Incompatibility::Family);
         }
         let asked = &shape.interfaces;
-        let fits = |each: &crate::catalog::node_settings::Interface| {
+        let fits = |each: &crate::node_settings::Interface| {
             self.interfaces
                 .get(each.card)
                 .is_some_and(|most| each.device < *most)

@@ -5,13 +5,13 @@ use mortise_apis::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use mortise_apis::values::Quantity;
 use serde_json::{Map, Value};
 
-use crate::catalog::ami_family::AmiFamily;
-use crate::config::CapacityOptions;
+use crate::ami_family::AmiFamily;
+use crate::capacity_options::CapacityOptions;
 
 /// GiB in bytes.
-pub(crate) const GIB: i64 = 1 << 30;
+pub const GIB: i64 = 1 << 30;
 /// MiB in bytes.
-pub(crate) const MIB: i64 = 1 << 20;
+pub const MIB: i64 = 1 << 20;
 
 /// A reservation that may say some resources and leave others to the default. Units: milli CPU, bytes, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

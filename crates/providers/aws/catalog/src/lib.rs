@@ -7,14 +7,11 @@
 //! `data/README.md` says where each number comes from and how old it is.
 
 pub mod ami_family;
+mod capacity_options;
 pub mod instance_type;
 pub mod instance_type_info;
 pub mod node_settings;
-pub(crate) mod region_offerings;
-pub(crate) mod unavailable_offerings;
 
-mod describe;
-mod described_type;
 mod error;
 mod read;
 
@@ -26,20 +23,21 @@ use mortise_apis::nearest::nearest;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::InstanceType;
 
+pub use self::capacity_options::CapacityOptions;
 pub use self::error::Ec2CatalogError;
 pub use self::read::{CatalogRow, TypeTables};
-use crate::catalog::instance_type::{LaunchZones, ZonePrices};
-use crate::catalog::node_settings::NodeSettings;
+use crate::instance_type::{LaunchZones, ZonePrices};
+use crate::node_settings::NodeSettings;
 
 /// Instance types with hardware, prices and zones.
 const TYPES: (&str, &[u8]) = (
     "instance-types.jsonl.gz (embedded)",
-    include_bytes!("../../data/instance-types.jsonl.gz"),
+    include_bytes!("../data/instance-types.jsonl.gz"),
 );
 /// Types of which only the tables are known: sold in some region, but not described in the data above.
 const TABLES: (&str, &[u8]) = (
     "more-types.jsonl.gz (embedded)",
-    include_bytes!("../../data/more-types.jsonl.gz"),
+    include_bytes!("../data/more-types.jsonl.gz"),
 );
 
 /// Region whose on-demand prices serve for regions without a price table.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use aws_sdk_ec2::types::LocationType;
 use mortise_apis::values::money::MicroUsd;
 
-use crate::catalog::instance_type_info::InstanceTypeInfo;
-use crate::catalog::{Ec2Catalog, described_type};
 use crate::failure::Failure;
+use crate::offerings::described_type;
 use crate::sdk::AwsClients;
 use crate::sdk::arguments::filter;
+use mortise_aws_catalog::Ec2Catalog;
+use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
 
 /// All instance types that nodes can be made of. # Shape: sorted by name.
 pub(crate) async fn instance_types(

@@ -101,7 +101,7 @@ impl UnavailableView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog;
+    use mortise_aws_catalog as catalog;
 
     #[tokio::test(start_paused = true)]
     async fn marks_end_after_three_minutes() {

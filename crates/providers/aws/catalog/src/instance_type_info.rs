@@ -173,10 +173,9 @@ impl InstanceTypeInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog;
 
     fn info(name: &str) -> InstanceTypeInfo {
-        let all = catalog::embedded_catalog().unwrap();
+        let all = crate::embedded_catalog().unwrap();
         all.find(name)
             .unwrap_or_else(|| panic!("{name} is not in the embedded catalogue"))
             .info

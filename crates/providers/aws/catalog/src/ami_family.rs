@@ -23,7 +23,7 @@ pub enum AmiFamily {
 }
 
 /// A disk that a family starts with: device and size in GiB. All are gp3 and encrypted.
-pub(crate) type DefaultDisk = (&'static str, i64);
+pub type DefaultDisk = (&'static str, i64);
 
 impl AmiFamily {
     /// All families, in the order of the enum.
@@ -104,7 +104,7 @@ impl AmiFamily {
 
     /// Disks of a node whose class names none.
     #[must_use]
-    pub(crate) const fn default_disks(self) -> &'static [DefaultDisk] {
+    pub const fn default_disks(self) -> &'static [DefaultDisk] {
         match self {
             Self::Al2 | Self::Al2023 => &[("/dev/xvda", 20)],
             Self::Bottlerocket => &[("/dev/xvda", 4), ("/dev/xvdb", 20)],
@@ -115,14 +115,14 @@ impl AmiFamily {
 
     /// The device that holds pods' data; `None` for `Custom`, where only the user knows.
     #[must_use]
-    pub(crate) fn data_device(self) -> Option<&'static str> {
+    pub fn data_device(self) -> Option<&'static str> {
         self.default_disks().last().map(|(device, _)| *device)
     }
 }
 
 /// Family and version of the class's alias term, such as `("al2023", "latest")`.
 #[must_use]
-pub(crate) fn alias(spec: &Ec2NodeClassSpec) -> Option<(&str, &str)> {
+pub fn alias(spec: &Ec2NodeClassSpec) -> Option<(&str, &str)> {
     spec.ami_selector_terms
         .iter()
         .find_map(|term| term.alias.as_deref())

@@ -10,7 +10,7 @@ use mortise_apis::values::money::MicroUsd;
 use serde_json::{Map, Value};
 
 use super::error::Ec2CatalogError;
-use crate::catalog::instance_type_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
+use crate::instance_type_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
 
 /// Version of the file format that this build reads and writes.
 const VERSION: i64 = 1;
@@ -82,7 +82,7 @@ pub struct CatalogRow {
 /// Unpacks (when gzip-compressed) and decodes a catalog file.
 /// # Errors
 /// `Unreadable` when it is larger than allowed, not valid gzip, or not UTF-8.
-pub(super) fn unpack(file: &str, bytes: &[u8]) -> Result<String, Ec2CatalogError> {
+pub(crate) fn unpack(file: &str, bytes: &[u8]) -> Result<String, Ec2CatalogError> {
     let unreadable = |message: String| Ec2CatalogError::Unreadable {
         file: file.to_owned(),
         message,
@@ -111,7 +111,7 @@ pub(super) fn unpack(file: &str, bytes: &[u8]) -> Result<String, Ec2CatalogError
 }
 
 /// Reads full rows. # Shape: in the order of the file.
-pub(super) fn rows(file: &str, text: &str) -> Result<Vec<CatalogRow>, Ec2CatalogError> {
+pub(crate) fn rows(file: &str, text: &str) -> Result<Vec<CatalogRow>, Ec2CatalogError> {
     let mut rows = Vec::new();
     for (line, object) in objects(file, text, "types")? {
         let fields = Fields::new(file, line, &object);
@@ -127,7 +127,7 @@ pub(super) fn rows(file: &str, text: &str) -> Result<Vec<CatalogRow>, Ec2Catalog
 }
 
 /// Reads rows of a file that has only what EC2 does not describe. # Shape: by type name.
-pub(super) fn tables_only(
+pub(crate) fn tables_only(
     file: &str,
     text: &str,
 ) -> Result<BTreeMap<Arc<str>, TypeTables>, Ec2CatalogError> {

@@ -10,19 +10,19 @@ use mortise_sim::Stats;
 use mortise_state::snapshot::{Pod, Snapshot};
 use serde_json::{Value, json};
 
-use super::demo_cluster;
-use super::play::Pace;
+use crate::demo_cluster;
+use crate::play::Pace;
 
 /// Addresses and files of the demo.
-pub(super) struct DemoEndpoints<'a> {
-    pub(super) addresses: Addresses,
-    pub(super) directory: &'a Path,
-    pub(super) speed: Pace,
-    pub(super) seed: u64,
+pub(crate) struct DemoEndpoints<'a> {
+    pub(crate) addresses: Addresses,
+    pub(crate) directory: &'a Path,
+    pub(crate) speed: Pace,
+    pub(crate) seed: u64,
 }
 
 /// Names of existing objects for the printed commands and the probe.
-pub(super) struct SampleRequests {
+pub(crate) struct SampleRequests {
     /// Some ready nodes.
     nodes: Vec<String>,
     /// A pending pod, if there is one.
@@ -30,7 +30,7 @@ pub(super) struct SampleRequests {
 }
 
 impl SampleRequests {
-    pub(super) fn about(snapshot: &Snapshot) -> Self {
+    pub(crate) fn about(snapshot: &Snapshot) -> Self {
         Self {
             nodes: ready_nodes(snapshot),
             pod: misfit(snapshot),
@@ -38,12 +38,12 @@ impl SampleRequests {
     }
 
     /// The body of a filter call.
-    pub(super) fn filter(&self) -> Value {
+    pub(crate) fn filter(&self) -> Value {
         json!({ "Pod": pod_body(self.pod.as_deref()), "NodeNames": self.nodes })
     }
 
     /// Path and query of an explanation.
-    pub(super) fn explain(&self) -> String {
+    pub(crate) fn explain(&self) -> String {
         match (&self.pod, self.nodes.first()) {
             (Some(pod), _) => format!("/debug/explain?pod={}", pod.key),
             (None, Some(node)) => format!("/debug/explain?node={node}"),
@@ -53,7 +53,7 @@ impl SampleRequests {
 }
 
 /// The first text: addresses and commands.
-pub(super) fn welcome(
+pub(crate) fn welcome(
     places: &DemoEndpoints<'_>,
     asked: &SampleRequests,
     snapshot: &Snapshot,
@@ -189,18 +189,18 @@ fn review() -> Value {
 }
 
 /// Summary at the end.
-pub(super) struct Summary<'a> {
-    pub(super) stats: &'a Stats,
-    pub(super) calls: BTreeMap<&'static str, u64>,
-    pub(super) seed: u64,
-    pub(super) region: &'a str,
+pub(crate) struct Summary<'a> {
+    pub(crate) stats: &'a Stats,
+    pub(crate) calls: BTreeMap<&'static str, u64>,
+    pub(crate) seed: u64,
+    pub(crate) region: &'a str,
     /// Time from the start of the process to the first responses, if there were any.
-    pub(super) first_answer: Option<Duration>,
-    pub(super) real: Duration,
+    pub(crate) first_answer: Option<Duration>,
+    pub(crate) real: Duration,
 }
 
 impl Summary<'_> {
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let Stats {
             virtual_seconds,
             pods_placed,
@@ -242,7 +242,7 @@ impl Summary<'_> {
         })
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let stats = self.stats;
         let decisions: Vec<String> = stats
             .decisions

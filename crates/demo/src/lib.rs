@@ -1,4 +1,4 @@
-//! `mortise demo`: the whole service on a simulated cluster and cloud.
+//! mortise: the demo, the whole service on a simulated cluster and cloud.
 //!
 //! One thread runs the simulation in virtual time with the production deciders; the production HTTPS service responds
 //! from the snapshots that this thread publishes. The history depends on `--seed` only; HTTP requests do not change
@@ -32,15 +32,14 @@ use tokio::task::JoinHandle;
 use self::directory::Directory;
 use self::play::{Pace, Player, VirtualClock};
 use self::scheduler::InProcess;
-use super::{line, warning};
-use crate::args::Millis;
+use mortise_process::{Millis, line, warning};
 
 /// How the demo runs.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  mortise demo                                     until Ctrl-C, at 20 times real time\n  mortise demo --for 60s --json                    one minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of cluster time, as fast as possible"
 )]
-pub(super) struct DemoArgs {
+pub struct DemoArgs {
     /// Virtual seconds per real second, or "max"
     #[arg(long, default_value = "20")]
     speed: Pace,
@@ -74,10 +73,12 @@ impl DemoArgs {
 }
 
 /// Runs until a signal arrives, or its time is over.
-pub(super) fn run(args: &DemoArgs) -> anyhow::Result<()> {
-    super::serve::init_logging("warn")?;
-    super::serve::install_crypto()?;
-    super::serve::runtime()?.block_on(demo(args))
+/// # Errors
+/// The service does not start, or the simulation violated an invariant.
+pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    mortise_process::init_logging("warn")?;
+    mortise_process::install_crypto()?;
+    mortise_process::runtime()?.block_on(demo(args))
 }
 
 async fn demo(args: &DemoArgs) -> anyhow::Result<()> {

@@ -20,7 +20,7 @@ const PRELUDE_MS: i64 = 5 * 60_000;
 
 /// Virtual time per real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(crate) enum Pace {
     /// Virtual seconds per real second.
     Times(u32),
     /// As fast as possible.
@@ -52,10 +52,10 @@ impl fmt::Display for Pace {
 
 /// The clock of the simulation.
 #[derive(Debug)]
-pub(super) struct VirtualClock(AtomicI64);
+pub(crate) struct VirtualClock(AtomicI64);
 
 impl VirtualClock {
-    pub(super) fn new(start: Timestamp) -> Self {
+    pub(crate) fn new(start: Timestamp) -> Self {
         Self(AtomicI64::new(start.as_millisecond()))
     }
 
@@ -71,19 +71,19 @@ impl Clock for VirtualClock {
 }
 
 /// Runs the simulation and publishes its snapshots.
-pub(super) struct Player {
-    pub(super) simulation: Simulation,
-    pub(super) shared: Arc<ServiceState>,
-    pub(super) clock: Arc<VirtualClock>,
-    pub(super) pace: Pace,
+pub(crate) struct Player {
+    pub(crate) simulation: Simulation,
+    pub(crate) shared: Arc<ServiceState>,
+    pub(crate) clock: Arc<VirtualClock>,
+    pub(crate) pace: Pace,
     /// Virtual milliseconds after which it ends.
-    pub(super) most: Option<i64>,
-    pub(super) stop: Shutdown,
+    pub(crate) most: Option<i64>,
+    pub(crate) stop: Shutdown,
 }
 
 impl Player {
     /// Runs until it is stopped or its time is over. `ready` gets a message when the first snapshot is published.
-    pub(super) fn run(mut self, ready: oneshot::Sender<()>) -> Stats {
+    pub(crate) fn run(mut self, ready: oneshot::Sender<()>) -> Stats {
         let start = self.simulation.now();
         let end = self.most.map(|ms| after(start, ms));
         let prelude = after(start, PRELUDE_MS).min(end.unwrap_or(Timestamp::MAX));

@@ -1,0 +1,19 @@
+//! Settings that change what nodes have.
+
+/// Settings of the controller that change what nodes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapacityOptions {
+    /// Share of memory that the hypervisor keeps, in millionths. `--vm-memory-overhead-percent`.
+    pub vm_overhead_ppm: i64,
+    /// Network interfaces that pods must not use. `--reserved-enis`.
+    pub reserved_enis: i64,
+}
+
+impl Default for CapacityOptions {
+    fn default() -> Self {
+        Self {
+            vm_overhead_ppm: 75_000,
+            reserved_enis: 0,
+        }
+    }
+}
