@@ -1,5 +1,6 @@
 //! Permissions of the service account: exactly those that the service uses.
 
+use mortise_state::resource_kinds::ResourceKind;
 use serde_json::{Value, json};
 
 /// The service account, and the features that determine its permissions.
@@ -62,46 +63,25 @@ fn node_class(when: When, group: &str, plural: &str) -> [(When, Value); 2] {
     ]
 }
 
+/// Rules to read the watched kinds, one for each group. Kinds that are written to have rules of their own.
+fn read_rules() -> Vec<Value> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    let kinds = ResourceKind::table().into_iter();
+    for ResourceKind { api, .. } in kinds.filter(|kind| !kind.is_written()) {
+        match groups.iter_mut().find(|(group, _)| *group == api.group) {
+            Some((_, plurals)) => plurals.push(api.plural),
+            None => groups.push((api.group, vec![api.plural])),
+        }
+    }
+    let groups = groups.into_iter();
+    groups
+        .map(|(group, plurals)| rule(&[group], &plurals, &["get", "list", "watch"]))
+        .collect()
+}
+
 /// Rules of the ClusterRole, in order.
 pub(super) fn cluster_rules() -> Vec<(When, Value)> {
-    let read = &["get", "list", "watch"];
     let always = [
-        rule(
-            &[""],
-            &[
-                "pods",
-                "nodes",
-                "namespaces",
-                "persistentvolumes",
-                "persistentvolumeclaims",
-                // Their selectors, for default spread constraints.
-                "services",
-                "replicationcontrollers",
-            ],
-            read,
-        ),
-        rule(
-            &["apps"],
-            &["daemonsets", "replicasets", "statefulsets"],
-            read,
-        ),
-        rule(&["policy"], &["poddisruptionbudgets"], read),
-        rule(
-            &["storage.k8s.io"],
-            &["storageclasses", "csinodes", "volumeattachments"],
-            read,
-        ),
-        // With --ignore-dra-requests=false.
-        rule(
-            &["resource.k8s.io"],
-            &[
-                "deviceclasses",
-                "resourceclaims",
-                "resourceclaimtemplates",
-                "resourceslices",
-            ],
-            read,
-        ),
         rule(&[""], &["nodes"], &["patch", "delete"]),
         rule(&[""], &["pods"], &["delete"]),
         rule(&[""], &["pods/eviction"], &["create"]),
@@ -111,8 +91,6 @@ pub(super) fn cluster_rules() -> Vec<(When, Value)> {
             &["nodepools", "nodeclaims"],
             &["get", "list", "watch", "patch"],
         ),
-        // With the feature gate NodeOverlay.
-        rule(&["karpenter.sh"], &["nodeoverlays"], read),
         rule(
             &["karpenter.sh"],
             &[
@@ -143,7 +121,8 @@ pub(super) fn cluster_rules() -> Vec<(When, Value)> {
             &["create"],
         ),
     ];
-    let mut all: Vec<(When, Value)> = always.map(|rule| (When::Always, rule)).to_vec();
+    let always = read_rules().into_iter().chain(always);
+    let mut all: Vec<(When, Value)> = always.map(|rule| (When::Always, rule)).collect();
     // Only kwok creates Node objects; instances of a cloud register themselves.
     all.push((When::Kwok, rule(&[""], &["nodes"], &["create"])));
     all.extend(node_class(
@@ -224,4 +203,36 @@ pub(super) fn manifests(account: &ServiceAccount<'_>) -> Vec<Value> {
         json!({ "apiVersion": api, "kind": "Role", "metadata": own(name), "rules": local }),
         json!({ "apiVersion": api, "kind": "RoleBinding", "metadata": own(name), "subjects": subject, "roleRef": reference("Role") }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_watched_kind_may_be_read_and_no_other() {
+        let read = ["get", "list", "watch"];
+        let mut granted: Vec<(String, String)> = Vec::new();
+        for (when, rule) in cluster_rules() {
+            let texts = |field: &str| -> Vec<String> {
+                let all = rule[field].as_array().into_iter().flatten();
+                all.filter_map(|each| each.as_str().map(str::to_owned))
+                    .collect()
+            };
+            let verbs = texts("verbs");
+            if when == When::Always && read.iter().all(|verb| verbs.iter().any(|own| own == verb)) {
+                for group in texts("apiGroups") {
+                    let resources = texts("resources").into_iter();
+                    granted.extend(resources.map(|resource| (group.clone(), resource)));
+                }
+            }
+        }
+        let table = ResourceKind::table().into_iter();
+        let mut watched: Vec<(String, String)> = table
+            .map(|kind| (kind.api.group.to_owned(), kind.api.plural.to_owned()))
+            .collect();
+        granted.sort();
+        watched.sort();
+        assert_eq!(granted, watched);
+    }
 }

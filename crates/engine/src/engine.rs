@@ -25,7 +25,7 @@ use mortise_cloudprovider::{InterruptionNotice, LaunchError};
 use mortise_planning::settings::Settings;
 use mortise_state::catalog::Catalog;
 use mortise_state::feasible_pods::FeasiblePods;
-use mortise_state::index::{Changes, Index};
+use mortise_state::index::{Changes, Index, ObjectChange};
 use mortise_state::ledger::{ExpectedClaim, LedgerOp};
 use mortise_state::resource_kinds::{ObjectEvent, ObjectKind};
 use mortise_state::snapshot::{PoolUsage, Snapshot, most_of};
@@ -247,13 +247,13 @@ impl Engine {
         self
     }
 
-    /// Takes an input in.
-    pub fn apply(&mut self, input: EngineInput, now: Timestamp) {
+    /// Takes an input in. Returns which objects an event changed.
+    pub fn apply(&mut self, input: EngineInput, now: Timestamp) -> Vec<ObjectChange> {
         match input {
             EngineInput::News(news) => {
                 self.index.set_time(now);
                 Arc::make_mut(&mut self.freshness).heard(&news, now);
-                self.index.apply(news);
+                return self.index.apply(news);
             }
             EngineInput::Watch { kind, state } => {
                 Arc::make_mut(&mut self.freshness).told(&kind, state, now);
@@ -272,6 +272,7 @@ impl Engine {
             EngineInput::Feasible { pod, at } => Arc::make_mut(&mut self.feasible).see(pod, at),
             EngineInput::Leading(leading) => self.lead(leading, now),
         }
+        Vec::new()
     }
 
     /// A term ends and another begins. Nothing that was decided survives, and no promise that stands in no object: somebody

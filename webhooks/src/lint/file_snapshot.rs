@@ -44,10 +44,7 @@ pub(super) fn build<'a>(
                 key,
                 object: Arc::new(object.clone()),
             };
-            index.apply(ObjectEvent::Applied(
-                Object::NodeClass(class),
-                EventSource::Watch,
-            ));
+            index.apply(ObjectEvent::Applied(class.into(), EventSource::Watch));
         } else if kind.kind == "NodePool"
             && object["spec"].is_object() // the API server takes none without
             && let Ok(pool) = serde_json::from_value::<NodePool>(object.clone())

@@ -194,7 +194,7 @@ impl TestCluster {
             good("EC2NodeClass"),
             &json!({ "metadata": { "name": name } }),
         );
-        self.apply(Object::NodeClass(NodeClassObject {
+        self.apply(Object::from(NodeClassObject {
             key: NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", name),
             object: Arc::new(merged(named, &change)),
         }));

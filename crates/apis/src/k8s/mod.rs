@@ -21,7 +21,10 @@ pub use pod::{Pod, PodCondition, PodSpec, PodStatus};
 pub use storage::{
     CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment,
 };
-pub use workload::{DaemonSet, Namespace, PodDisruptionBudget, Selecting, SelectingKind};
+pub use workload::{
+    DaemonSet, Namespace, PodDisruptionBudget, ReplicaSet, ReplicationController, SelectingKind,
+    SelectingSpec, Service, StatefulSet,
+};
 
 /// Resource name to amount, as objects write it.
 pub type ResourceList =

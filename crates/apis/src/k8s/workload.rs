@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::k8s::ObjectCondition;
 use crate::k8s::pod::PodSpec;
+use crate::schema::api_kind::ApiObject as _;
 use crate::schema::object::{is_default, null_as_default, object};
 
 object! {
@@ -130,50 +131,50 @@ impl SelectingKind {
         Self::StatefulSet,
     ];
 
-    /// API group; empty for the core group. The version is `v1` in each.
-    #[must_use]
-    pub const fn group(self) -> &'static str {
-        match self {
-            Self::Service | Self::ReplicationController => "",
-            Self::ReplicaSet | Self::StatefulSet => "apps",
-        }
-    }
-
     /// Kind, as owner references spell it.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         match self {
-            Self::Service => "Service",
-            Self::ReplicationController => "ReplicationController",
-            Self::ReplicaSet => "ReplicaSet",
-            Self::StatefulSet => "StatefulSet",
-        }
-    }
-
-    /// Resource name in URLs.
-    #[must_use]
-    pub const fn plural(self) -> &'static str {
-        match self {
-            Self::Service => "services",
-            Self::ReplicationController => "replicationcontrollers",
-            Self::ReplicaSet => "replicasets",
-            Self::StatefulSet => "statefulsets",
+            Self::Service => Service::KIND.kind,
+            Self::ReplicationController => ReplicationController::KIND.kind,
+            Self::ReplicaSet => ReplicaSet::KIND.kind,
+            Self::StatefulSet => StatefulSet::KIND.kind,
         }
     }
 }
 
-/// An object of a [`SelectingKind`]: which pods it selects, and nothing else.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Selecting {
-    /// Name and namespace.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
-    pub metadata: ObjectMeta,
-    /// What is wanted.
-    pub spec: SelectingSpec,
+object! {
+    /// A Service: which pods it selects, and nothing else.
+    pub struct Service("", "v1", "Service", "services", NamespaceResourceScope) {
+        /// What is wanted.
+        pub spec as "spec": SelectingSpec,
+    }
+}
+
+object! {
+    /// A ReplicationController: which pods it selects, and nothing else.
+    pub struct ReplicationController(
+        "", "v1", "ReplicationController", "replicationcontrollers", NamespaceResourceScope
+    ) {
+        /// What is wanted.
+        pub spec as "spec": SelectingSpec,
+    }
+}
+
+object! {
+    /// A ReplicaSet: which pods it selects, and nothing else.
+    pub struct ReplicaSet("apps", "v1", "ReplicaSet", "replicasets", NamespaceResourceScope) {
+        /// What is wanted.
+        pub spec as "spec": SelectingSpec,
+    }
+}
+
+object! {
+    /// A StatefulSet: which pods it selects, and nothing else.
+    pub struct StatefulSet("apps", "v1", "StatefulSet", "statefulsets", NamespaceResourceScope) {
+        /// What is wanted.
+        pub spec as "spec": SelectingSpec,
+    }
 }
 
 /// The selector of a Service or controller.

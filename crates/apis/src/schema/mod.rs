@@ -2,6 +2,7 @@
 //! schema.
 
 pub mod absent;
+pub mod api_kind;
 pub mod conditions;
 pub mod duration_text;
 pub(crate) mod fields;

@@ -38,6 +38,20 @@ macro_rules! object {
             }
         }
 
+        impl crate::schema::api_kind::ApiObject for $root {
+            const KIND: crate::schema::api_kind::ApiKind = crate::schema::api_kind::ApiKind {
+                group: $group,
+                version: $version,
+                kind: $kind,
+                plural: $plural,
+                namespaced: crate::schema::object::is_namespaced!($scope),
+            };
+
+            fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.metadata
+            }
+        }
+
         impl kube_core::Resource for $root {
             type DynamicType = ();
             type Scope = kube_core::$scope;
@@ -69,6 +83,17 @@ macro_rules! object {
     };
 }
 pub(crate) use object;
+
+/// Whether a scope is that of namespaced kinds.
+macro_rules! is_namespaced {
+    (NamespaceResourceScope) => {
+        true
+    };
+    (ClusterResourceScope) => {
+        false
+    };
+}
+pub(crate) use is_namespaced;
 
 /// Reads `null` as the default of the type: Go programs write it for empty lists that they do not omit.
 pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>

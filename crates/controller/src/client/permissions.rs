@@ -6,10 +6,10 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
+use mortise_state::resource_kinds::ResourceKind;
 use serde::Deserialize;
 
 use super::error_class::{self, ErrorClass};
-use super::resource_kinds::ResourceKind;
 
 /// A permission that this service needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +56,15 @@ pub(crate) async fn is_served(client: &Client, kind: &ResourceKind) -> Result<bo
     struct ApiResource {
         name: String,
     }
-    let path = format!("/apis/{}/{}", kind.group, kind.version);
+    let path = format!("/apis/{}", kind.api.api_version());
     let request = http::Request::get(path)
         .body(Vec::new())
         .map_err(kube::Error::HttpError)?;
     match client.request::<ResourceList>(request).await {
-        Ok(list) => Ok(list.resources.iter().any(|each| each.name == kind.plural)),
+        Ok(list) => Ok(list
+            .resources
+            .iter()
+            .any(|each| each.name == kind.api.plural)),
         Err(error) if error_class::classify(&error) == ErrorClass::NotFound => Ok(false),
         Err(error) => Err(error),
     }

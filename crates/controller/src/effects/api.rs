@@ -14,7 +14,7 @@ use mortise_apis::NodeClaim;
 use mortise_apis::names::{ObjectRef, PodKey, Uid};
 use mortise_engine::effect::{EffectError, EffectOutput};
 use mortise_engine::write::{ObjectWrite, WritePriority};
-use mortise_state::resource_kinds::{EventSource, ObjectEvent};
+use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKind, ResourceKind};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::leadership_deadline::LeadershipDeadline;
 use crate::client::backoff::Backoff;
 use crate::client::error_class::{self, ErrorClass};
-use crate::client::resource_kinds::{ObjectIdentity, ResourceKind, ResourceKinds};
+use crate::client::resource_kinds::{ObjectIdentity, ResourceKinds};
 use crate::client::token_bucket::TokenBucket;
 
 /// Longest time for one write with all its retries.
@@ -130,15 +130,15 @@ impl ApiWriter {
             Ok(body) => body,
             Err(error) => return (Err(unbuildable(&error)), None),
         };
-        let build = Build::new(kind.path(None));
+        let build = Build::new(kind.api.path(None));
         let created = match build.create(&PostParams::default(), body) {
             Ok(request) => self.send(request).await,
             Err(error) => return (Err(unbuildable(&error)), None),
         };
         match created {
-            Ok(text) => (Ok(EffectOutput::Written), read(&kind, &text)),
+            Ok(text) => (Ok(EffectOutput::Written), read(kind, &text)),
             Err(error) if error_class::classify(&error) == ErrorClass::AlreadyExists => {
-                self.adopt(claim, &kind, &build).await
+                self.adopt(claim, kind, &build).await
             }
             Err(error) => (Err(error_class::effect_error(&error)), None),
         }
@@ -188,7 +188,7 @@ impl ApiWriter {
         };
         let body = write.render();
         let (namespace, name) = place(&write.target);
-        let build = Build::new(kind.path(namespace));
+        let build = Build::new(kind.api.path(namespace));
         let (params, merge) = (PatchParams::default(), KubePatch::Merge(&body.merge));
         let request = match body.subresource {
             Some(subresource) => build.patch_subresource(subresource, name, &params, &merge),
@@ -197,7 +197,7 @@ impl ApiWriter {
         match request {
             Ok(request) => {
                 let priority = write.edit.priority();
-                self.answered(&kind, request, EffectOutput::Written, priority)
+                self.answered(kind, request, EffectOutput::Written, priority)
                     .await
             }
             Err(error) => (Err(unbuildable(&error)), None),
@@ -225,12 +225,12 @@ impl ApiWriter {
             }),
             ..DeleteParams::default()
         };
-        let request = match Build::new(kind.path(namespace)).delete(name, &params) {
+        let request = match Build::new(kind.api.path(namespace)).delete(name, &params) {
             Ok(request) => request,
             Err(error) => return (Err(unbuildable(&error)), None),
         };
         let (result, news) = self
-            .answered(&kind, request, EffectOutput::Deleted, WritePriority::Normal)
+            .answered(kind, request, EffectOutput::Deleted, WritePriority::Normal)
             .await;
         let result = match result {
             Err(EffectError::NotFound(_)) => Ok(EffectOutput::Deleted),
@@ -258,7 +258,7 @@ impl ApiWriter {
             "metadata": { "namespace": &*pod.namespace, "name": &*pod.name },
             "deleteOptions": { "preconditions": { "uid": uid.as_str() } },
         });
-        let build = Build::new(kind.path(Some(&pod.namespace)));
+        let build = Build::new(kind.api.path(Some(&pod.namespace)));
         let request = match build.create_subresource(
             "eviction",
             &pod.name,
@@ -291,7 +291,7 @@ impl ApiWriter {
         }
     }
 
-    pub(super) fn kind(&self, target: &ObjectRef) -> Result<ResourceKind, EffectError> {
+    pub(super) fn kind(&self, target: &ObjectRef) -> Result<&ResourceKind, EffectError> {
         self.kinds.of(target).ok_or_else(|| EffectError::Refused {
             code: 0,
             message: format!("no enabled provider supports the kind of {target}"),
@@ -326,22 +326,22 @@ fn read(kind: &ResourceKind, text: &str) -> Option<ObjectEvent> {
         kind: String,
     }
     let envelope: Envelope = serde_json::from_str(text).ok()?;
-    if envelope.kind != kind.kind {
+    if envelope.kind != kind.api.kind {
         return None;
     }
     let identity = ObjectIdentity::read(text).ok()?;
-    let graceful = matches!(kind.index, mortise_state::resource_kinds::ObjectKind::Pod);
+    let graceful = kind.index == ObjectKind::Pod;
     if identity.deletion_timestamp.is_some() && identity.finalizers.is_empty() && !graceful {
         return Some(ObjectEvent::Deleted(
-            kind.key(&identity.namespace, &identity.name),
+            kind.index.key(&identity.namespace, &identity.name),
             identity.resource_version.parse().ok(),
         ));
     }
-    match kind.read(text) {
+    match kind.index.parse(text) {
         Ok(object) => Some(ObjectEvent::Applied(object, EventSource::Write)),
         Err(error) => {
             // The write is done; the watch will show the object, or count it as unreadable.
-            tracing::warn!(kind = kind.kind, name = identity.name, %error, "failed to parse response to write");
+            tracing::warn!(kind = kind.api.kind, name = identity.name, %error, "failed to parse response to write");
             None
         }
     }
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn answers_become_news() {
-        let kinds = ResourceKinds::new(Vec::new());
+        let kinds = ResourceKinds::new(&[]);
         let kind = kinds.of(&ObjectRef::Claim("c".into())).unwrap();
         let claim = |rest: &str| {
             format!(
@@ -363,27 +363,24 @@ mod tests {
             )
         };
         assert!(matches!(
-            read(&kind, &claim("")),
+            read(kind, &claim("")),
             Some(ObjectEvent::Applied(Object::Claim(_), EventSource::Write))
         ));
         let going = claim(
             r#","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["karpenter.sh/termination"]"#,
         );
-        assert!(matches!(
-            read(&kind, &going),
-            Some(ObjectEvent::Applied(..))
-        ));
+        assert!(matches!(read(kind, &going), Some(ObjectEvent::Applied(..))));
         let gone = claim(r#","deletionTimestamp":"2026-01-01T00:00:00Z""#);
         assert!(
-            matches!(read(&kind, &gone), Some(ObjectEvent::Deleted(ObjectKey::Claim(name), _)) if &*name == "c")
+            matches!(read(kind, &gone), Some(ObjectEvent::Deleted(ObjectKey::Claim(name), _)) if &*name == "c")
         );
-        assert!(read(&kind, r#"{"kind":"Status","status":"Success"}"#).is_none());
-        assert!(read(&kind, "not JSON").is_none());
+        assert!(read(kind, r#"{"kind":"Status","status":"Success"}"#).is_none());
+        assert!(read(kind, "not JSON").is_none());
         let pod = kinds.of(&ObjectRef::Pod(PodKey::new("a", "p"))).unwrap();
         let going = r#"{"kind":"Pod","metadata":{"namespace":"a","name":"p","resourceVersion":"3","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         assert!(
             matches!(
-                read(&pod, going),
+                read(pod, going),
                 Some(ObjectEvent::Applied(Object::Pod(_), EventSource::Write))
             ),
             "pods go gracefully"

@@ -5,13 +5,13 @@ use kube::api::ListParams;
 use kube::core::Request as Build;
 use mortise_apis::names::{NodeName, ObjectRef, PodKey};
 use mortise_engine::effect::{EffectError, EffectOutput};
-use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKey};
+use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ResourceKind};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::api::ApiWriter;
 use crate::client::error_class;
-use crate::client::resource_kinds::{ObjectIdentity, ResourceKind};
+use crate::client::resource_kinds::ObjectIdentity;
 
 /// A list, with its items as they came.
 #[derive(Deserialize)]
@@ -30,12 +30,12 @@ impl ApiWriter {
         let read = async {
             let kind = self.kind(&ObjectRef::Pod(PodKey::new("", "")))?;
             let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
-            let request: Request<Vec<u8>> = Build::new(kind.path(None))
+            let request: Request<Vec<u8>> = Build::new(kind.api.path(None))
                 .list(&params)
                 .map_err(|error| super::api::unbuildable(&error))?;
             let text = self.send(request).await;
             let text = text.map_err(|error| error_class::effect_error(&error))?;
-            pods(&kind, &text)
+            pods(kind, &text)
         };
         match read.await {
             Ok(news) => (Ok(EffectOutput::PodsListed(news.len())), news),
@@ -52,8 +52,8 @@ fn pods(kind: &ResourceKind, text: &str) -> Result<Vec<ObjectEvent>, EffectError
     let list: List<'_> = serde_json::from_str(text).map_err(unreadable)?;
     let news = list.items.into_iter().map(|item| {
         let identity = ObjectIdentity::read(item.get()).map_err(unreadable)?;
-        let key: ObjectKey = kind.key(&identity.namespace, &identity.name);
-        Ok(match kind.read(item.get()) {
+        let key: ObjectKey = kind.index.key(&identity.namespace, &identity.name);
+        Ok(match kind.index.parse(item.get()) {
             Ok(object) => ObjectEvent::Applied(object, EventSource::Write),
             Err(_) => ObjectEvent::Unreadable(key),
         })
@@ -70,19 +70,20 @@ mod tests {
 
     #[test]
     fn every_pod_of_a_list_is_handed_on() {
-        let kind = ResourceKinds::new(Vec::new())
-            .of(&ObjectRef::Pod(PodKey::new("", "")))
-            .unwrap();
+        let kinds = ResourceKinds::new(&[]);
+        let kind = kinds.of(&ObjectRef::Pod(PodKey::new("", ""))).unwrap();
         let text = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[
             {"metadata":{"name":"a","namespace":"n","resourceVersion":"3"},"spec":{"nodeName":"x","containers":[]}},
             {"metadata":{"name":"b","namespace":"n","resourceVersion":"4"},"spec":7}]}"#;
-        let news = pods(&kind, text).unwrap();
+        let news = pods(kind, text).unwrap();
         assert!(
-            matches!(&news[0], ObjectEvent::Applied(object, EventSource::Write) if object.key() == kind.key("n", "a"))
+            matches!(&news[0], ObjectEvent::Applied(object, EventSource::Write) if object.key() == kind.index.key("n", "a"))
         );
-        assert!(matches!(&news[1], ObjectEvent::Unreadable(key) if *key == kind.key("n", "b")));
+        assert!(
+            matches!(&news[1], ObjectEvent::Unreadable(key) if *key == kind.index.key("n", "b"))
+        );
         assert_eq!(news.len(), 2);
-        assert!(pods(&kind, "{").is_err());
-        assert!(pods(&kind, "{}").unwrap().is_empty());
+        assert!(pods(kind, "{").is_err());
+        assert!(pods(kind, "{}").unwrap().is_empty());
     }
 }

@@ -14,14 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mortise_apis::names::{ClaimName, NodeName, PodKey, PoolName};
-use mortise_apis::{NodeClaim, NodePool, k8s};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::Event;
 use mortise_engine::engine::{CommitOutput, Engine, EngineInput};
 use mortise_engine::record::Verdict;
-use mortise_state::index::Index;
-use mortise_state::resource_kinds::{ObjectEvent, ObjectKey};
+use mortise_state::index::{Diff, ObjectChange};
 use mortise_state::snapshot::Pod;
 use mortise_webhooks::extender::ExtenderState;
 use tokio::sync::mpsc;
@@ -146,28 +143,21 @@ impl Driver {
                 tracing::debug!("effect executor exited before the engine loop");
             }
         }
-        let affected = if self.shared.health.is_leading() {
-            affected_objects(&input, self.engine.index())
-        } else {
-            Vec::new()
-        };
-        let index = self.engine.index();
-        let before: Vec<ObjectBefore> = affected
-            .into_iter()
-            .filter_map(|subject| ObjectBefore::from_index(subject, index))
-            .collect();
-        self.engine.apply(input, now);
-        for before in before {
-            self.report_change(before, now);
+        let is_leading = self.shared.health.is_leading();
+        let changes = self.engine.apply(input, now);
+        if is_leading {
+            for change in changes {
+                self.report_change(change, now);
+            }
         }
     }
 
     /// Counts the change of an object in metrics, and sends its events.
-    fn report_change(&self, before: ObjectBefore, now: jiff::Timestamp) {
+    fn report_change(&self, change: ObjectChange, now: jiff::Timestamp) {
         let (metrics, index) = (&self.shared.metrics, self.engine.index());
-        match before {
-            ObjectBefore::Claim(name, before) => {
-                let (before, after) = (before.as_deref(), index.claim(&name).map(|after| &**after));
+        match change {
+            ObjectChange::Claim(Diff { before, after }) => {
+                let (before, after) = (before.as_deref(), after.as_deref());
                 let events = transitions::claim_events(metrics.detail(), before, after);
                 match (before, after) {
                     (before, Some(claim)) => metrics.conditions.claim_changed(before, claim),
@@ -176,8 +166,8 @@ impl Driver {
                 }
                 self.send_events(events);
             }
-            ObjectBefore::Pool(name, before) => {
-                let (before, after) = (before.as_deref(), index.pool(&name).map(|after| &**after));
+            ObjectChange::Pool(Diff { before, after }) => {
+                let (before, after) = (before.as_deref(), after.as_deref());
                 let events = transitions::pool_events(before, after);
                 match (before, after) {
                     (before, Some(pool)) => metrics.conditions.pool_changed(before, pool),
@@ -186,8 +176,8 @@ impl Driver {
                 }
                 self.send_events(events);
             }
-            ObjectBefore::Node(name, before) => {
-                let (before, after) = (before.as_deref(), index.node(&name).map(|after| &**after));
+            ObjectChange::Node(Diff { before, after }) => {
+                let (before, after) = (before.as_deref(), after.as_deref());
                 let is_managed = [before, after].into_iter().flatten().all(|node| {
                     let has_pool = node.label(mortise_apis::labels::NODEPOOL).is_some();
                     has_pool && !index.is_of_foreign_pool(node)
@@ -202,13 +192,15 @@ impl Driver {
                     self.send_events(events);
                 }
             }
-            ObjectBefore::Pod(key, before) => {
-                let after = index.pod(&key).map(|after| &**after);
+            ObjectChange::Pod(Diff { before, after }) => {
+                let Some(before) = before else { return };
+                let after = after.as_deref();
                 if is_bind(&before, after) {
                     self.extender.schedulers.record_bind(now);
                 }
                 metrics.pods.changed(&before, after, now);
             }
+            ObjectChange::Other(_) => {}
         }
     }
 
@@ -309,53 +301,6 @@ impl Driver {
             self.shared.confirm(age);
         }
         self.shared.health.record_turn();
-    }
-}
-
-/// An object before an input was applied.
-enum ObjectBefore {
-    Claim(ClaimName, Option<Arc<NodeClaim>>),
-    Pool(PoolName, Option<Arc<NodePool>>),
-    Node(NodeName, Option<Arc<k8s::Node>>),
-    Pod(PodKey, Arc<Pod>),
-}
-
-impl ObjectBefore {
-    /// `None`: changes of the object are not counted.
-    fn from_index(subject: ObjectKey, index: &Index) -> Option<Self> {
-        Some(match subject {
-            ObjectKey::Claim(name) => {
-                let before = index.claim(&name).cloned();
-                Self::Claim(name, before)
-            }
-            ObjectKey::Pool(name) => {
-                let before = index.pool(&name).cloned();
-                Self::Pool(name, before)
-            }
-            ObjectKey::Node(name) => {
-                let before = index.node(&name).cloned();
-                Self::Node(name, before)
-            }
-            ObjectKey::Pod(key) => {
-                let before = Arc::clone(index.pod(&key)?);
-                Self::Pod(key, before)
-            }
-            _ => return None,
-        })
-    }
-}
-
-/// The objects that an input changes.
-fn affected_objects(input: &EngineInput, index: &Index) -> Vec<ObjectKey> {
-    match input {
-        EngineInput::News(ObjectEvent::Applied(object, _)) => vec![object.key()],
-        EngineInput::News(ObjectEvent::Deleted(key, _)) => vec![key.clone()],
-        EngineInput::News(ObjectEvent::Listed {
-            kind,
-            keys,
-            version,
-        }) => index.missing(kind, keys, *version),
-        _ => Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use mortise_engine::effect::Effect;
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;
 use mortise_state::index::Changes;
-use mortise_state::resource_kinds::{EventSource, Object, ObjectKind};
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use mortise_state::snapshot::Snapshot;
 
 use super::*;

@@ -8,6 +8,7 @@ use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_engine::decider::Decider;
 use mortise_engine::engine::{Engine, EngineInput};
+use mortise_state::resource_kinds::ResourceKind;
 use mortise_webhooks::Counters;
 use mortise_webhooks::admission::AdmissionSettings;
 use mortise_webhooks::extender::ExtenderState;
@@ -17,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::supervision::{ComponentExit, ShutdownTokens, exit_of, spawn_until};
 use crate::client::Clients;
-use crate::client::resource_kinds::{ResourceKind, ResourceKinds};
+use crate::client::resource_kinds::ResourceKinds;
 use crate::client::token_bucket::TokenBucket;
 use crate::config::Config;
 use crate::driver_message::{DriverMessage, ExecutorMessage};
@@ -136,7 +137,7 @@ impl Links<'_> {
         let api = ApiWriter::new(
             service.clients.main.clone(),
             limiter,
-            Arc::new(ResourceKinds::new(service.node_classes.clone())),
+            Arc::new(ResourceKinds::new(&service.node_classes)),
             Arc::clone(&self.license),
         );
         let (events, send_events) = Events::new(api.clone(), Arc::clone(&service.shared));

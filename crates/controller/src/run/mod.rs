@@ -13,9 +13,9 @@ use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::CloudProvider;
 use mortise_engine::decider::Decider;
 use mortise_planning::settings::{RepairPolicies, Settings};
+use mortise_state::resource_kinds::{ResourceKind, WatchCondition};
 
 use crate::client::Clients;
-use crate::client::resource_kinds::ResourceKind;
 use crate::clock::SystemClock;
 use crate::config::{CertificateSource, Config};
 use crate::effects::cloud::CloudProviders;
@@ -152,25 +152,26 @@ async fn watched_kinds(
     clients: &Clients,
     node_classes: &[NodeClassKind],
 ) -> Result<Vec<ResourceKind>, RunError> {
-    let mut kinds = ResourceKind::watched(node_classes);
-    if !settings.spread_defaults.is_empty() {
-        kinds.extend(ResourceKind::selecting());
-    }
-    if settings.gates.node_overlay {
-        kinds.push(ResourceKind::overlays());
-    }
+    let all = ResourceKind::all(node_classes);
     if !settings.ignore_devices {
-        let devices = ResourceKind::devices();
-        if preflight::are_served(clients, &devices).await? {
-            kinds.extend(devices);
-        } else {
+        let devices = all.iter();
+        let devices = devices.filter(|kind| kind.condition == WatchCondition::Devices);
+        let devices: Vec<ResourceKind> = devices.cloned().collect();
+        if !preflight::are_served(clients, &devices).await? {
             tracing::warn!(
                 "API server does not serve resource.k8s.io/v1, ResourceClaims are ignored"
             );
             settings.ignore_devices = true;
         }
     }
-    Ok(kinds)
+    let is_met = |condition| match condition {
+        WatchCondition::Always => true,
+        WatchCondition::NodeOverlays => settings.gates.node_overlay,
+        WatchCondition::Devices => !settings.ignore_devices,
+        WatchCondition::SpreadDefaults => !settings.spread_defaults.is_empty(),
+    };
+    let watched = all.into_iter().filter(|kind| is_met(kind.condition));
+    Ok(watched.collect())
 }
 
 /// Name and namespace of the Lease and of the Secret, if any.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
+use mortise_state::resource_kinds::ResourceKind;
 
 use crate::client::Clients;
 use crate::client::clients::with_causes;
 use crate::client::error_class;
 use crate::client::permissions::{Permission, is_allowed, is_served, user_name};
-use crate::client::resource_kinds::ResourceKind;
 use crate::error::RunError;
 
 /// A healthy server responds to all these requests within a second.
@@ -105,9 +105,9 @@ async fn is_crd_served(clients: &Clients, kind: &ResourceKind) -> Result<bool, R
 
 async fn check_crds(clients: &Clients, kinds: &[ResourceKind]) -> Result<(), RunError> {
     let mut missing = Vec::new();
-    for kind in kinds.iter().filter(|kind| kind.is_custom()) {
+    for kind in kinds.iter().filter(|kind| kind.api.is_custom()) {
         if !is_crd_served(clients, kind).await? {
-            missing.push(kind.resource());
+            missing.push(kind.api.resource());
         }
     }
     if missing.is_empty() {
@@ -127,13 +127,13 @@ fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Ve
     };
     let mut all = Vec::new();
     for kind in kinds {
-        all.extend(["list", "watch"].map(|verb| right(verb, kind.group, kind.plural)));
+        all.extend(["list", "watch"].map(|verb| right(verb, kind.api.group, kind.api.plural)));
         if kind.is_written() {
-            all.push(right("patch", kind.group, kind.plural));
+            all.push(right("patch", kind.api.group, kind.api.plural));
             all.push(right(
                 "patch",
-                kind.group,
-                &format!("{}/status", kind.plural),
+                kind.api.group,
+                &format!("{}/status", kind.api.plural),
             ));
         }
     }
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn permissions_are_named_as_in_kubectl() {
-        let kinds = ResourceKind::watched(&[]);
+        let kinds = ResourceKind::all(&[]);
         let needs = RequiredPermissions {
             lease: Some(("election".to_owned(), "kube-system".to_owned())),
             secret: None,

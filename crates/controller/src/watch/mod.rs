@@ -32,7 +32,7 @@ use kube::api::{Api, ListParams, WatchParams};
 use kube::core::{ApiResource, WatchEvent};
 use mortise_engine::engine::EngineInput;
 use mortise_engine::freshness::WatchState;
-use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey};
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey, ResourceKind};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::backoff::{Backoff, jitter};
 use crate::client::error_class;
-use crate::client::resource_kinds::{ObjectIdentity, ResourceKind};
+use crate::client::resource_kinds::ObjectIdentity;
 use crate::driver_message::DriverMessage;
 use crate::service_state::ServiceState;
 pub(crate) use watch_health::WatchHealth;
@@ -101,16 +101,13 @@ impl Watch {
     }
 
     async fn list_and_watch(&self) -> Result<(), WatchEnd> {
+        let kind = &self.kind.api;
         let resource = ApiResource {
-            group: self.kind.group.to_owned(),
-            version: self.kind.version.to_owned(),
-            api_version: if self.kind.group.is_empty() {
-                self.kind.version.to_owned()
-            } else {
-                format!("{}/{}", self.kind.group, self.kind.version)
-            },
-            kind: self.kind.kind.to_owned(),
-            plural: self.kind.plural.to_owned(),
+            group: kind.group.to_owned(),
+            version: kind.version.to_owned(),
+            api_version: kind.api_version(),
+            kind: kind.kind.to_owned(),
+            plural: kind.plural.to_owned(),
         };
         let api: Api<WatchedObject> = Api::all_with(self.client.clone(), &resource);
         let mut state = WatchProgress {
@@ -139,8 +136,11 @@ impl Watch {
                 Err(WatchEnd::Closed) => return Err(WatchEnd::Closed),
                 Err(WatchEnd::Resume(next)) => version = Some(next),
                 Err(WatchEnd::Relist) => {
-                    tracing::info!(kind = self.kind.kind, "watch is too old, relisting");
-                    self.shared.metrics.engine.watch_restarted(self.kind.kind);
+                    tracing::info!(kind = self.kind.api.kind, "watch is too old, relisting");
+                    self.shared
+                        .metrics
+                        .engine
+                        .watch_restarted(self.kind.api.kind);
                     self.send_watch_state(WatchState::Broke).await?;
                     // The first relist is immediate. If a server rejects the version repeatedly, immediate relists would
                     // request 100,000 pods in a loop.
@@ -157,9 +157,12 @@ impl Watch {
                 // A list shows which of the two it is. For a kind without changes it proves as much as a bookmark.
                 Err(WatchEnd::Quiet(last)) => {
                     state.silent_since = last.parse().ok();
-                    self.shared.metrics.engine.watch_restarted(self.kind.kind);
+                    self.shared
+                        .metrics
+                        .engine
+                        .watch_restarted(self.kind.api.kind);
                     tracing::debug!(
-                        resource = self.kind.resource(),
+                        resource = self.kind.api.resource(),
                         "watch is silent, relisting"
                     );
                 }
@@ -177,18 +180,21 @@ impl Watch {
     }
 
     fn report_failure(&self, state: &mut WatchProgress, error: &str, failures: u32) {
-        self.shared.metrics.engine.watch_restarted(self.kind.kind);
+        self.shared
+            .metrics
+            .engine
+            .watch_restarted(self.kind.api.kind);
         self.mark_broken(state);
         // One refused connection is common (a rolling API server); several in a row are worth a warning.
         if failures == 2 {
             tracing::warn!(
-                resource = self.kind.resource(),
+                resource = self.kind.api.resource(),
                 error,
                 "watch is stalled, cluster state may be stale"
             );
         } else {
             tracing::debug!(
-                resource = self.kind.resource(),
+                resource = self.kind.api.resource(),
                 error,
                 failures,
                 "watch failed"
@@ -239,7 +245,7 @@ impl Watch {
             for item in page.items {
                 let newer = |since: u64| item.version.parse().is_ok_and(|at: u64| at > since);
                 state.has_missed_objects |= silent_since.is_some_and(newer);
-                let key = self.kind.key(&item.namespace, &item.name);
+                let key = self.kind.index.key(&item.namespace, &item.name);
                 self.send_object(item, &key, state).await?;
                 keys.insert(key);
             }
@@ -260,7 +266,7 @@ impl Watch {
         .await?;
         if state.has_missed_objects {
             tracing::warn!(
-                resource = self.kind.resource(),
+                resource = self.kind.api.resource(),
                 "watch missed objects of the list, treated as broken until its next event"
             );
             self.mark_broken(state);
@@ -268,7 +274,7 @@ impl Watch {
         }
         if !state.listed {
             state.listed = true;
-            tracing::debug!(resource = self.kind.resource(), "listed");
+            tracing::debug!(resource = self.kind.api.resource(), "listed");
             if self.unlisted.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.send_message(DriverMessage::Input(EngineInput::Synced))
                     .await?;
@@ -319,13 +325,13 @@ impl Watch {
                 WatchEvent::Added(item) | WatchEvent::Modified(item) => {
                     backoff.reset();
                     item.version.clone_into(&mut version);
-                    let key = self.kind.key(&item.namespace, &item.name);
+                    let key = self.kind.index.key(&item.namespace, &item.name);
                     self.send_object(item, &key, state).await?;
                 }
                 WatchEvent::Deleted(item) => {
                     backoff.reset();
                     item.version.clone_into(&mut version);
-                    let key = self.kind.key(&item.namespace, &item.name);
+                    let key = self.kind.index.key(&item.namespace, &item.name);
                     state.unreadable.remove(&key);
                     self.send_message(DriverMessage::Input(EngineInput::News(
                         ObjectEvent::Deleted(key, item.version.parse().ok()),
@@ -364,13 +370,13 @@ impl Watch {
                 .await
             }
             Err(error) => {
-                self.shared.metrics.engine.unparsable(self.kind.kind);
+                self.shared.metrics.engine.unparsable(self.kind.api.kind);
                 if state.unreadable.insert(key.clone()) {
                     let event = ObjectEvent::Unreadable(key.clone());
                     self.send_message(DriverMessage::Input(EngineInput::News(event)))
                         .await?;
                     tracing::warn!(
-                        resource = self.kind.resource(),
+                        resource = self.kind.api.resource(),
                         namespace = item.namespace,
                         name = item.name,
                         %error,
@@ -434,7 +440,7 @@ struct WatchedObject {
 
 impl WatchedObject {
     fn parse(&self, kind: &ResourceKind) -> Result<Object, serde_json::Error> {
-        kind.read(self.text.get())
+        kind.index.parse(self.text.get())
     }
 }
 

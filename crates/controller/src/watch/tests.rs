@@ -52,7 +52,7 @@ impl Script {
 
 fn watch(client: kube::Client) -> (Watch, mpsc::Receiver<DriverMessage>) {
     let (inputs, received) = mpsc::channel(64);
-    let kind = ResourceKind::watched(&[])
+    let kind = ResourceKind::all(&[])
         .into_iter()
         .find(|kind| kind.index == ObjectKind::Pool)
         .unwrap();

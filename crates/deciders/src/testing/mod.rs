@@ -477,7 +477,7 @@ fn object(key: &str, value: &Value) -> Object {
         "PersistentVolumeClaim" => Object::VolumeClaim(serde_json::from_value(value).unwrap()),
         KIND => {
             let name = value["metadata"]["name"].as_str().unwrap();
-            Object::NodeClass(NodeClassObject {
+            Object::from(NodeClassObject {
                 key: NodeClassKey::new(GROUP, KIND, name),
                 object: Arc::new(value),
             })

@@ -160,7 +160,7 @@ impl SmallWorld {
         };
         self.engine.apply(
             EngineInput::News(mortise_state::resource_kinds::ObjectEvent::Applied(
-                mortise_state::resource_kinds::Object::NodeClass(class.clone()),
+                mortise_state::resource_kinds::Object::from(class.clone()),
                 mortise_state::resource_kinds::EventSource::Watch,
             )),
             self.now,

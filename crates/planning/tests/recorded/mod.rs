@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use jiff::Timestamp;
+use mortise_apis::k8s;
 use mortise_apis::k8s::devices::ResourceSliceSpec;
-use mortise_apis::k8s::{self, SelectingKind};
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::resources::Resources;
@@ -308,18 +308,17 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
     for each in all("podDisruptionBudgets") {
         apply(Object::Pdb(Box::new(read(&each)?)));
     }
-    for (kind, name) in [
-        (SelectingKind::Service, "services"),
-        (
-            SelectingKind::ReplicationController,
-            "replicationControllers",
-        ),
-        (SelectingKind::ReplicaSet, "replicaSets"),
-        (SelectingKind::StatefulSet, "statefulSets"),
-    ] {
-        for each in all(name) {
-            apply(Object::Selecting(kind, Box::new(read(&each)?)));
-        }
+    for each in all("services") {
+        apply(Object::Service(Box::new(read(&each)?)));
+    }
+    for each in all("replicationControllers") {
+        apply(Object::ReplicationController(Box::new(read(&each)?)));
+    }
+    for each in all("replicaSets") {
+        apply(Object::ReplicaSet(Box::new(read(&each)?)));
+    }
+    for each in all("statefulSets") {
+        apply(Object::StatefulSet(Box::new(read(&each)?)));
     }
     for each in all("daemonSets") {
         apply(Object::DaemonSet(Box::new(read(&each)?)));

@@ -1,11 +1,9 @@
 //! The virtual API server: objects with UIDs, versions, finalizers and deletion timestamps.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::names::{ObjectRef, PodKey};
-use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::names::PodKey;
 use mortise_engine::effect::EffectError;
 use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::{Map, Value, json};
@@ -215,48 +213,10 @@ pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Key of the object that an effect targets.
-pub(super) fn key_of(target: &ObjectRef) -> ObjectKey {
-    match target {
-        ObjectRef::Node(name) => ObjectKey::Node(name.clone()),
-        ObjectRef::Claim(name) => ObjectKey::Claim(name.clone()),
-        ObjectRef::Pool(name) => ObjectKey::Pool(name.clone()),
-        ObjectRef::NodeClass(key) => ObjectKey::NodeClass(key.clone()),
-        ObjectRef::Overlay(name) => ObjectKey::Overlay(Arc::clone(name)),
-        ObjectRef::Pod(key) => ObjectKey::Pod(key.clone()),
-    }
-}
-
 /// Parses the object for the index.
 ///
 /// # Errors
 /// The JSON is not of the key's kind.
 pub(crate) fn object(key: &ObjectKey, value: Value) -> Result<Object, serde_json::Error> {
-    use serde_json::from_value as read;
-    Ok(match key {
-        ObjectKey::Pod(_) => Object::Pod(Box::new(read(value)?)),
-        ObjectKey::Node(_) => Object::Node(Box::new(read(value)?)),
-        ObjectKey::Claim(_) => Object::Claim(Box::new(read(value)?)),
-        ObjectKey::Pool(_) => Object::Pool(Box::new(read(value)?)),
-        ObjectKey::NodeClass(class) => Object::NodeClass(NodeClassObject {
-            key: class.clone(),
-            object: Arc::new(value),
-        }),
-        ObjectKey::Pdb(_) => Object::Pdb(Box::new(read(value)?)),
-        ObjectKey::DaemonSet(_) => Object::DaemonSet(Box::new(read(value)?)),
-        ObjectKey::VolumeClaim(_) => Object::VolumeClaim(Box::new(read(value)?)),
-        ObjectKey::Volume(_) => Object::Volume(Box::new(read(value)?)),
-        ObjectKey::StorageClass(_) => Object::StorageClass(Box::new(read(value)?)),
-        ObjectKey::CsiNode(_) => Object::CsiNode(Box::new(read(value)?)),
-        ObjectKey::Attachment(_) => Object::Attachment(Box::new(read(value)?)),
-        ObjectKey::Overlay(_) => Object::Overlay(Box::new(read(value)?)),
-        ObjectKey::ResourceClaim(_) => Object::ResourceClaim(Box::new(read(value)?)),
-        ObjectKey::ResourceClaimTemplate(_) => {
-            Object::ResourceClaimTemplate(Box::new(read(value)?))
-        }
-        ObjectKey::DeviceClass(_) => Object::DeviceClass(Box::new(read(value)?)),
-        ObjectKey::ResourceSlice(_) => Object::ResourceSlice(Box::new(read(value)?)),
-        ObjectKey::Namespace(_) => Object::Namespace(Box::new(read(value)?)),
-        ObjectKey::Selecting(kind, _) => Object::Selecting(*kind, Box::new(read(value)?)),
-    })
+    key.kind().deserialize(value)
 }

@@ -14,7 +14,7 @@ use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use super::Cluster;
-use super::api_server::{is_deleting, key_of};
+use super::api_server::is_deleting;
 use super::workload_controllers::is_running;
 use crate::clock::Action;
 
@@ -129,7 +129,7 @@ fn create_claim(claim: &NodeClaim, cluster: &mut Cluster) -> Executed {
 }
 
 fn write(write: &ObjectWrite, cluster: &mut Cluster) -> Executed {
-    let key = key_of(&write.target);
+    let key = ObjectKey::from(&write.target);
     let PatchBody {
         subresource,
         mut merge,
@@ -154,7 +154,7 @@ fn delete(
     grace_seconds: Option<i64>,
     cluster: &mut Cluster,
 ) -> Executed {
-    let key = key_of(target);
+    let key = ObjectKey::from(target);
     let now = cluster.now();
     match cluster.api_server.delete(&key, uid, now) {
         Ok(Some(value)) => {

@@ -5,26 +5,25 @@
 
 mod apply;
 mod changes;
-mod cluster_objects;
-mod devices;
 mod foreign;
+mod kinds;
 mod ledger;
 mod merge;
 mod nodes;
 mod nominations;
+mod object_change;
 mod overlays;
 mod pods;
 mod versions;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 pub use changes::Changes;
+pub use object_change::{Diff, ObjectChange};
 
 use crate::catalog::Catalog;
-use crate::resource_kinds::{ObjectKey, ObjectKind};
 use crate::snapshot::{Pod, PodClasses, Snapshot};
 use mortise_apis::k8s;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -191,18 +190,6 @@ impl Index {
     /// Returns what changed since the last call. Freeze first: merged nodes count as changes.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
-    }
-
-    /// Known objects of a kind that a list at `version` proves to be deleted: they are not among its keys, and are not newer
-    /// than it. A list without a version is newer than every object. Cost: the number of known objects.
-    #[must_use]
-    pub fn missing(
-        &self,
-        kind: &ObjectKind,
-        keys: &BTreeSet<ObjectKey>,
-        version: Option<u64>,
-    ) -> Vec<ObjectKey> {
-        self.versions.missing(kind, keys, version)
     }
 
     /// Whether a Node has the label of another autoscaler's NodePool.

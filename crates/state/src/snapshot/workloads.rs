@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::pods::Selector;
 use mortise_apis::k8s::workload::PodSelector;
-use mortise_apis::k8s::{Selecting, SelectingKind};
+use mortise_apis::k8s::{SelectingKind, SelectingSpec};
 use mortise_apis::names::NamespacedName;
 
 /// Labels that a Service or ReplicationController selects.
@@ -20,9 +20,9 @@ pub struct Workloads {
 
 impl Workloads {
     /// Adds an object.
-    pub fn insert(&mut self, kind: SelectingKind, name: NamespacedName, object: &Selecting) {
+    pub fn insert(&mut self, kind: SelectingKind, name: NamespacedName, spec: &SelectingSpec) {
         self.remove(kind, &name);
-        match &object.spec.selector {
+        match &spec.selector {
             None => {}
             Some(PodSelector::Labels(labels)) => {
                 let shared = |(key, value): (&String, &String)| {
@@ -101,8 +101,8 @@ impl Workloads {
 mod tests {
     use super::*;
 
-    fn object(selector: serde_json::Value) -> Selecting {
-        serde_json::from_value(serde_json::json!({"spec": {"selector": selector}})).unwrap()
+    fn spec(selector: serde_json::Value) -> SelectingSpec {
+        serde_json::from_value(serde_json::json!({"selector": selector})).unwrap()
     }
 
     #[test]
@@ -118,12 +118,12 @@ mod tests {
         all.insert(
             SelectingKind::Service,
             name("s"),
-            &object(serde_json::json!({"app": "a"})),
+            &spec(serde_json::json!({"app": "a"})),
         );
         all.insert(
             SelectingKind::ReplicaSet,
             name("r"),
-            &object(serde_json::json!({"matchLabels": {"hash": "1"}})),
+            &spec(serde_json::json!({"matchLabels": {"hash": "1"}})),
         );
         let own = labels(&[("app", "a"), ("hash", "1")]);
         let text = |owner: Option<(&str, &Arc<str>)>, own: &[(Arc<str>, Arc<str>)]| {

@@ -207,7 +207,7 @@ impl Bench {
         let api = ApiWriter::new(
             server.client(),
             Arc::new(TokenBucket::new(1000.0, 1000)),
-            Arc::new(ResourceKinds::new(vec![KIND])),
+            Arc::new(ResourceKinds::new(&[KIND])),
             Arc::clone(&license),
         );
         let (events, send) = Events::new(api.clone(), Arc::clone(&shared));

@@ -299,7 +299,7 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     };
     let ec2 = class("karpenter.k8s.aws", "EC2NodeClass");
     index.apply(ObjectEvent::Applied(
-        Object::NodeClass(ec2.clone()),
+        Object::from(ec2.clone()),
         EventSource::Watch,
     ));
     index.set_catalog(&ec2.key, Arc::new(Catalog::build(vec![instance_type()])));
