@@ -8,8 +8,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
-use mortise_apis::node_class::NodeClassKind;
-use mortise_apis::{NodePool, labels};
+use mortise_apis::node_class::{NodeClassKind, NodeClassRegistry};
+use mortise_apis::{CrdSet, NodePool, labels};
+use mortise_aws_class::Ec2NodeClassApi;
+use mortise_aws_class::spec::KIND;
 use mortise_state::index::Index;
 use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_state::snapshot::Snapshot;
@@ -239,15 +241,18 @@ fn rules() -> AdmissionSettings {
     AdmissionSettings {
         deny_unsatisfiable: false,
         offline: false,
-        node_class_kinds: vec![
-            kind(
-                "karpenter.test.sh",
-                "v1alpha1",
-                "TestNodeClass",
-                "testnodeclasses",
-            ),
-            kind("karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses"),
-        ],
+        crds: CrdSet::for_classes(
+            &NodeClassRegistry::new([&Ec2NodeClassApi]),
+            &[
+                kind(
+                    "karpenter.test.sh",
+                    "v1alpha1",
+                    "TestNodeClass",
+                    "testnodeclasses",
+                ),
+                KIND,
+            ],
+        ),
     }
 }
 

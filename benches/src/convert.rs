@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use mortise_apis::conversion::convert;
+use mortise_apis::node_class::NodeClassRegistry;
+use mortise_aws_class::Ec2NodeClassApi;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -128,11 +130,12 @@ fn recorded(mut object: Value, kind: &str, group: &str) -> Value {
 
 /// Converts down and up again; the microseconds of each.
 fn there_and_back(object: &Value, group: &str) -> Result<[u128; 2]> {
+    let classes = NodeClassRegistry::new([&Ec2NodeClassApi]);
     let (begun, input) = (Instant::now(), object.clone());
-    let down = convert(input, &format!("{group}/v1beta1"))?;
+    let down = convert(&classes, input, &format!("{group}/v1beta1"))?;
     let down_us = begun.elapsed().as_micros();
     let begun = Instant::now();
-    let up = convert(down, &format!("{group}/v1"))?;
+    let up = convert(&classes, down, &format!("{group}/v1"))?;
     let up_us = begun.elapsed().as_micros();
     ensure!(up == *object, "not what it was: {up} instead of {object}");
     Ok([down_us, up_us])

@@ -2,14 +2,17 @@
 
 use std::sync::{Arc, LazyLock};
 
-use mortise_apis::labels::WellKnown;
-use mortise_apis::node_class::NodeClassKind;
+use mortise_apis::CrdSet;
+use mortise_apis::node_class::NodeClassRegistry;
 use mortise_apis::schema::absent::drop_nulls;
 use mortise_apis::values::{CronSchedule, Format, GoDuration, NillableDuration, Quantity};
+use mortise_aws_class::Ec2NodeClassApi;
+use mortise_aws_class::labels::well_known;
+use mortise_aws_class::spec::KIND;
+use mortise_manifests::lint::{LintOptions, lint};
 use mortise_manifests::migrate::{MigrateOptions, MigrationLevel, SourceFile, migrate};
 use mortise_webhooks::admission::{self, AdmissionContext, AdmissionSettings};
 use mortise_webhooks::extender::{self, ExtenderState, wire};
-use mortise_webhooks::lint::{LintOptions, lint};
 use mortise_webhooks::router::{self, WebhookState};
 use mortise_webhooks::{ClusterView as _, Counters};
 use serde_json::Value;
@@ -24,17 +27,12 @@ static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::default);
 static RULES: LazyLock<AdmissionSettings> = LazyLock::new(|| AdmissionSettings {
     deny_unsatisfiable: true,
     offline: false,
-    node_class_kinds: vec![NodeClassKind {
-        group: "karpenter.k8s.aws",
-        version: "v1",
-        kind: "EC2NodeClass",
-        plural: "ec2nodeclasses",
-    }],
+    crds: CrdSet::for_classes(&NodeClassRegistry::new([&Ec2NodeClassApi]), &[KIND]),
 });
 
 static LINT: LazyLock<LintOptions> = LazyLock::new(|| LintOptions {
-    node_class_kinds: RULES.node_class_kinds.clone(),
-    well_known: WellKnown::aws(),
+    crds: RULES.crds.clone(),
+    well_known: well_known(),
     catalog: None,
     from: Cluster.now(),
     nodes: Some(10),
@@ -135,7 +133,8 @@ pub fn admission(body: &[u8]) {
 /// A ConversionReview: the response has as many objects as the request, or a reason; converted objects can be
 /// converted back.
 pub fn conversion(body: &[u8]) {
-    let Ok(converted) = mortise_webhooks::conversion::convert(body, &COUNTERS) else {
+    let Ok(converted) = mortise_webhooks::conversion::convert(RULES.crds.known(), body, &COUNTERS)
+    else {
         return;
     };
     let answer = written(&converted);
@@ -168,7 +167,7 @@ pub fn conversion(body: &[u8]) {
             .get("apiVersion")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let back = mortise_apis::conversion::convert(made, version);
+        let back = mortise_apis::conversion::convert(RULES.crds.known(), made, version);
         assert!(back.is_ok(), "{given} cannot come back: {back:?}");
     }
 }

@@ -4,11 +4,14 @@
 
 use std::path::PathBuf;
 
-use mortise_webhooks::manifests::{WebhookOptions, webhook_configurations};
+use mortise_apis::conversion::converted_definitions;
+use mortise_manifests::render::{
+    self, ServiceAccount, WebhookOptions, When, webhook_configurations,
+};
 use serde_json::Value;
 
-use super::manifests::{in_cluster, node_classes};
-use super::rbac::{self, ServiceAccount, When};
+use super::manifests::in_cluster;
+use crate::providers::{AWS, KWOK, node_classes};
 
 /// Placeholders for the values of a release.
 const NAMESPACE: &str = "release-namespace";
@@ -50,7 +53,7 @@ fn webhooks() -> String {
         ca_bundle: None,
         fail: true,
         own_user: Some(format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}")),
-        node_classes: node_classes(),
+        node_classes: node_classes().kinds().collect(),
         scheduler_names: Some(NAMESPACE.to_owned()),
     });
     let is_of_pods = |document: &&Value| document["metadata"]["name"] == "schedulers.mortise.sh";
@@ -63,25 +66,27 @@ fn webhooks() -> String {
 }
 
 /// The condition of a rule, as an expression over the chart values.
-const fn condition(when: When) -> Option<&'static str> {
+fn condition(when: When) -> Option<String> {
     match when {
         When::Always => None,
-        When::Kwok => Some("contains \"kwok\" (toString .Values.provider)"),
-        When::Aws => Some("contains \"aws\" (toString .Values.provider)"),
-        When::Conversion => Some(".Values.conversion.enabled"),
-        When::OwnCertificates => Some("not .Values.certificates.secretName"),
+        When::Provider(name) => Some(format!("contains \"{name}\" (toString .Values.provider)")),
+        When::Conversion => Some(".Values.conversion.enabled".to_owned()),
+        When::OwnCertificates => Some("not .Values.certificates.secretName".to_owned()),
     }
 }
 
 /// The roles with every rule, each within its condition.
 fn roles() -> String {
-    let documents = rbac::manifests(&ServiceAccount {
+    let providers = [KWOK, AWS].map(|each| each.permissions());
+    let definitions = converted_definitions(&node_classes());
+    let documents = render::service_account(&ServiceAccount {
         namespace: NAMESPACE,
         account: ACCOUNT,
         name: NAME,
         lease: mortise_controller::LEASE_NAME,
         secret: &format!("{NAME}-cert"),
-        providers: &["kwok", "aws"],
+        providers: &providers,
+        definitions: &definitions,
         conversion: true,
         own_certificates: true,
     });
@@ -89,9 +94,9 @@ fn roles() -> String {
     for document in &documents {
         let rules = match document["kind"].as_str() {
             Some("ServiceAccount") => continue,
-            Some("ClusterRole") => rbac::cluster_rules(),
+            Some("ClusterRole") => render::cluster_rules(&providers, &definitions),
             Some("Role") => {
-                rbac::local_rules(mortise_controller::LEASE_NAME, &format!("{NAME}-cert"))
+                render::local_rules(mortise_controller::LEASE_NAME, &format!("{NAME}-cert"))
             }
             _ => {
                 text.push_str(&template(document));

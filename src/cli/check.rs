@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
-use mortise_webhooks::lint::LintLevel;
-use mortise_webhooks::scheduler_check::{deviations, own_entries};
+use mortise_manifests::check::{deviations, own_entries};
+use mortise_manifests::lint::LintLevel;
 use serde_json::Value;
 
 use super::migrate::input::text_of;

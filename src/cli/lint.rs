@@ -11,13 +11,14 @@ use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Unit};
-use mortise_apis::labels::WellKnown;
 use mortise_controller::RunError;
-use mortise_manifests::migrate::SourceFile;
-use mortise_state::catalog::Catalog;
-use mortise_webhooks::lint::{
+use mortise_manifests::lint::{
     LintLevel, LintOptions, lint, render_json, render_sarif, render_table,
 };
+use mortise_manifests::migrate::SourceFile;
+use mortise_state::catalog::Catalog;
+
+use crate::providers;
 
 use super::migrate::input::{STDIN, manifests_below, text_of};
 use super::{WITH_WARNINGS, WRONG, line, warning};
@@ -99,20 +100,17 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
             "--region: only provider aws has regions".to_owned()
         ));
     }
-    let (kinds, well_known, types) = match provider {
+    let (provider, types) = match provider {
         Provider::Aws => {
             let (types, warnings) = catalog::types(&sources, &args.region)?;
             warnings
                 .iter()
                 .for_each(|text| warning(&format!("mortise: {text}")));
-            (mortise_aws::KINDS, WellKnown::aws(), types)
+            (providers::AWS, types)
         }
-        Provider::Kwok => (
-            mortise_kwok::KINDS,
-            WellKnown::kwok(),
-            mortise_kwok::instance_types(),
-        ),
+        Provider::Kwok => (providers::KWOK, mortise_kwok::instance_types()),
     };
+    let crds = provider.crds();
     let now = || {
         Timestamp::now()
             .round(Unit::Minute)
@@ -121,8 +119,8 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let report = lint(
         &sources,
         &LintOptions {
-            node_class_kinds: kinds.to_vec(),
-            well_known,
+            well_known: crds.served().well_known(),
+            crds,
             catalog: Some(Arc::new(Catalog::build(types))),
             from: args.from.unwrap_or_else(now),
             nodes: args.nodes,

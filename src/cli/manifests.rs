@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
-use mortise_apis::crds::{CrdSet, with_conversion};
-use mortise_webhooks::manifests::{
-    Endpoint, SchedulerFiles, WebhookOptions, conversion_client_config, scheduler_configuration,
-    webhook_configurations,
+use mortise_apis::conversion::converted_definitions;
+use mortise_apis::crds::with_conversion;
+use mortise_manifests::render::{
+    self, Endpoint, SchedulerFiles, SecondScheduler, ServiceAccount, WebhookOptions,
+    conversion_client_config, scheduler_configuration, second_scheduler, webhook_configurations,
 };
-use mortise_webhooks::second_scheduler::{SecondScheduler, second_scheduler};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 
 use super::line;
-use super::rbac::{self, ServiceAccount};
+use crate::providers::{Provider, node_classes};
 
 /// URL of the service for a kube-scheduler on the same host.
 const FIRST_URL: &str = "https://127.0.0.1:8443";
@@ -195,16 +195,6 @@ pub(super) fn in_cluster(namespace: &str, service: &str) -> Endpoint {
     }
 }
 
-/// API group, version and plural of every provider's node class.
-pub(super) fn node_classes() -> Vec<(String, String, String)> {
-    [
-        ("karpenter.k8s.aws", "v1", "ec2nodeclasses"),
-        ("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses"),
-    ]
-    .map(|(group, version, plural)| (group.to_owned(), version.to_owned(), plural.to_owned()))
-    .to_vec()
-}
-
 /// Reads a file with certificates: an API server stops serving a resource whose CA bundle is invalid.
 fn ca_bundle(path: &Path) -> anyhow::Result<String> {
     let place = || format!("--ca-file {}", path.display());
@@ -228,11 +218,8 @@ fn absolute(path: &Path) -> anyhow::Result<String> {
 
 impl CrdsArgs {
     fn documents(&self) -> anyhow::Result<Vec<Value>> {
-        let set = if self.provider == "aws" {
-            CrdSet::Aws
-        } else {
-            CrdSet::Kwok
-        };
+        let provider = Provider::of_name(&self.provider).context("--provider")?;
+        let set = provider.crds();
         if !self.conversion {
             let manifests = set.manifests().iter();
             return Ok(manifests
@@ -242,7 +229,7 @@ impl CrdsArgs {
         let endpoint = endpoint(self.url.as_deref(), &self.namespace, &self.service);
         let ca_bundle = self.ca_file.as_deref().map(ca_bundle).transpose()?;
         let client = conversion_client_config(&endpoint, ca_bundle.as_deref());
-        Ok(with_conversion(set, &client))
+        Ok(with_conversion(&set, &client))
     }
 }
 
@@ -254,7 +241,7 @@ impl WebhooksArgs {
             ca_bundle,
             fail: self.fail,
             own_user: self.own_user.clone(),
-            node_classes: node_classes(),
+            node_classes: node_classes().kinds().collect(),
             scheduler_names: self.scheduler_names.then(|| self.namespace.clone()),
         }))
     }
@@ -262,13 +249,18 @@ impl WebhooksArgs {
 
 impl RbacArgs {
     fn documents(&self) -> Vec<Value> {
-        rbac::manifests(&ServiceAccount {
+        let named = self.provider.iter();
+        let providers: Vec<_> = named
+            .filter_map(|name| Some(Provider::of_name(name)?.permissions()))
+            .collect();
+        render::service_account(&ServiceAccount {
             namespace: &self.namespace,
             account: &self.name,
             name: &self.name,
             lease: &self.lease,
             secret: &format!("{}-cert", self.service),
-            providers: &self.provider.iter().map(String::as_str).collect::<Vec<_>>(),
+            providers: &providers,
+            definitions: &converted_definitions(&node_classes()),
             conversion: self.conversion,
             own_certificates: !self.certificates_given,
         })

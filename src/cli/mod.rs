@@ -10,7 +10,6 @@ mod check;
 mod lint;
 mod manifests;
 mod migrate;
-mod rbac;
 mod serve;
 
 use std::ffi::OsString;

@@ -12,6 +12,7 @@ use mortise_kwok::KwokProvider;
 use mortise_process as process;
 
 use crate::args::{AwsArgs, Inert, ProviderName, ServeArgs, variables};
+use crate::providers::node_classes;
 
 /// Runs until a signal arrives.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -29,9 +30,10 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
             "unknown environment variable, possibly misspelled"
         );
     }
-    let config = args
+    let mut config = args
         .config()
         .map_err(|error| RunError::Usage(format!("{error:#}")))?;
+    config.node_classes = node_classes();
     for Inert {
         setting,
         consequence,

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams};
-use mortise_apis::Ec2NodeClass;
+use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_tests::harness::{ControlPlane, Fixtures, Instance, Moto, NodeFactory, wait_until};
 use serde_json::{Value, json};
 

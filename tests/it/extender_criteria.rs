@@ -3,7 +3,8 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use mortise_apis::{KwokNodeClass, NodeClaim, NodePool, labels};
+use mortise_apis::{NodeClaim, NodePool, labels};
+use mortise_kwok_class::object::KwokNodeClass;
 use mortise_tests::harness::{Http, Mortise, SchedulerOptions, wait_until};
 use serde_json::{Value, json};
 

@@ -2,8 +2,9 @@
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use mortise_apis::NodeClaim;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
-use mortise_apis::{KwokNodeClass, NodeClaim};
+use mortise_kwok_class::object::KwokNodeClass;
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 

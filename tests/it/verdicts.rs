@@ -12,10 +12,10 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{GetParams, PostParams};
 use kube::core::Request;
 use kube::{Client, Error};
-use mortise_apis::CrdSet;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
+use self::encodings::node_classes::DefinitionSet;
 use self::encodings::recorded::{Case, cases, on_purpose};
 use self::encodings::{definition, schema, the_same};
 use crate::admission::asked;
@@ -152,7 +152,7 @@ async fn every_review_was_answered(client: &Client) -> Result<()> {
 
 /// Asks everything without the webhooks, registers them, asks again and compares.
 #[expect(clippy::print_stdout, reason = "a story tells what it has seen")]
-async fn webhooks_change_no_verdict(scene: &Scene, set: CrdSet) -> Result<()> {
+async fn webhooks_change_no_verdict(scene: &Scene, set: DefinitionSet) -> Result<()> {
     let client = &scene.plane.client();
     let own = on_purpose();
     let mut cases = cases();
@@ -221,7 +221,7 @@ async fn webhooks_change_no_verdict(scene: &Scene, set: CrdSet) -> Result<()> {
 async fn webhooks_change_no_verdict_with_kwok() -> Result<()> {
     let scene = Scene::kwok().await?;
     scene.apply(&[kwok_class()]).await?;
-    webhooks_change_no_verdict(&scene, CrdSet::Kwok).await?;
+    webhooks_change_no_verdict(&scene, DefinitionSet::Kwok).await?;
 
     let classes = Request::new("/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses");
     let mut class = kwok_class();
@@ -241,7 +241,7 @@ async fn webhooks_change_no_verdict_with_kwok() -> Result<()> {
 async fn webhooks_change_no_verdict_with_aws() -> Result<()> {
     let account = Account::open().await?;
     let (scene, factory) = account.scene(&[]).await?;
-    webhooks_change_no_verdict(&scene, CrdSet::Aws).await?;
+    webhooks_change_no_verdict(&scene, DefinitionSet::Aws).await?;
     drop(factory);
     scene.end().await;
     account.moto.stop().await;

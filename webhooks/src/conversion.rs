@@ -9,6 +9,7 @@
 use std::fmt;
 
 use mortise_apis::conversion;
+use mortise_apis::node_class::NodeClassRegistry;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -107,7 +108,11 @@ struct Outcome {
 ///
 /// # Errors
 /// The body is no ConversionReview of `apiextensions.k8s.io/v1`; the text says where.
-pub fn convert(body: &[u8], counters: &Counters) -> Result<Converted, String> {
+pub fn convert(
+    classes: &NodeClassRegistry,
+    body: &[u8],
+    counters: &Counters,
+) -> Result<Converted, String> {
     let wrong = |error: String| {
         counters.malformed.inc();
         format!("body is not a {KIND} of {API_VERSION}: {error}")
@@ -128,7 +133,7 @@ pub fn convert(body: &[u8], counters: &Counters) -> Result<Converted, String> {
     let mut converted = Vec::with_capacity(objects.len());
     let mut failed = None;
     for (position, object) in objects.into_iter().enumerate() {
-        match convert_object(object, &desired) {
+        match convert_object(classes, object, &desired) {
             Ok(object) => converted.push(object),
             Err(FailedObject { label, problem }) => {
                 let label = label.unwrap_or_else(|| format!("object {position}"));
@@ -173,7 +178,11 @@ struct FailedObject {
 }
 
 /// Reads, converts and writes one object.
-fn convert_object(written: &RawValue, desired: &str) -> Result<Box<RawValue>, FailedObject> {
+fn convert_object(
+    classes: &NodeClassRegistry,
+    written: &RawValue,
+    desired: &str,
+) -> Result<Box<RawValue>, FailedObject> {
     let invalid = |problem: String| FailedObject {
         label: None,
         problem,
@@ -189,7 +198,7 @@ fn convert_object(written: &RawValue, desired: &str) -> Result<Box<RawValue>, Fa
         problem,
     };
     let converted =
-        conversion::convert(object, desired).map_err(|error| failed(error.to_string()))?;
+        conversion::convert(classes, object, desired).map_err(|error| failed(error.to_string()))?;
     to_raw_value(&converted).map_err(|error| failed(error.to_string()))
 }
 
@@ -214,7 +223,8 @@ mod tests {
             "kind": KIND,
             "request": { "uid": "u-1", "desiredAPIVersion": desired, "objects": objects },
         });
-        convert(body.to_string().as_bytes(), &Counters::default())
+        let classes = NodeClassRegistry::default();
+        convert(&classes, body.to_string().as_bytes(), &Counters::default())
             .map(|answer| serde_json::to_value(answer).unwrap())
     }
 
@@ -276,7 +286,8 @@ mod tests {
             (&admission.to_string(), "AdmissionReview"),
         ] {
             let counters = Counters::default();
-            let error = convert(body.as_bytes(), &counters).unwrap_err();
+            let classes = NodeClassRegistry::default();
+            let error = convert(&classes, body.as_bytes(), &counters).unwrap_err();
             assert!(
                 error.contains(part) && error.contains(KIND),
                 "{body}: {error}"

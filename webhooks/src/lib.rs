@@ -1,8 +1,8 @@
 //! Every synchronous question the control plane asks: admission of NodePools and node classes, conversion
-//! of their older versions, and kube-scheduler's filter, prioritize and preempt; and the same about files (`lint`).
+//! of their older versions, and kube-scheduler's filter, prioritize and preempt.
 //!
 //! Invariant: answers are pure functions of the body, a frozen snapshot and the time; only the extender's memory and
-//! counters remember anything. Everything but `router` is free of HTTP types and is called directly by tests and `simulate`.
+//! counters remember anything. Everything but `router` is free of HTTP types and is called directly by tests and `lint`.
 
 pub mod admission;
 mod cluster_view;
@@ -10,13 +10,9 @@ pub mod conversion;
 pub mod counters;
 pub mod extender;
 pub mod limits;
-pub mod lint;
-pub mod manifests;
 mod pool;
 pub mod router;
 pub mod routes;
-pub mod scheduler_check;
-pub mod second_scheduler;
 
 pub use cluster_view::ClusterView;
 pub use counters::Counters;

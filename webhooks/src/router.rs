@@ -228,7 +228,7 @@ fn dispatch(app: &WebhookState, input: Input<'_>) -> Response {
                 }
             }))
         }
-        Handler::Convert => match conversion::convert(body, counters) {
+        Handler::Convert => match conversion::convert(app.rules.crds.known(), body, counters) {
             Ok(answer) => json_response(&answer),
             Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
         },

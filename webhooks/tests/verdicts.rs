@@ -12,13 +12,12 @@ mod encodings;
 
 use std::collections::BTreeSet;
 
+use encodings::node_classes::DefinitionSet;
 use encodings::recorded::{Own, cases, on_purpose};
 use encodings::{Encoding, each_made_null, one_null_each, schema, stored, the_same};
 use jiff::Timestamp;
-use mortise_apis::CrdSet;
-use mortise_apis::labels::WellKnown;
-use mortise_apis::node_class::NodeClassKind;
-use mortise_apis::validation::{IssueSeverity, faults};
+use mortise_apis::issues::IssueSeverity;
+use mortise_apis::validation::faults;
 use mortise_state::index::Index;
 use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::Counters;
@@ -27,7 +26,7 @@ use serde_json::{Value, json};
 
 /// An empty cluster.
 struct Server {
-    set: CrdSet,
+    set: DefinitionSet,
     rules: AdmissionSettings,
     snapshot: Snapshot,
     own: Vec<Own>,
@@ -35,31 +34,15 @@ struct Server {
 }
 
 impl Server {
-    fn new(set: CrdSet) -> Self {
-        let (well_known, class) = if set == CrdSet::Aws {
-            let class = ("karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses");
-            (WellKnown::aws(), class)
-        } else {
-            let class = (
-                "karpenter.kwok.sh",
-                "v1alpha1",
-                "KWOKNodeClass",
-                "kwoknodeclasses",
-            );
-            (WellKnown::kwok(), class)
-        };
-        let (group, version, kind, plural) = class;
+    fn new(set: DefinitionSet) -> Self {
+        let crds = set.crds().clone();
+        let well_known = crds.served().well_known();
         let mut index = Index::new(well_known, true, Timestamp::UNIX_EPOCH);
         index.set_synced();
         Self {
             set,
             rules: AdmissionSettings {
-                node_class_kinds: vec![NodeClassKind {
-                    group,
-                    version,
-                    kind,
-                    plural,
-                }],
+                crds,
                 ..AdmissionSettings::default()
             },
             snapshot: index.freeze(Timestamp::UNIX_EPOCH),
@@ -109,7 +92,7 @@ impl Server {
         let of_kind = schema(self.set, kind);
         let old = old.map(|old| stored(of_kind, old));
         let found = faults(
-            self.set,
+            self.set.crds(),
             &self.snapshot.well_known,
             kind,
             &stored(of_kind, object),
@@ -134,7 +117,10 @@ impl Server {
 
 #[test]
 fn what_an_api_server_accepts_is_allowed_in_every_encoding() {
-    let mut servers = [Server::new(CrdSet::Kwok), Server::new(CrdSet::Aws)];
+    let mut servers = [
+        Server::new(DefinitionSet::Kwok),
+        Server::new(DefinitionSet::Aws),
+    ];
     let (mut asked, mut wrong) = (0, Vec::new());
     let all = cases();
     for case in &all {

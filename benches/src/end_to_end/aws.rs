@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::Api;
-use mortise_apis::Ec2NodeClass;
 use mortise_apis::schema::conditions::ConditionStatus;
+use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_tests::harness::{ControlPlane, Mortise, MortiseOptions, Moto, wait_until};
 use serde_json::json;
 

@@ -7,7 +7,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::schema::groups::{AWS_GROUP, GROUP, V1};
+use crate::node_class::{DeprecationCondition, NodeClassRegistry};
+use crate::schema::groups::{GROUP, V1};
 
 /// What to write instead of something that stands in an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,294 +37,179 @@ const LONGEST_ANNOTATION: usize = 256 << 10;
 const LAST_APPLIED: &str =
     "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
 
-/// When a row of the table holds.
-#[derive(Clone, Copy)]
-enum When {
-    /// The field is there.
-    There,
-    /// The field is this text.
-    Is(&'static str),
-}
-
 /// A row: JSON pointer (`*` for each item of a list), when, and what to write instead (`{}` is the value).
-type Row = (&'static str, When, &'static str);
+type Row = (&'static str, DeprecationCondition, &'static str);
 
 const POOL: &[Row] = &[
     (
-        "/spec/provider",
-        When::There,
-        "write an EC2NodeClass and name it in spec.template.spec.nodeClassRef; `mortise migrate` writes both",
-    ),
-    (
         "/spec/providerRef",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.spec.nodeClassRef with group, kind and name",
     ),
     (
         "/spec/nodeClassRef",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.spec.nodeClassRef",
     ),
     (
         "/spec/instanceTypes",
-        When::There,
+        DeprecationCondition::There,
         "write a requirement on node.kubernetes.io/instance-type: In {}",
     ),
     (
         "/spec/cluster",
-        When::There,
+        DeprecationCondition::There,
         "leave it out: name and endpoint of the cluster are settings of the service",
     ),
     (
         "/spec/ttlSecondsAfterEmpty",
-        When::There,
+        DeprecationCondition::There,
         "write spec.disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: {}s}",
     ),
     (
         "/spec/ttlSecondsUntilExpired",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.spec.expireAfter: {}s",
     ),
     (
         "/spec/consolidation",
-        When::There,
+        DeprecationCondition::There,
         "write spec.disruption.consolidateAfter: 0s (on) or Never (off)",
     ),
     (
         "/spec/requirements",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.spec.requirements",
     ),
     (
         "/spec/taints",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.spec.taints",
     ),
     (
         "/spec/startupTaints",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.spec.startupTaints",
     ),
     (
         "/spec/labels",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.metadata.labels",
     ),
     (
         "/spec/annotations",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.metadata.annotations",
     ),
     (
         "/spec/expireAfter",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.spec.expireAfter",
     ),
     (
         "/spec/terminationGracePeriod",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.spec.terminationGracePeriod",
     ),
     (
         "/spec/consolidationPolicy",
-        When::There,
+        DeprecationCondition::There,
         "write spec.disruption.consolidationPolicy",
     ),
     (
         "/spec/consolidateAfter",
-        When::There,
+        DeprecationCondition::There,
         "write spec.disruption.consolidateAfter",
     ),
     (
         "/spec/budgets",
-        When::There,
+        DeprecationCondition::There,
         "write spec.disruption.budgets",
     ),
     (
         "/spec/limits/resources",
-        When::There,
+        DeprecationCondition::There,
         "write the amounts into spec.limits itself",
     ),
     (
-        "/spec/kubeletConfiguration",
-        When::There,
-        "write spec.kubelet of the EC2NodeClass",
-    ),
-    (
-        "/spec/template/spec/kubelet",
-        When::There,
-        "write spec.kubelet of the EC2NodeClass",
-    ),
-    (
-        "/spec/template/spec/kubeletConfiguration",
-        When::There,
-        "write spec.kubelet of the EC2NodeClass",
-    ),
-    (
         "/spec/template/spec/nodeClassRef/apiVersion",
-        When::There,
+        DeprecationCondition::There,
         "write group, without the version",
     ),
     (
-        "/spec/template/spec/nodeClassRef/kind",
-        When::Is("AWSNodeTemplate"),
-        "write EC2NodeClass",
-    ),
-    (
         "/spec/disruption/expireAfter",
-        When::There,
+        DeprecationCondition::There,
         "write spec.template.spec.expireAfter",
     ),
     (
         "/spec/disruption/consolidationPolicy",
-        When::Is("WhenUnderutilized"),
+        DeprecationCondition::Is("WhenUnderutilized"),
         "write WhenEmptyOrUnderutilized",
     ),
     (
         "/spec/template/spec/requirements/*/key",
-        When::Is("karpenter.sh/do-not-consolidate"),
+        DeprecationCondition::Is("karpenter.sh/do-not-consolidate"),
         "annotate pods or nodes with karpenter.sh/do-not-disrupt: \"true\"",
     ),
     (
         "/spec/template/spec/requirements/*/key",
-        When::Is("karpenter.sh/do-not-evict"),
+        DeprecationCondition::Is("karpenter.sh/do-not-evict"),
         "annotate pods or nodes with karpenter.sh/do-not-disrupt: \"true\"",
     ),
     (
         "/spec/template/spec/requirements/*/key",
-        When::Is("karpenter.sh/provisioner-name"),
+        DeprecationCondition::Is("karpenter.sh/provisioner-name"),
         "leave it out: nodes get karpenter.sh/nodepool by themselves",
     ),
     (
         "/spec/template/metadata/labels/karpenter.sh~1provisioner-name",
-        When::There,
+        DeprecationCondition::There,
         "leave it out: nodes get karpenter.sh/nodepool by themselves",
     ),
     (
         "/spec/template/metadata/annotations/karpenter.sh~1do-not-consolidate",
-        When::There,
+        DeprecationCondition::There,
         "write karpenter.sh/do-not-disrupt",
     ),
     (
         "/spec/template/metadata/annotations/karpenter.sh~1do-not-evict",
-        When::There,
+        DeprecationCondition::There,
         "write karpenter.sh/do-not-disrupt",
     ),
     (
-        "/metadata/annotations/compatibility.karpenter.sh~1v1beta1-kubelet-conversion",
-        When::There,
-        "nothing reads it since 1.1: write spec.kubelet of the EC2NodeClass",
+        "/disruption",
+        DeprecationCondition::There,
+        "write spec.disruption",
     ),
-    ("/disruption", When::There, "write spec.disruption"),
-    ("/template", When::There, "write spec.template"),
-    ("/limits", When::There, "write spec.limits"),
-    ("/weight", When::There, "write spec.weight"),
+    (
+        "/template",
+        DeprecationCondition::There,
+        "write spec.template",
+    ),
+    ("/limits", DeprecationCondition::There, "write spec.limits"),
+    ("/weight", DeprecationCondition::There, "write spec.weight"),
 ];
 
-const CLAIM: &[Row] = &[
-    (
-        "/spec/kubelet",
-        When::There,
-        "write spec.kubelet of the EC2NodeClass",
-    ),
-    (
-        "/spec/nodeClassRef/apiVersion",
-        When::There,
-        "write group, without the version",
-    ),
-];
+const CLAIM: &[Row] = &[(
+    "/spec/nodeClassRef/apiVersion",
+    DeprecationCondition::There,
+    "write group, without the version",
+)];
 
-const CLASS: &[Row] = &[
-    (
-        "/spec/subnetSelector",
-        When::There,
-        "write spec.subnetSelectorTerms: [{tags: {}}]",
-    ),
-    (
-        "/spec/securityGroupSelector",
-        When::There,
-        "write spec.securityGroupSelectorTerms: [{tags: {}}]",
-    ),
-    (
-        "/spec/amiSelector",
-        When::There,
-        "write spec.amiSelectorTerms: [{tags: {}}]",
-    ),
-    (
-        "/spec/amiFamily",
-        When::Is("Ubuntu"),
-        "write AL2 and amiSelectorTerms that select Ubuntu images",
-    ),
-    (
-        "/spec/launchTemplate",
-        When::There,
-        "write images, user data, disks and groups out",
-    ),
-    (
-        "/spec/launchTemplateName",
-        When::There,
-        "write images, user data, disks and groups out",
-    ),
-    (
-        "/spec/kubeletConfiguration",
-        When::There,
-        "write spec.kubelet",
-    ),
-    (
-        "/spec/kubelet/containerRuntime",
-        When::There,
-        "leave it out: the image decides",
-    ),
-    (
-        "/spec/expireAfter",
-        When::There,
-        "write spec.template.spec.expireAfter of the NodePool",
-    ),
-    (
-        "/spec/requirements",
-        When::There,
-        "write spec.template.spec.requirements of the NodePool",
-    ),
-    (
-        "/spec/taints",
-        When::There,
-        "write spec.template.spec.taints of the NodePool",
-    ),
-    (
-        "/spec/limits",
-        When::There,
-        "write spec.limits of the NodePool",
-    ),
-    (
-        "/spec/weight",
-        When::There,
-        "write spec.weight of the NodePool",
-    ),
-    (
-        "/spec/disruption",
-        When::There,
-        "write spec.disruption of the NodePool",
-    ),
-    (
-        "/spec/consolidateAfter",
-        When::There,
-        "write spec.disruption.consolidateAfter of the NodePool",
-    ),
-];
-
-/// What to write instead of fields of a NodePool, a NodeClaim or an EC2NodeClass (and what they were called first) that are gone or misplaced, in the order of
-/// their places; nothing for other kinds. Budgets with a duration and no schedule are among them.
+/// What to write instead of fields of a NodePool, a NodeClaim or a node class (and what they were called first) that are gone
+/// or misplaced, in the order of their places; nothing for other kinds. Budgets with a duration and no schedule are among them.
 ///
 /// # Cost
 /// Some lookups, and reading the last applied configuration once where there is one.
 #[must_use]
-pub fn advice(object: &Value) -> Vec<DeprecationAdvice> {
-    let rows = match object.get("kind").and_then(Value::as_str) {
-        Some("NodePool" | "Provisioner") => POOL,
-        Some("NodeClaim") => CLAIM,
-        Some("EC2NodeClass" | "AWSNodeTemplate") => CLASS,
-        _ => return Vec::new(),
+pub fn advice(classes: &NodeClassRegistry, object: &Value) -> Vec<DeprecationAdvice> {
+    let Some(kind) = object.get("kind").and_then(Value::as_str) else {
+        return Vec::new();
     };
+    let rows = rows_of(classes, kind);
+    if rows.is_empty() {
+        return Vec::new();
+    }
     let given: Option<Value> = object
         .pointer(LAST_APPLIED)
         .and_then(Value::as_str)
@@ -331,11 +217,11 @@ pub fn advice(object: &Value) -> Vec<DeprecationAdvice> {
         .and_then(|text| serde_json::from_str(text).ok());
     let mut found = Vec::new();
     for object in std::iter::once(object).chain(&given) {
-        for (pointer, when, instead) in rows {
+        for (pointer, when, instead) in &rows {
             walk(object, pointer, String::new(), &mut |field, value| {
                 let holds = match when {
-                    When::There => !value.is_null(),
-                    When::Is(text) => value == text,
+                    DeprecationCondition::There => !value.is_null(),
+                    DeprecationCondition::Is(text) => value == text,
                 };
                 if holds {
                     found.push(filled(field, value, instead));
@@ -351,20 +237,42 @@ pub fn advice(object: &Value) -> Vec<DeprecationAdvice> {
 
 /// What to write instead of a kind or a version that is not served; `None` for those that are, and for kinds of others.
 #[must_use]
-pub fn kind_advice(api_version: &str, kind: &str) -> Option<String> {
+pub fn kind_advice(classes: &NodeClassRegistry, api_version: &str, kind: &str) -> Option<String> {
     let (group, version) = api_version.split_once('/')?;
     let now = match (group, kind) {
         (GROUP, "Provisioner") => format!("NodePool of {GROUP}/{V1}"),
         (GROUP, "Machine") => {
             return Some("NodeClaim, which the service makes itself: leave it out".to_owned());
         }
-        (AWS_GROUP, "AWSNodeTemplate") => format!("EC2NodeClass of {AWS_GROUP}/{V1}"),
-        (GROUP, "NodePool" | "NodeClaim") | (AWS_GROUP, "EC2NodeClass") if version != V1 => {
-            format!("{group}/{V1}")
+        (GROUP, "NodePool" | "NodeClaim") if version != V1 => format!("{group}/{V1}"),
+        _ => {
+            let class = classes.of_group(group)?;
+            let now = class.kind();
+            if class.former_kinds().contains(&kind) {
+                format!("{} of {group}/{}", now.kind, now.version)
+            } else if kind == now.kind && version != now.version && class.old_version().is_some() {
+                format!("{group}/{}", now.version)
+            } else {
+                return None;
+            }
         }
-        _ => return None,
     };
     Some(format!("{now}; `mortise migrate` converts it"))
+}
+
+/// The rows for a kind.
+fn rows_of(classes: &NodeClassRegistry, kind: &str) -> Vec<Row> {
+    let own = match kind {
+        "NodePool" | "Provisioner" => POOL,
+        "NodeClaim" => CLAIM,
+        _ => &[],
+    };
+    let of_classes = classes
+        .iter()
+        .flat_map(|class| class.deprecated_fields())
+        .filter(|row| row.kinds.contains(&kind))
+        .map(|row| (row.pointer, row.when, row.instead));
+    own.iter().copied().chain(of_classes).collect()
 }
 
 fn filled(field: &str, value: &Value, instead: &str) -> DeprecationAdvice {
@@ -446,6 +354,9 @@ fn budgets(object: &Value, found: &mut Vec<DeprecationAdvice>) {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::sync::LazyLock;
+
+    static NO_CLASSES: LazyLock<NodeClassRegistry> = LazyLock::new(NodeClassRegistry::default);
 
     fn put(pointer: &str, value: Value) -> Value {
         let mut all = value;
@@ -467,19 +378,15 @@ mod tests {
 
     #[test]
     fn every_row_answers_for_its_field() {
-        for (kind, rows) in [
-            ("NodePool", POOL),
-            ("NodeClaim", CLAIM),
-            ("EC2NodeClass", CLASS),
-        ] {
+        for (kind, rows) in [("NodePool", POOL), ("NodeClaim", CLAIM)] {
             for (pointer, when, instead) in rows {
                 let value = match when {
-                    When::There => json!(30),
-                    When::Is(text) => json!(text),
+                    DeprecationCondition::There => json!(30),
+                    DeprecationCondition::Is(text) => json!(text),
                 };
                 let mut object = put(pointer, value.clone());
                 object["kind"] = json!(kind);
-                let said = advice(&object);
+                let said = advice(&NO_CLASSES, &object);
                 assert_eq!(said.len(), 1, "{kind} {pointer}: {said:?}");
                 assert_eq!(said[0].found, value.to_string(), "{pointer}");
                 assert_eq!(said[0].instead, instead.replace("{}", "30"), "{pointer}");
@@ -490,9 +397,9 @@ mod tests {
                     "kind": kind,
                     "metadata": { "annotations": { "kubectl.kubernetes.io/last-applied-configuration": object.to_string() } },
                 });
-                assert_eq!(advice(&kept), said, "{pointer}");
+                assert_eq!(advice(&NO_CLASSES, &kept), said, "{pointer}");
                 let others = json!({ "kind": "Deployment", "spec": object["spec"] });
-                assert_eq!(advice(&others), []);
+                assert_eq!(advice(&NO_CLASSES, &others), []);
             }
         }
     }
@@ -512,11 +419,11 @@ mod tests {
                 },
                 "template": { "metadata": { "labels": { "a": "b" } }, "spec": {
                     "expireAfter": "Never", "requirements": [{ "key": "a", "operator": "Exists" }],
-                    "nodeClassRef": { "group": "g", "kind": "EC2NodeClass", "name": "n" },
+                    "nodeClassRef": { "group": "g", "kind": "K", "name": "n" },
                 } },
             },
         });
-        assert_eq!(advice(&pool), []);
+        assert_eq!(advice(&NO_CLASSES, &pool), []);
     }
 
     #[test]
@@ -525,16 +432,17 @@ mod tests {
             "kind": "NodePool",
             "spec": {
                 "ttlSecondsAfterEmpty": 30,
-                "provider": { "subnetSelector": { "karpenter.sh/discovery": "a-rather-long-name" } },
                 "disruption": { "budgets": [{ "nodes": "10%", "duration": "5m" }] },
             },
         });
-        let said: Vec<String> = advice(&pool).iter().map(ToString::to_string).collect();
+        let said: Vec<String> = advice(&NO_CLASSES, &pool)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(
             said,
             [
                 "spec.disruption.budgets[0].duration: \"5m\": leave it out (the budget always holds, for nodes that go at one time), or add a schedule",
-                "spec.provider: {\"subnetSelector\":{\"karpenter.sh/disc...: write an EC2NodeClass and name it in spec.template.spec.nodeClassRef; `mortise migrate` writes both",
                 "spec.ttlSecondsAfterEmpty: 30: write spec.disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 30s}",
             ]
         );
@@ -549,23 +457,13 @@ mod tests {
                 "NodePool of karpenter.sh/v1",
             ),
             (
-                "karpenter.k8s.aws/v1alpha1",
-                "AWSNodeTemplate",
-                "EC2NodeClass of karpenter.k8s.aws/v1",
-            ),
-            (
                 "karpenter.sh/v1beta1",
                 "NodePool",
                 "karpenter.sh/v1; `mortise migrate`",
             ),
-            (
-                "karpenter.k8s.aws/v1beta1",
-                "EC2NodeClass",
-                "karpenter.k8s.aws/v1;",
-            ),
             ("karpenter.sh/v1alpha5", "Machine", "leave it out"),
         ] {
-            let said = kind_advice(version, kind).unwrap();
+            let said = kind_advice(&NO_CLASSES, version, kind).unwrap();
             assert!(said.contains(part), "{said}");
         }
         for (version, kind) in [
@@ -574,7 +472,7 @@ mod tests {
             ("karpenter.sh/v1alpha1", "NodeOverlay"),
             ("other.io/v1beta1", "NodePool"),
         ] {
-            assert_eq!(kind_advice(version, kind), None);
+            assert_eq!(kind_advice(&NO_CLASSES, version, kind), None);
         }
     }
 }

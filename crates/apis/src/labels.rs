@@ -93,129 +93,6 @@ pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
 /// Group of the core kinds, and the restricted label domain.
 pub const GROUP: &str = "karpenter.sh";
 
-/// Keys of the kwok provider.
-pub mod kwok {
-    /// Group of `KWOKNodeClass`, and the provider's restricted label domain.
-    pub const GROUP: &str = "karpenter.kwok.sh";
-    /// Label: number of CPUs of the type.
-    pub const INSTANCE_CPU: &str = "karpenter.kwok.sh/instance-cpu";
-    /// Label: memory of the type.
-    pub const INSTANCE_MEMORY: &str = "karpenter.kwok.sh/instance-memory";
-    /// Label: family of the type.
-    pub const INSTANCE_FAMILY: &str = "karpenter.kwok.sh/instance-family";
-    /// Label: size of the type, an integer.
-    pub const INSTANCE_SIZE: &str = "karpenter.kwok.sh/instance-size";
-    /// Labels that NodePools may require without defining them.
-    pub const WELL_KNOWN: [&str; 4] = [
-        INSTANCE_CPU,
-        INSTANCE_MEMORY,
-        INSTANCE_FAMILY,
-        INSTANCE_SIZE,
-    ];
-}
-
-/// Keys of the AWS provider.
-pub mod aws {
-    /// Group of `EC2NodeClass`, and the provider's restricted label domain.
-    pub const GROUP: &str = "karpenter.k8s.aws";
-    /// Label on claims and nodes: name of the EC2NodeClass.
-    pub const NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
-    /// Label: zone identifier that is the same for all accounts, such as `use1-az1`.
-    pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
-    /// Label: capacity reservation.
-    pub const CAPACITY_RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
-    /// Label: whether the capacity reservation can be reclaimed.
-    pub const CAPACITY_RESERVATION_INTERRUPTIBLE: &str =
-        "karpenter.k8s.aws/capacity-reservation-interruptible";
-    /// Label: kind of capacity reservation.
-    pub const CAPACITY_RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
-    /// Label: number of accelerators.
-    pub const INSTANCE_ACCELERATOR_COUNT: &str = "karpenter.k8s.aws/instance-accelerator-count";
-    /// Label: maker of the accelerators.
-    pub const INSTANCE_ACCELERATOR_MANUFACTURER: &str =
-        "karpenter.k8s.aws/instance-accelerator-manufacturer";
-    /// Label: name of the accelerators.
-    pub const INSTANCE_ACCELERATOR_NAME: &str = "karpenter.k8s.aws/instance-accelerator-name";
-    /// Label: whether it is a flex type.
-    pub const INSTANCE_CAPABILITY_FLEX: &str = "karpenter.k8s.aws/instance-capability-flex";
-    /// Label: letters before the generation, such as `m`.
-    pub const INSTANCE_CATEGORY: &str = "karpenter.k8s.aws/instance-category";
-    /// Label: number of vCPUs.
-    pub const INSTANCE_CPU: &str = "karpenter.k8s.aws/instance-cpu";
-    /// Label: maker of the processor.
-    pub const INSTANCE_CPU_MANUFACTURER: &str = "karpenter.k8s.aws/instance-cpu-manufacturer";
-    /// Label: sustained clock speed in MHz.
-    pub const INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ: &str =
-        "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz";
-    /// Label: EBS bandwidth in Mbit/s.
-    pub const INSTANCE_EBS_BANDWIDTH: &str = "karpenter.k8s.aws/instance-ebs-bandwidth";
-    /// Label: whether traffic between instances is encrypted.
-    pub const INSTANCE_ENCRYPTION_IN_TRANSIT_SUPPORTED: &str =
-        "karpenter.k8s.aws/instance-encryption-in-transit-supported";
-    /// Label: text before the dot, such as `m5`.
-    pub const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
-    /// Label: generation number.
-    pub const INSTANCE_GENERATION: &str = "karpenter.k8s.aws/instance-generation";
-    /// Label: number of GPUs.
-    pub const INSTANCE_GPU_COUNT: &str = "karpenter.k8s.aws/instance-gpu-count";
-    /// Label: maker of the GPUs.
-    pub const INSTANCE_GPU_MANUFACTURER: &str = "karpenter.k8s.aws/instance-gpu-manufacturer";
-    /// Label: GPU memory in MiB.
-    pub const INSTANCE_GPU_MEMORY: &str = "karpenter.k8s.aws/instance-gpu-memory";
-    /// Label: name of the GPUs.
-    pub const INSTANCE_GPU_NAME: &str = "karpenter.k8s.aws/instance-gpu-name";
-    /// Label: hypervisor; absent on bare metal.
-    pub const INSTANCE_HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
-    /// Label: local NVMe storage in GB.
-    pub const INSTANCE_LOCAL_NVME: &str = "karpenter.k8s.aws/instance-local-nvme";
-    /// Label: memory in MiB.
-    pub const INSTANCE_MEMORY: &str = "karpenter.k8s.aws/instance-memory";
-    /// Label: network bandwidth in Mbit/s.
-    pub const INSTANCE_NETWORK_BANDWIDTH: &str = "karpenter.k8s.aws/instance-network-bandwidth";
-    /// Label: text after the dot, such as `large`.
-    pub const INSTANCE_SIZE: &str = "karpenter.k8s.aws/instance-size";
-    /// Label: tenancy, `default` or `dedicated`.
-    pub const INSTANCE_TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
-    /// Label: whether the type can run Nitro enclaves.
-    pub const NITRO_SANDBOX: &str = "karpenter.k8s.aws/nitro-sandbox";
-    /// Label: placement group.
-    pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
-    /// Label: partition in a placement group.
-    pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
-    /// Labels that NodePools may require without defining them.
-    pub const WELL_KNOWN: [&str; 29] = [
-        CAPACITY_RESERVATION_ID,
-        CAPACITY_RESERVATION_INTERRUPTIBLE,
-        CAPACITY_RESERVATION_TYPE,
-        INSTANCE_ACCELERATOR_COUNT,
-        INSTANCE_ACCELERATOR_MANUFACTURER,
-        INSTANCE_ACCELERATOR_NAME,
-        INSTANCE_CAPABILITY_FLEX,
-        INSTANCE_CATEGORY,
-        INSTANCE_CPU,
-        INSTANCE_CPU_MANUFACTURER,
-        INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ,
-        INSTANCE_EBS_BANDWIDTH,
-        INSTANCE_ENCRYPTION_IN_TRANSIT_SUPPORTED,
-        INSTANCE_FAMILY,
-        INSTANCE_GENERATION,
-        INSTANCE_GPU_COUNT,
-        INSTANCE_GPU_MANUFACTURER,
-        INSTANCE_GPU_MEMORY,
-        INSTANCE_GPU_NAME,
-        INSTANCE_HYPERVISOR,
-        INSTANCE_LOCAL_NVME,
-        INSTANCE_MEMORY,
-        INSTANCE_NETWORK_BANDWIDTH,
-        INSTANCE_SIZE,
-        INSTANCE_TENANCY,
-        NITRO_SANDBOX,
-        PLACEMENT_GROUP_ID,
-        PLACEMENT_GROUP_PARTITION,
-        ZONE_ID,
-    ];
-}
-
 /// Keys that a pod may require although no template defines them.
 const CORE_WELL_KNOWN: [&str; 8] = [
     CAPACITY_TYPE,
@@ -279,6 +156,7 @@ pub struct WellKnown {
     keys: Vec<Arc<str>>,
     domains: Vec<Arc<str>>,
     values: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    zone_ids: Vec<Arc<str>>,
 }
 
 impl WellKnown {
@@ -289,6 +167,7 @@ impl WellKnown {
             keys: Vec::new(),
             domains: Vec::new(),
             values: BTreeMap::new(),
+            zone_ids: Vec::new(),
         }
     }
 
@@ -306,23 +185,6 @@ impl WellKnown {
                     CAPACITY_TYPE_SPOT,
                 ],
             )
-    }
-
-    /// The core's keys and those of the AWS provider.
-    #[must_use]
-    pub fn aws() -> Self {
-        Self::core()
-            .with_keys(aws::WELL_KNOWN)
-            .with_domains([aws::GROUP])
-            .with_values(aws::INSTANCE_TENANCY, ["dedicated", "default"])
-    }
-
-    /// The core's keys and those of the kwok provider.
-    #[must_use]
-    pub fn kwok() -> Self {
-        Self::core()
-            .with_keys(kwok::WELL_KNOWN)
-            .with_domains([kwok::GROUP])
     }
 
     /// Adds keys that may be required without being defined.
@@ -355,6 +217,21 @@ impl WellKnown {
         known.sort_unstable();
         known.dedup();
         self
+    }
+
+    /// Adds labels with a cloud's own ID of a zone.
+    #[must_use]
+    pub fn with_zone_ids<K: Into<Arc<str>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.zone_ids.extend(keys.into_iter().map(Into::into));
+        self.zone_ids.sort_unstable();
+        self.zone_ids.dedup();
+        self
+    }
+
+    /// Whether the label has a cloud's own ID of a zone.
+    #[must_use]
+    pub fn is_zone_id(&self, key: &str) -> bool {
+        self.zone_ids.iter().any(|known| **known == *key)
     }
 
     /// The only values that the key can have, sorted; `None` when that is not known.

@@ -13,8 +13,8 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use mortise_apis::hash::{EC2_NODE_CLASS_HASH_VERSION, NODE_POOL_HASH_VERSION};
-use mortise_apis::{Ec2NodeClass, NodePool};
+use mortise_apis::NodePool;
+use mortise_apis::hash::NODE_POOL_HASH_VERSION;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -77,15 +77,5 @@ fn node_pool_hash() {
         "nodePool",
         NODE_POOL_HASH_VERSION,
         |pool: &NodePool, _| pool.hash(),
-    );
-}
-
-#[test]
-fn ec2_node_class_hash() {
-    check(
-        "ec2nodeclass_hash",
-        "ec2NodeClass",
-        EC2_NODE_CLASS_HASH_VERSION,
-        |class: &Ec2NodeClass, case| class.hash(case["caBundle"].as_str().unwrap_or_default()),
     );
 }

@@ -1,4 +1,4 @@
-//! Recorded verdicts: what API servers take, what pools are refused at run time, and what kubelet settings are valid.
+//! Recorded verdicts: what pools are refused at run time.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,9 +9,10 @@ mod facts;
 
 use facts::check;
 use mortise_apis::CrdSet;
+use mortise_apis::issues::{FieldIssue, IssueSeverity};
 use mortise_apis::labels::WellKnown;
-use mortise_apis::validation::{FieldIssue, IssueSeverity, faults};
-use serde_json::{Value, json};
+use mortise_apis::validation::faults;
+use serde_json::json;
 
 fn texts(found: &[FieldIssue]) -> Vec<String> {
     found
@@ -32,27 +33,11 @@ fn agrees(valid: bool, found: &[FieldIssue]) -> Result<(), String> {
 }
 
 #[test]
-fn definitions_take_what_api_servers_take() {
-    check("crd_admission", |case| {
-        let set = match case["crds"].as_str() {
-            Some("aws") => CrdSet::Aws,
-            _ => CrdSet::Core,
-        };
-        let kind = case["kind"].as_str().unwrap();
-        let previous = case.get("previous").filter(|previous| !previous.is_null());
-        let mut found = faults(set, &WellKnown::core(), kind, &case["object"], previous);
-        // The API server knows nothing beyond the definition.
-        found.retain(|fault| fault.weight == IssueSeverity::Schema);
-        agrees(case["accepted"] == json!(true), &found)
-    });
-}
-
-#[test]
 fn pools_are_valid_as_at_run_time() {
     check("runtime_validate", |case| {
         let kind = case["object"]["kind"].as_str().unwrap();
         let mut found = faults(
-            CrdSet::Core,
+            CrdSet::core(),
             &WellKnown::core(),
             kind,
             &case["object"],
@@ -62,28 +47,5 @@ fn pools_are_valid_as_at_run_time() {
         // An empty taint value is refused by the pattern of the definition and never reaches the check at run time.
         found.retain(|fault| !(fault.field.ends_with(".value") && fault.value == "\"\""));
         agrees(case["valid"] == json!(true), &found)
-    });
-}
-
-#[test]
-fn kubelet_settings_are_valid_as_recorded() {
-    check("kubelet_validate", |case| {
-        let object = json!({ "spec": {
-            "amiFamily": "AL2023",
-            "amiSelectorTerms": [{ "alias": "al2023@latest" }],
-            "kubelet": case["kubelet"],
-            "role": "nodes",
-            "securityGroupSelectorTerms": [{ "id": "sg-1" }],
-            "subnetSelectorTerms": [{ "id": "subnet-1" }],
-        } });
-        let mut found: Vec<FieldIssue> = faults(
-            CrdSet::Aws,
-            &WellKnown::aws(),
-            "EC2NodeClass",
-            &object,
-            None,
-        );
-        found.retain(|fault| fault.field.starts_with("spec.kubelet"));
-        agrees(case["valid"] == Value::Bool(true), &found)
     });
 }

@@ -3,6 +3,8 @@
 //! Every recorded case is compared; `MORTISE_FACTS_DIR` points the same comparison at another folder.
 
 mod facts;
+#[path = "facts/requirements.rs"]
+mod requirements;
 
 use std::collections::BTreeMap;
 

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mortise_apis::node_class::NodeClassRegistry;
 use mortise_planning::settings::Settings;
 
 /// Name of the Lease that Karpenter uses too, so that the two never run at the same time.
@@ -30,6 +31,8 @@ pub struct Config {
     pub insecure_debug: bool,
     /// Admission denies, instead of warns about, a NodePool that no instance type satisfies.
     pub deny_unsatisfiable: bool,
+    /// Node classes of all providers, also those that are not served.
+    pub node_classes: NodeClassRegistry,
     /// Serve conversion between versions. An API server calls it only if the CRDs name it.
     pub conversion: bool,
     /// Leader election; `None` = this process is the only one.
@@ -65,6 +68,7 @@ impl Default for Config {
             admission_clients: None,
             insecure_debug: false,
             deny_unsatisfiable: false,
+            node_classes: NodeClassRegistry::default(),
             conversion: false,
             leader_election: Some(LeaderElection::default()),
             namespace: None,

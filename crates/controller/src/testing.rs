@@ -85,11 +85,11 @@ pub(crate) fn shared() -> Arc<ServiceState> {
     let now = noon();
     let shared = ServiceState::new(
         Arc::new(Stopped(now)),
-        WellKnown::kwok(),
+        WellKnown::core(),
         "9.9.9",
         json!({ "batch_idle": "1s", "seed": 7 }),
     );
-    let mut index = Index::new(WellKnown::kwok(), true, now);
+    let mut index = Index::new(WellKnown::core(), true, now);
     for object in objects() {
         index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     }

@@ -9,9 +9,10 @@
 mod small_world;
 
 use mortise_apis::crds::CrdSet;
+use mortise_apis::issues::IssueSeverity;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::WellKnown;
-use mortise_apis::validation::{IssueSeverity, faults, template_faults};
+use mortise_apis::validation::{faults, template_faults};
 use mortise_state::snapshot::PoolUsage;
 use serde_json::{Value, json};
 use small_world::SmallWorld;
@@ -201,7 +202,7 @@ fn own_annotations_of_a_template_are_refused_and_told_in_a_condition() {
         "deletion-reason",
     ] {
         let pool = pool(&format!("mortise.sh/{key}"));
-        let found = faults(CrdSet::Core, &known, "NodePool", &pool, None);
+        let found = faults(CrdSet::core(), &known, "NodePool", &pool, None);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].weight, IssueSeverity::Unusable);
         assert_eq!(
@@ -212,7 +213,7 @@ fn own_annotations_of_a_template_are_refused_and_told_in_a_condition() {
         assert_eq!(template_faults(&pool, &known), found, "for the condition");
     }
     for key in ["mortise.sh/registration-hooks", "example.com/fence"] {
-        let found = faults(CrdSet::Core, &known, "NodePool", &pool(key), None);
+        let found = faults(CrdSet::core(), &known, "NodePool", &pool(key), None);
         assert!(found.is_empty(), "{found:?}");
     }
 }

@@ -1,14 +1,18 @@
 //! The simulated cluster: three NodePools, workloads that grow and shrink, and Jobs.
 
 use anyhow::Context as _;
+use mortise_apis::CrdSet;
 use mortise_apis::names::NodeClassKey;
-use mortise_apis::node_class::NodeClassKind;
+use mortise_apis::node_class::{NodeClassApi, NodeClassRegistry};
+use mortise_aws_class::Ec2NodeClassApi;
+use mortise_aws_class::labels::well_known;
+use mortise_aws_class::spec::KIND;
 use mortise_planning::settings::{FeatureGates, Settings};
 use mortise_sim::{Deployment, JobSpec, SimOptions};
 use serde_json::{Value, json};
 
-const GROUP: &str = "karpenter.k8s.aws";
-const CLASS: &str = "EC2NodeClass";
+const GROUP: &str = KIND.group;
+const CLASS: &str = KIND.kind;
 /// NodePool of most pods.
 pub(crate) const FIRST_POOL: &str = "general";
 /// NodePool of Jobs.
@@ -18,17 +22,15 @@ const STEADY: &str = "steady";
 /// Workload with a pod that no NodePool can run, so that there is always something to explain.
 pub(crate) const MISFIT: &str = "arm-only";
 
-pub(crate) fn node_class_kind() -> NodeClassKind {
-    NodeClassKind {
-        group: GROUP,
-        version: "v1",
-        kind: CLASS,
-        plural: "ec2nodeclasses",
-    }
-}
-
 /// Karpenter's defaults, except for one feature gate: most nodes of the demo are spot instances, which would otherwise
 /// never be replaced by cheaper ones.
+/// The definitions of the cluster.
+pub(crate) fn crds() -> CrdSet {
+    let class: &'static dyn NodeClassApi = &Ec2NodeClassApi;
+    let classes: NodeClassRegistry = std::iter::once(class).collect();
+    CrdSet::for_classes(&classes, &[class.kind()])
+}
+
 pub(crate) fn settings() -> Settings {
     Settings {
         gates: FeatureGates {
@@ -50,6 +52,7 @@ pub(crate) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Re
         start: "2026-01-05T08:00:00Z".parse()?,
         settings,
         catalog,
+        well_known: well_known(),
         node_class: NodeClassKey::new(GROUP, CLASS, "default"),
         pools: pools(),
         daemon_sets: daemon_sets(),
@@ -265,7 +268,7 @@ mod tests {
         let rules = AdmissionSettings {
             deny_unsatisfiable: true,
             offline: false,
-            node_class_kinds: vec![node_class_kind()],
+            crds: crds(),
         };
         for pool in &options.pools {
             let request: AdmissionRequest = serde_json::from_value(json!({

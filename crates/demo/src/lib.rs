@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
-use mortise_apis::labels::WellKnown;
 use mortise_controller::pem::Files;
 use mortise_controller::{
     Addresses, ApiServers, Clock as _, DebugAccess, HttpsService, Listen, Listeners, ServiceState,
@@ -183,7 +182,7 @@ impl DemoService {
         let clock = Arc::new(VirtualClock::new(start));
         let shared = ServiceState::new(
             Arc::<VirtualClock>::clone(&clock),
-            WellKnown::aws(),
+            mortise_aws_class::labels::well_known(),
             env!("CARGO_PKG_VERSION"),
             effective,
         );
@@ -196,7 +195,7 @@ impl DemoService {
             rules: Arc::new(mortise_webhooks::admission::AdmissionSettings {
                 deny_unsatisfiable: false,
                 offline: false,
-                node_class_kinds: vec![demo_cluster::node_class_kind()],
+                crds: demo_cluster::crds(),
             }),
             conversion: false,
         };

@@ -311,6 +311,7 @@ mod tests {
             start: Timestamp::UNIX_EPOCH,
             settings: Settings::default(),
             catalog: vec![instance_type],
+            well_known: mortise_apis::labels::WellKnown::core(),
             node_class: NodeClassKey::new("g", "K", "default"),
             pools: vec![pool],
             daemon_sets: Vec::new(),

@@ -1,6 +1,7 @@
 //! Inputs of a simulation.
 
 use jiff::Timestamp;
+use mortise_apis::labels::WellKnown;
 use mortise_apis::names::NodeClassKey;
 use mortise_cloudprovider::InstanceType;
 use mortise_planning::settings::Settings;
@@ -47,6 +48,8 @@ pub struct SimOptions {
     pub settings: Settings,
     /// Instance types of the cloud.
     pub catalog: Vec<InstanceType>,
+    /// Label keys of the cloud.
+    pub well_known: WellKnown,
     /// The only node class.
     pub node_class: NodeClassKey,
     /// NodePool objects.

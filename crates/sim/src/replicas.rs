@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::labels::WellKnown;
 use mortise_cloudprovider::InterruptionNotice;
 use mortise_engine::decider::Decider;
 use mortise_engine::engine::{CommitOutput, EffectRequest, Engine, EngineInput};
@@ -210,7 +209,7 @@ fn start_engine(options: &SimOptions, deciders: Vec<Box<dyn Decider>>, now: Time
     let mut engine = Engine::new(
         deciders,
         options.settings.clone(),
-        WellKnown::aws(),
+        options.well_known.clone(),
         options.seed,
         now,
     );

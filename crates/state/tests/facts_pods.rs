@@ -19,11 +19,11 @@ use facts::{check, read, same, text};
 use jiff::Timestamp;
 use mortise_apis::k8s;
 use mortise_apis::k8s::pod::ContainerPort;
-use mortise_apis::labels::WellKnown;
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
+use mortise_kwok_class::labels::well_known;
 use mortise_state::catalog::Catalog;
 use mortise_state::pods::{HostPort, RequestSource, requests};
 use mortise_state::snapshot::{EvictionCost, Pod, PodClasses};
@@ -193,6 +193,7 @@ impl KwokOffering {
 
 fn kwok_type(of: KwokType) -> InstanceType {
     use mortise_apis::labels as l;
+    use mortise_kwok_class::labels as kwok_labels;
     let capacity = Resources::from_api(&of.resources).unwrap();
     let parts: Vec<&str> = of.name.split('-').collect();
     let size = parts[1].trim_end_matches('x').to_owned();
@@ -215,10 +216,10 @@ fn kwok_type(of: KwokType) -> InstanceType {
         list(l::OS, of.systems.clone()),
         list(l::TOPOLOGY_ZONE, unique(l::TOPOLOGY_ZONE)),
         list(l::CAPACITY_TYPE, unique(l::CAPACITY_TYPE)),
-        list(l::kwok::INSTANCE_CPU, vec![cpu]),
-        list(l::kwok::INSTANCE_MEMORY, vec![memory]),
-        list(l::kwok::INSTANCE_FAMILY, vec![parts[0].to_owned()]),
-        list(l::kwok::INSTANCE_SIZE, vec![size]),
+        list(kwok_labels::INSTANCE_CPU, vec![cpu]),
+        list(kwok_labels::INSTANCE_MEMORY, vec![memory]),
+        list(kwok_labels::INSTANCE_FAMILY, vec![parts[0].to_owned()]),
+        list(kwok_labels::INSTANCE_SIZE, vec![size]),
     ];
     InstanceType {
         name: of.name.as_str().into(),
@@ -275,7 +276,7 @@ fn kwok_resolved() {
 #[test]
 fn instance_type_selection() {
     let catalog = kwok_catalog();
-    let known = WellKnown::kwok();
+    let known = well_known();
     check("instance_type_selection", |case| {
         let asked = case["requirements"]
             .as_array()

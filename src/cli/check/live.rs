@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use mortise_apis::values::GoDuration;
+use mortise_manifests::check::Deviation;
+use mortise_manifests::lint::LintLevel;
 use mortise_webhooks::extender::CHECK_SCHEDULER;
-use mortise_webhooks::lint::LintLevel;
-use mortise_webhooks::scheduler_check::Deviation;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};

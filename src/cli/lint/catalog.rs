@@ -19,7 +19,7 @@ const STAND_IN: &str = "us-east-1";
 const OF_PLACES: [&str; 3] = [
     labels::TOPOLOGY_ZONE,
     labels::TOPOLOGY_REGION,
-    labels::aws::ZONE_ID,
+    mortise_aws_class::labels::ZONE_ID,
 ];
 
 /// The instance types of the requested regions, otherwise of the regions in the files, otherwise of all regions; and
@@ -166,7 +166,7 @@ fn moved(mut of: InstanceType, region: &str, zones: &BTreeSet<String>) -> Instan
         .collect();
     set(&mut of, labels::TOPOLOGY_ZONE, &zones);
     set(&mut of, labels::TOPOLOGY_REGION, &[region]);
-    of.requirements.remove(labels::aws::ZONE_ID);
+    of.requirements.remove(mortise_aws_class::labels::ZONE_ID);
     of
 }
 

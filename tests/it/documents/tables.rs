@@ -5,9 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use clap::{Arg, Args as _};
 use mortise::args::ServeArgs;
-use mortise_apis::schema::conditions::{
-    EC2_NODE_CLASS, KWOK_NODE_CLASS, KnownConditions, NODE_CLAIM, NODE_OVERLAY, NODE_POOL,
-};
+use mortise_apis::schema::conditions::{KnownConditions, NODE_CLAIM, NODE_OVERLAY, NODE_POOL};
 use mortise_engine::events::RULES;
 use mortise_webhooks::routes::{Access, ROUTES};
 use serde_json::Value;
@@ -92,8 +90,8 @@ pub(super) fn conditions() -> Vec<String> {
         ("NodePool", NODE_POOL),
         ("NodeClaim", NODE_CLAIM),
         ("NodeOverlay", NODE_OVERLAY),
-        ("EC2NodeClass", EC2_NODE_CLASS),
-        ("KWOKNodeClass", KWOK_NODE_CLASS),
+        ("EC2NodeClass", mortise_aws_class::status::CONDITIONS),
+        ("KWOKNodeClass", mortise_kwok_class::object::CONDITIONS),
     ];
     let mut rows = Vec::new();
     for (kind, known) in kinds {

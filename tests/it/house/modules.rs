@@ -31,7 +31,7 @@ pub(super) struct Use {
 }
 
 /// Folders of the crates of the product.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 15] = [
     "crates/apis",
     "crates/cloudprovider",
     "crates/state",
@@ -42,7 +42,9 @@ const CRATES: [&str; 13] = [
     "crates/controller",
     "crates/sim",
     "crates/providers/aws",
+    "crates/providers/aws/class",
     "crates/providers/kwok",
+    "crates/providers/kwok/class",
     "webhooks",
     ".",
 ];

@@ -32,12 +32,7 @@ const UNTYPED: [&str; 8] = [
 const CLOUDS: [&str; 7] = ["ec2", "aws", "kwok", "azure", "gke", "alibaba", "eks"];
 
 /// Where clouds may be named: their providers, what composes the program, and the migration from APIs that were made for one.
-const OF_CLOUDS: [&str; 4] = [
-    "crates/providers/",
-    "src/",
-    "crates/manifests/src/migrate/",
-    "crates/apis/src/conversion/",
-];
+const OF_CLOUDS: [&str; 3] = ["crates/providers/", "src/", "crates/manifests/src/migrate/"];
 
 /// Sources and documents by area, for the words.
 const AREAS: [(&str, &[&str]); 15] = [

@@ -3,8 +3,9 @@
 //!
 //! Invariant: a field that the user wrote is never touched, so GitOps tools see no fight.
 
+use mortise_apis::issues::IssueSeverity;
 use mortise_apis::labels::WellKnown;
-use mortise_apis::validation::{IssueSeverity, faults};
+use mortise_apis::validation::faults;
 use serde_json::{Value, json};
 
 use super::AdmissionSettings;
@@ -19,7 +20,8 @@ pub fn set_defaults(
     request: &AdmissionRequest,
 ) -> AdmissionResult {
     // The rules are those of the present version.
-    if !request.changes_spec() || request.kind.newer_version().is_some() {
+    let classes = rules.crds.known();
+    if !request.changes_spec() || request.kind.newer_version(classes).is_some() {
         return AdmissionResult::default();
     }
     let patch = match request.kind.kind.as_str() {
@@ -40,7 +42,7 @@ pub fn set_defaults(
         }
     }
     let mut found = faults(
-        rules.crd_set(),
+        &rules.crds,
         well_known,
         &request.kind.kind,
         &object,
@@ -65,7 +67,7 @@ pub fn set_defaults(
 /// another kind the other is not known here, and the definition refuses what is missing.
 fn node_class_ref_patch(rules: &AdmissionSettings, object: &Value, at: &str) -> Vec<Value> {
     let ([kind], Some(reference)) = (
-        rules.node_class_kinds.as_slice(),
+        rules.crds.kinds(),
         object.pointer(at).and_then(Value::as_object),
     ) else {
         return Vec::new();
@@ -86,18 +88,19 @@ fn node_class_ref_patch(rules: &AdmissionSettings, object: &Value, at: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mortise_apis::node_class::NodeClassKind;
+    use mortise_apis::CrdSet;
+    use mortise_apis::node_class::{NodeClassKind, NodeClassRegistry};
 
     #[test]
     fn fills_the_class_reference_once_and_leaves_what_is_written() {
         let kind = NodeClassKind {
-            group: "karpenter.kwok.sh",
-            version: "v1alpha1",
-            kind: "KWOKNodeClass",
-            plural: "kwoknodeclasses",
+            group: "example.com",
+            version: "v1",
+            kind: "ExampleNodeClass",
+            plural: "examplenodeclasses",
         };
         let rules = AdmissionSettings {
-            node_class_kinds: vec![kind],
+            crds: CrdSet::for_classes(&NodeClassRegistry::default(), &[kind]),
             ..AdmissionSettings::default()
         };
         let answer = |reference: Value| {
@@ -114,7 +117,7 @@ mod tests {
                 operation: "CREATE".to_owned(),
                 ..AdmissionRequest::default()
             };
-            set_defaults(&rules, &WellKnown::kwok(), &request)
+            set_defaults(&rules, &WellKnown::core(), &request)
         };
         let with = |reference: Value| {
             let answer = answer(reference);
@@ -124,16 +127,14 @@ mod tests {
         assert_eq!(with(json!({ "name": "default" })).len(), 2);
         assert_eq!(with(json!({ "name": "default", "group": "" })).len(), 2);
         assert_eq!(
-            with(
-                json!({ "name": "default", "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass" })
-            ),
+            with(json!({ "name": "default", "group": "example.com", "kind": "ExampleNodeClass" })),
             Vec::<Value>::new()
         );
         assert_eq!(
             with(json!({ "name": "default", "group": "other", "kind": "Other" })),
             Vec::<Value>::new()
         );
-        let served = json!({ "name": "default", "group": "karpenter.kwok.sh", "kind": "" });
+        let served = json!({ "name": "default", "group": "example.com", "kind": "" });
         assert_eq!(with(served).len(), 1);
         for other in [
             json!({ "name": "default", "group": "other", "kind": "" }),

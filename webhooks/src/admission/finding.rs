@@ -1,6 +1,6 @@
 //! What is said about an object, piece by piece, for those who do more with it than print it.
 
-use mortise_apis::validation::{FieldIssue, IssueSeverity, IssueTopic};
+use mortise_apis::issues::{FieldIssue, IssueSeverity, IssueTopic};
 
 use super::review::AdmissionResult;
 use super::text::warning;

@@ -18,7 +18,7 @@ mod scheduler_name;
 mod text;
 mod validation;
 
-pub(crate) use checks::why_never_allows;
+pub use checks::why_never_allows;
 pub use defaulting::set_defaults;
 pub use finding::{AdmissionFinding, Check};
 pub use review::{AdmissionRequest, AdmissionResult, GroupVersionKind, respond_to_review};
@@ -27,7 +27,6 @@ pub use validation::validate;
 
 use jiff::Timestamp;
 use mortise_apis::CrdSet;
-use mortise_apis::node_class::NodeClassKind;
 use mortise_state::snapshot::Snapshot;
 
 /// Settings of admission.
@@ -35,25 +34,10 @@ use mortise_state::snapshot::Snapshot;
 pub struct AdmissionSettings {
     /// Deny, instead of warn about, a pool that no instance type can satisfy.
     pub deny_unsatisfiable: bool,
-    /// Node class kinds that are served, the default one first.
-    pub node_class_kinds: Vec<NodeClassKind>,
+    /// The definitions, and the node classes that are served with them.
+    pub crds: CrdSet,
     /// The picture is of files: what is not in it may well be in the cluster.
     pub offline: bool,
-}
-
-impl AdmissionSettings {
-    /// The definitions that go with the served node classes.
-    #[must_use]
-    pub fn crd_set(&self) -> CrdSet {
-        let serves = |group: &str| self.node_class_kinds.iter().any(|kind| kind.group == group);
-        if serves(mortise_apis::labels::aws::GROUP) {
-            CrdSet::Aws
-        } else if serves(mortise_apis::labels::kwok::GROUP) {
-            CrdSet::Kwok
-        } else {
-            CrdSet::Core
-        }
-    }
 }
 
 /// What an answer is given from.

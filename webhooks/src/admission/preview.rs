@@ -3,7 +3,6 @@
 //! The count is told with every edit that drifts nodes. The price is a solve over their pods, so it is told in dry runs
 //! (`kubectl apply --dry-run=server`) and only as long as it is quick.
 
-use mortise_apis::Ec2NodeClass;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::NodeClassKey;
 use mortise_apis::values::money::MicroUsd;
@@ -35,32 +34,29 @@ pub(super) fn preview_pool(
     report_drift(context, request, &view, &affected, answer);
 }
 
-/// The preview of an edited EC2NodeClass. What its selectors resolve to is known only when it is resolved.
-pub(super) fn preview_ec2_class(
+/// The preview of an edited node class. What its selectors resolve to is known only when it is resolved.
+pub(super) fn preview_class(
     context: &AdmissionContext<'_>,
     request: &AdmissionRequest,
     answer: &mut AdmissionResult,
 ) {
-    let read = |object: &Value| serde_json::from_value::<Ec2NodeClass>(object.clone()).ok();
-    let (Some(new), Some(old)) = (read(&request.object), request.before().and_then(read)) else {
+    let known = context.rules.crds.known();
+    let (Some(class), Some(old)) = (known.of_kind(&request.kind.kind), request.before()) else {
         return;
     };
-    let name = new.metadata.name.as_deref().unwrap_or_default();
+    let new = &request.object;
+    let (Some(hash), Some(old_hash)) = (class.hash(new), class.hash(old)) else {
+        return;
+    };
+    let name = new.pointer("/metadata/name").and_then(Value::as_str);
     let key = NodeClassKey::new(
         request.kind.group.as_str(),
         request.kind.kind.as_str(),
-        name,
+        name.unwrap_or_default(),
     );
-    // The certificate of the cluster, which is hashed along, is the same on both sides.
-    let changes = new.hash("") != old.hash("");
-    let affected = edited_class(context.snapshot, &key, changes);
+    let affected = edited_class(context.snapshot, &key, hash != old_hash);
     report_drift(context, request, context.snapshot, &affected, answer);
-    let (new, old) = (&new.spec, &old.spec);
-    let selectors = new.ami_selector_terms != old.ami_selector_terms
-        || new.subnet_selector_terms != old.subnet_selector_terms
-        || new.security_group_selector_terms != old.security_group_selector_terms
-        || new.capacity_reservation_selector_terms != old.capacity_reservation_selector_terms;
-    if selectors && affected.drifting.len() < affected.all.len() {
+    if class.changes_selectors(old, new) && affected.drifting.len() < affected.all.len() {
         answer.warn(Check::Preview, "spec", format!(
             "new selectors are resolved after this; any of the {} that does not match the result drifts too",
             count(affected.all.len(), "node")

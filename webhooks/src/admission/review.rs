@@ -1,8 +1,9 @@
 //! The AdmissionReview envelope: one request in, one answer out, whatever the body.
 
 use mortise_apis::deprecated_fields::kind_advice;
+use mortise_apis::issues::MOST_FAULTS;
+use mortise_apis::node_class::NodeClassRegistry;
 use mortise_apis::schema::absent::drop_nulls;
-use mortise_apis::validation::MOST_FAULTS;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
@@ -62,11 +63,11 @@ impl AdmissionRequest {
 
     /// What to write instead of the version that the client sent, when that is of before.
     #[must_use]
-    pub fn newer_version(&self) -> Option<String> {
+    pub fn newer_version(&self, classes: &NodeClassRegistry) -> Option<String> {
         self.request_kind
             .as_ref()
             .unwrap_or(&self.kind)
-            .newer_version()
+            .newer_version(classes)
     }
 
     /// The object before an update.
@@ -91,8 +92,12 @@ pub struct GroupVersionKind {
 impl GroupVersionKind {
     /// What to write instead of a version of before; `None` for one that is served.
     #[must_use]
-    pub fn newer_version(&self) -> Option<String> {
-        kind_advice(&format!("{}/{}", self.group, self.version), &self.kind)
+    pub fn newer_version(&self, classes: &NodeClassRegistry) -> Option<String> {
+        kind_advice(
+            classes,
+            &format!("{}/{}", self.group, self.version),
+            &self.kind,
+        )
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use mortise_apis::validation::FieldIssue;
+use mortise_apis::issues::FieldIssue;
 
 /// Longest warning: API servers cut what is longer in sum, and terminals wrap it.
 pub(super) const WARNING_MAX: usize = 120;

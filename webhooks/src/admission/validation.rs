@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use mortise_apis::deprecated_fields::{self, DeprecationAdvice};
+use mortise_apis::issues::{IssueSeverity, IssueTopic};
 use mortise_apis::karpenter::nodepool::NodePool;
-use mortise_apis::validation::{IssueSeverity, IssueTopic, faults};
+use mortise_apis::validation::faults;
 use serde_json::Value;
 
 use super::finding::Check;
@@ -28,13 +29,16 @@ pub fn validate(context: &AdmissionContext<'_>, request: &AdmissionRequest) -> A
     if !request.changes_spec() {
         return answer;
     }
-    if let Some(newer) = request.newer_version() {
+    let classes = context.rules.crds.known();
+    if let Some(newer) = request.newer_version(classes) {
         let text = format!("apiVersion: of an older release; write {newer}");
         answer.warn(Check::Version, "apiVersion", text);
     }
-    if request.kind.newer_version().is_some() {
+    if request.kind.newer_version(classes).is_some() {
         // Not converted, so no rule of the present version fits it.
-        for DeprecationAdvice { field, instead, .. } in deprecated_fields::advice(&request.object) {
+        for DeprecationAdvice { field, instead, .. } in
+            deprecated_fields::advice(classes, &request.object)
+        {
             let text = format!("{field}: {instead}");
             answer.warn(Check::Deprecated, field, text);
         }
@@ -64,8 +68,8 @@ pub fn validate(context: &AdmissionContext<'_>, request: &AdmissionRequest) -> A
         },
         "NodeOverlay" => checks::check_overlay(context, &request.object, &mut answer),
         "CapacityBuffer" => checks::check_buffer(context, request, &mut answer),
-        "EC2NodeClass" if request.operation == "UPDATE" => {
-            preview::preview_ec2_class(context, request, &mut answer);
+        _ if request.operation == "UPDATE" => {
+            preview::preview_class(context, request, &mut answer);
         }
         _ => {}
     }
@@ -78,7 +82,7 @@ fn check_fields(
     request: &AdmissionRequest,
     answer: &mut AdmissionResult,
 ) {
-    let crds = context.rules.crd_set();
+    let crds = &context.rules.crds;
     let known = &context.snapshot.well_known;
     let kind = request.kind.kind.as_str();
     let mut reported = BTreeSet::new();

@@ -12,9 +12,12 @@
 
 pub(crate) mod recorded;
 
+#[path = "../node_classes/mod.rs"]
+pub(crate) mod node_classes;
+
 use std::io::Read as _;
 
-use mortise_apis::CrdSet;
+use node_classes::DefinitionSet;
 use serde_json::{Map, Value, json};
 
 /// Fields of `metadata` that typed clients write without a value.
@@ -38,14 +41,14 @@ pub(crate) fn lines(packed: &[u8]) -> Vec<Value> {
 }
 
 /// The CRD of a kind.
-pub(crate) fn definition(set: CrdSet, kind: &str) -> &'static Value {
+pub(crate) fn definition(set: DefinitionSet, kind: &str) -> &'static Value {
     let of_kind = |definition: &&Value| definition["spec"]["names"]["kind"] == kind;
-    let mut definitions = set.manifests().iter().map(|each| &each.definition);
+    let mut definitions = set.crds().manifests().iter().map(|each| &each.definition);
     definitions.find(of_kind).unwrap()
 }
 
 /// The schema of the whole object.
-pub(crate) fn schema(set: CrdSet, kind: &str) -> &'static Value {
+pub(crate) fn schema(set: DefinitionSet, kind: &str) -> &'static Value {
     &definition(set, kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 }
 

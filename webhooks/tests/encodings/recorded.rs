@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use mortise_apis::CrdSet;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::lines;
+use super::node_classes::DefinitionSet;
 
 const RECORDED: &[u8] = include_bytes!("../../../tests/data/facts/crd_admission.jsonl.gz");
 const TYPED: &[u8] = include_bytes!("../../../tests/data/facts/crd_admission_typed.jsonl.gz");
@@ -30,7 +30,7 @@ pub(crate) fn on_purpose() -> Vec<Own> {
 pub(crate) struct Case {
     pub(crate) id: String,
     pub(crate) kind: String,
-    pub(crate) set: CrdSet,
+    pub(crate) set: DefinitionSet,
     pub(crate) taken: Option<bool>,
     pub(crate) object: Value,
     /// The object before an update.
@@ -46,9 +46,13 @@ pub(crate) fn cases() -> Vec<Case> {
     all.extend(typed.filter(|case| !recorded.contains(&case.object.to_string())));
     for spec in [None, Some(json!(null)), Some(json!({}))] {
         for (api_version, kind, set) in [
-            ("karpenter.kwok.sh/v1alpha1", "KWOKNodeClass", CrdSet::Kwok),
-            ("karpenter.k8s.aws/v1", "EC2NodeClass", CrdSet::Aws),
-            ("karpenter.sh/v1", "NodePool", CrdSet::Kwok),
+            (
+                "karpenter.kwok.sh/v1alpha1",
+                "KWOKNodeClass",
+                DefinitionSet::Kwok,
+            ),
+            ("karpenter.k8s.aws/v1", "EC2NodeClass", DefinitionSet::Aws),
+            ("karpenter.sh/v1", "NodePool", DefinitionSet::Kwok),
         ] {
             let mut object =
                 json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": "obj" } });
@@ -74,9 +78,9 @@ fn read(packed: &[u8]) -> Vec<Case> {
         id: text(&row["id"]),
         kind: text(&row["kind"]),
         set: if row["crds"] == "aws" {
-            CrdSet::Aws
+            DefinitionSet::Aws
         } else {
-            CrdSet::Kwok
+            DefinitionSet::Kwok
         },
         taken: row["accepted"].as_bool(),
         object: row["object"].clone(),

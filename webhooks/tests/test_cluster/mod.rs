@@ -6,16 +6,20 @@
     reason = "test support: each test uses a part of it, and fails by panicking"
 )]
 
+#[path = "../node_classes/mod.rs"]
+pub(crate) mod node_classes;
+
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
-use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::labels;
 use mortise_apis::names::NodeClassKey;
-use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::{NodeClaim, k8s};
+use mortise_aws_class::labels::{self as aws_labels, well_known};
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 use mortise_state::catalog::Catalog;
 use mortise_state::index::Index;
@@ -24,6 +28,7 @@ use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::admission::{
     AdmissionContext, AdmissionRequest, AdmissionResult, AdmissionSettings, set_defaults, validate,
 };
+use node_classes::{EC2, KWOK, crds};
 use serde_json::{Value, json};
 
 const GIB: i64 = 1 << 30;
@@ -101,9 +106,9 @@ fn instance_type(name: &str, arch: &str, cpus: i64, milli: i64) -> InstanceType 
         (labels::INSTANCE_TYPE, name.to_owned()),
         (labels::ARCH, arch.to_owned()),
         (labels::OS, "linux".to_owned()),
-        (labels::aws::INSTANCE_FAMILY, family.to_owned()),
-        (labels::aws::INSTANCE_SIZE, size.to_owned()),
-        (labels::aws::INSTANCE_CPU, cpus.to_string()),
+        (aws_labels::INSTANCE_FAMILY, family.to_owned()),
+        (aws_labels::INSTANCE_SIZE, size.to_owned()),
+        (aws_labels::INSTANCE_CPU, cpus.to_string()),
     ] {
         requirements.add(Requirement::is(key, value));
     }
@@ -133,32 +138,16 @@ pub(crate) fn catalog() -> Arc<Catalog> {
     ]))
 }
 
-/// The node class of EC2.
-pub(crate) const EC2: NodeClassKind = NodeClassKind {
-    group: "karpenter.k8s.aws",
-    version: "v1",
-    kind: "EC2NodeClass",
-    plural: "ec2nodeclasses",
-};
-
-/// The node class of simulated nodes.
-pub(crate) const KWOK: NodeClassKind = NodeClassKind {
-    group: "karpenter.kwok.sh",
-    version: "v1alpha1",
-    kind: "KWOKNodeClass",
-    plural: "kwoknodeclasses",
-};
-
 impl TestCluster {
     /// A synced cluster with the class `default` and its catalog.
     pub(crate) fn new() -> Self {
         let rules = AdmissionSettings {
             deny_unsatisfiable: false,
             offline: false,
-            node_class_kinds: vec![EC2],
+            crds: crds(&[EC2]),
         };
         let mut cluster = Self {
-            index: Index::new(WellKnown::aws(), false, now()),
+            index: Index::new(well_known(), false, now()),
             rules,
         };
         cluster.class("default", json!({}));
@@ -173,7 +162,7 @@ impl TestCluster {
     /// A cluster with simulated nodes instead of EC2.
     pub(crate) fn kwok() -> Self {
         let mut cluster = Self::new();
-        cluster.rules.node_class_kinds = vec![KWOK];
+        cluster.rules.crds = crds(&[KWOK]);
         cluster
     }
 
@@ -240,7 +229,7 @@ impl TestCluster {
         let labels = json!({
             labels::NODEPOOL: pool, labels::INSTANCE_TYPE: type_, labels::TOPOLOGY_ZONE: "us-east-1a",
             labels::CAPACITY_TYPE: "on-demand", labels::ARCH: arch, labels::OS: "linux",
-            labels::aws::INSTANCE_FAMILY: type_.split('.').next().unwrap(),
+            aws_labels::INSTANCE_FAMILY: type_.split('.').next().unwrap(),
         });
         let cpu = if type_.ends_with(".xlarge") { 4 } else { 2 };
         let has =

@@ -5,10 +5,6 @@
 pub const KUBELET: &str = "compatibility.karpenter.sh/v1beta1-kubelet-conversion";
 /// On `v1` NodePools and NodeClaims: the reference to the node class as `v1beta1` had it, as JSON. Upstream's name.
 pub const NODE_CLASS_REFERENCE: &str = "compatibility.karpenter.sh/v1beta1-nodeclass-reference";
-/// On `v1` EC2NodeClasses that were of the family Ubuntu: which fields had to be filled in. Upstream's name.
-pub const UBUNTU: &str = "compatibility.karpenter.k8s.aws/v1beta1-ubuntu";
-/// On `v1beta1` EC2NodeClasses: the version of the image alias, where it is not `latest`. Upstream's name.
-pub const ALIAS_VERSION: &str = "compatibility.karpenter.k8s.aws/v1-alias-version";
 /// On `v1beta1` objects: fields that only `v1` has, as JSON (mortise's name).
 pub const V1_FIELDS: &str = "mortise.sh/v1-fields";
 /// On `v1` objects: fields that only `v1beta1` has, as JSON (mortise's name).

@@ -13,8 +13,6 @@
 //! Karpenter 0.37 and 1.0, the releases that served `v1beta1`, and its annotations `compatibility.karpenter.sh/...`.
 
 mod annotations;
-mod fields;
-mod node_class;
 mod nodeclaim;
 mod nodepool;
 mod preserved_fields;
@@ -24,21 +22,56 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::nearest::nearest;
-use crate::schema::groups::{AWS_GROUP, GROUP, V1, V1BETA1};
+use crate::node_class::{NodeClassRegistry, OldVersion};
+use crate::schema::groups::{GROUP, V1, V1BETA1};
+use crate::schema::json_fields::{self, WrongType};
 
-pub use annotations::{
-    ALIAS_VERSION, KUBELET, NODE_CLASS_REFERENCE, UBUNTU, V1_FIELDS, V1BETA1_FIELDS,
-};
-
-pub use node_class::{LATER as LATER_CLASS_FIELDS, OLD_HOPS, alias, ubuntu_disks};
+pub use annotations::{KUBELET, NODE_CLASS_REFERENCE, V1_FIELDS, V1BETA1_FIELDS};
 pub use shared::group_of;
 
+/// A kind that has both versions.
+#[derive(Clone, Copy)]
+enum ConvertedKind {
+    NodePool,
+    NodeClaim,
+    Class(OldVersion),
+}
+
+/// The kinds that have both versions: group, kind and what converts them.
+fn kinds_with_conversion(
+    classes: &NodeClassRegistry,
+) -> Vec<(&'static str, &'static str, ConvertedKind)> {
+    let mut all = vec![
+        (GROUP, "NodePool", ConvertedKind::NodePool),
+        (GROUP, "NodeClaim", ConvertedKind::NodeClaim),
+    ];
+    all.extend(classes.iter().filter_map(|class| {
+        let kind = class.kind();
+        let old = ConvertedKind::Class(class.old_version()?);
+        Some((kind.group, kind.kind, old))
+    }));
+    all
+}
+
 /// The kinds that have both versions: group and kind.
-pub const CONVERTED: [(&str, &str); 3] = [
-    (GROUP, "NodePool"),
-    (GROUP, "NodeClaim"),
-    (AWS_GROUP, "EC2NodeClass"),
-];
+#[must_use]
+pub fn converted_kinds(classes: &NodeClassRegistry) -> Vec<(&'static str, &'static str)> {
+    let all = kinds_with_conversion(classes).into_iter();
+    all.map(|(group, kind, _)| (group, kind)).collect()
+}
+
+/// Names of the definitions of these kinds, sorted.
+#[must_use]
+pub fn converted_definitions(classes: &NodeClassRegistry) -> Vec<String> {
+    let own = ["nodeclaims", "nodepools"].map(|plural| format!("{plural}.{GROUP}"));
+    let of_classes = classes.iter().filter(|class| class.old_version().is_some());
+    let mut all: Vec<String> = of_classes
+        .map(|class| format!("{}.{}", class.kind().plural, class.kind().group))
+        .chain(own)
+        .collect();
+    all.sort_unstable();
+    all
+}
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,15 +103,8 @@ impl ConversionDirection {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConversionError {
     /// A field has another type than its rule can convert.
-    #[error("{field}: {value} is not {wanted}")]
-    WrongType {
-        /// Place in the object, dots between names.
-        field: String,
-        /// Its value, shortened.
-        value: String,
-        /// Types that are allowed.
-        wanted: &'static str,
-    },
+    #[error(transparent)]
+    WrongType(#[from] WrongType),
     /// There is no such version of the kind.
     #[error("{field}: {value:?} is not a version of {kind}; there are {allowed}{hint}")]
     UnknownVersion {
@@ -94,10 +120,12 @@ pub enum ConversionError {
         hint: String,
     },
     /// The kind has one version only, or is not converted.
-    #[error("kind: {value:?} is not converted; NodePool, NodeClaim and EC2NodeClass are{hint}")]
+    #[error("kind: {value:?} is not converted; {allowed} are{hint}")]
     UnknownKind {
         /// The value.
         value: String,
+        /// The kinds that are.
+        allowed: String,
         /// The nearest kind.
         hint: String,
     },
@@ -112,22 +140,31 @@ pub enum ConversionError {
 ///
 /// # Cost
 /// A few copies of the object.
-pub fn convert(object: Value, desired: &str) -> Result<Value, ConversionError> {
+pub fn convert(
+    classes: &NodeClassRegistry,
+    object: Value,
+    desired: &str,
+) -> Result<Value, ConversionError> {
     let text = |key: &'static str| match object.get(key) {
         Some(Value::String(text)) => Ok(text.clone()),
-        other => Err(fields::wrong(key, other, "a text")),
+        other => Err(json_fields::wrong(key, other, "a text")),
     };
     if !object.is_object() {
-        return Err(fields::wrong("object", Some(&object), "an object"));
+        return Err(json_fields::wrong("object", Some(&object), "an object").into());
     }
     let (kind, version) = (text("kind")?, text("apiVersion")?);
-    let Some((group, _)) = CONVERTED.into_iter().find(|(_, known)| *known == kind) else {
-        let hint = did_you_mean(&kind, CONVERTED.iter().map(|(_, known)| *known));
-        return Err(ConversionError::UnknownKind { value: kind, hint });
+    let all = kinds_with_conversion(classes);
+    let Some((group, _, converted_kind)) = all.iter().find(|(_, known, _)| *known == kind) else {
+        let names: Vec<&str> = all.iter().map(|(_, known, _)| *known).collect();
+        return Err(ConversionError::UnknownKind {
+            hint: did_you_mean(&kind, &names),
+            value: kind,
+            allowed: enumeration(&names),
+        });
     };
     let of = |field, value: &str| match value.split_once('/') {
-        Some((of, V1)) if of == group => Ok(V1),
-        Some((of, V1BETA1)) if of == group => Ok(V1BETA1),
+        Some((of, V1)) if of == *group => Ok(V1),
+        Some((of, V1BETA1)) if of == *group => Ok(V1BETA1),
         _ => {
             let versions = [format!("{group}/{V1BETA1}"), format!("{group}/{V1}")];
             Err(ConversionError::UnknownVersion {
@@ -153,23 +190,37 @@ pub fn convert(object: Value, desired: &str) -> Result<Value, ConversionError> {
     };
     let mut object = object;
     let kept = preserved_fields::extract(&mut object, way.read());
-    let mut converted = map(&kind, way, object.clone())?;
+    let mut converted = map(classes, *converted_kind, way, object.clone())?;
     preserved_fields::apply(&mut converted, kept);
-    let back = map(&kind, way.back(), converted.clone())?;
+    let back = map(classes, *converted_kind, way.back(), converted.clone())?;
     let lost = preserved_fields::differences(&back, &object);
     preserved_fields::annotate_with(&mut converted, way.back().read(), &lost);
-    fields::set(&mut converted, "apiVersion", Value::from(desired));
+    json_fields::set(&mut converted, "apiVersion", Value::from(desired));
     Ok(converted)
 }
 
-fn map(kind: &str, way: ConversionDirection, object: Value) -> Result<Value, ConversionError> {
+fn map(
+    classes: &NodeClassRegistry,
+    kind: ConvertedKind,
+    way: ConversionDirection,
+    object: Value,
+) -> Result<Value, WrongType> {
     match (kind, way) {
-        ("NodePool", ConversionDirection::Up) => nodepool::up(object),
-        ("NodePool", ConversionDirection::Down) => nodepool::down(object),
-        ("NodeClaim", ConversionDirection::Up) => nodeclaim::up(object),
-        ("NodeClaim", ConversionDirection::Down) => nodeclaim::down(object),
-        (_, ConversionDirection::Up) => node_class::up(object),
-        (_, ConversionDirection::Down) => node_class::down(object),
+        (ConvertedKind::NodePool, ConversionDirection::Up) => nodepool::up(classes, object),
+        (ConvertedKind::NodePool, ConversionDirection::Down) => nodepool::down(classes, object),
+        (ConvertedKind::NodeClaim, ConversionDirection::Up) => nodeclaim::up(classes, object),
+        (ConvertedKind::NodeClaim, ConversionDirection::Down) => nodeclaim::down(classes, object),
+        (ConvertedKind::Class(old), ConversionDirection::Up) => (old.up)(object),
+        (ConvertedKind::Class(old), ConversionDirection::Down) => (old.down)(object),
+    }
+}
+
+/// `a, b and c`.
+fn enumeration(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
     }
 }
 

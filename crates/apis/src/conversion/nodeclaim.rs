@@ -2,14 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::fields::{filled, object_at};
-use super::{ConversionError, shared};
+use super::shared;
 use crate::DurationText;
+use crate::node_class::NodeClassRegistry;
+use crate::schema::json_fields::{WrongType, filled, object_at};
 
 const SPEC: [&str; 1] = ["spec"];
 
-pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
-    shared::up(&mut object, &SPEC)?;
+pub(super) fn up(classes: &NodeClassRegistry, mut object: Value) -> Result<Value, WrongType> {
+    shared::up(classes, &mut object, &SPEC)?;
     if let Some(spec) = object_at(&mut object, &SPEC)? {
         // The expiry was stored in the NodePool alone. The default of `v1` would delete a node by force after 30 days although
         // its NodePool says Never, and this function sees only the NodeClaim: drift replaces such a node, nothing deletes it by
@@ -19,8 +20,8 @@ pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
     Ok(object)
 }
 
-pub(super) fn down(mut object: Value) -> Result<Value, ConversionError> {
-    shared::down(&mut object, &SPEC)?;
+pub(super) fn down(classes: &NodeClassRegistry, mut object: Value) -> Result<Value, WrongType> {
+    shared::down(classes, &mut object, &SPEC)?;
     if let Some(spec) = object_at(&mut object, &SPEC)? {
         spec.remove("expireAfter");
     }

@@ -2,15 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::fields::{filled, list_in, object_at, taken, text_in};
-use super::{ConversionError, shared};
+use super::shared;
 use crate::DurationText;
+use crate::node_class::NodeClassRegistry;
+use crate::schema::json_fields::{WrongType, filled, list_in, object_at, taken, text_in};
 
 const TEMPLATE: [&str; 3] = ["spec", "template", "spec"];
 const DISRUPTION: [&str; 2] = ["spec", "disruption"];
 
-pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
-    shared::up(&mut object, &TEMPLATE)?;
+pub(super) fn up(classes: &NodeClassRegistry, mut object: Value) -> Result<Value, WrongType> {
+    shared::up(classes, &mut object, &TEMPLATE)?;
     let Some(disruption) = object_at(&mut object, &DISRUPTION)? else {
         return Ok(object);
     };
@@ -31,8 +32,8 @@ pub(super) fn up(mut object: Value) -> Result<Value, ConversionError> {
     Ok(object)
 }
 
-pub(super) fn down(mut object: Value) -> Result<Value, ConversionError> {
-    shared::down(&mut object, &TEMPLATE)?;
+pub(super) fn down(classes: &NodeClassRegistry, mut object: Value) -> Result<Value, WrongType> {
+    shared::down(classes, &mut object, &TEMPLATE)?;
     let expire = object_at(&mut object, &TEMPLATE)?.and_then(|spec| taken(spec, "expireAfter"));
     let Some(spec) = object_at(&mut object, &["spec"])? else {
         return Ok(object);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::fields::{annotate, annotation, remove_annotation};
+use crate::schema::json_fields::{annotate, annotation, remove_annotation};
 
 /// One difference: where the plain way back gives `was`, there really stood `is`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

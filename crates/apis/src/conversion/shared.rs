@@ -2,15 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::ConversionError;
 use super::annotations::{KUBELET, NODE_CLASS_REFERENCE};
-use super::fields::{
-    annotate, annotation, filled, list_in, object_at, remove_annotation, taken, text_in, wrong,
+use crate::node_class::NodeClassRegistry;
+use crate::schema::groups::{V1, V1BETA1};
+use crate::schema::json_fields::{
+    WrongType, annotate, annotation, filled, list_in, object_at, remove_annotation, taken, text_in,
+    wrong,
 };
-use crate::schema::groups::{AWS_GROUP, KWOK_GROUP, V1, V1ALPHA1, V1BETA1};
-
-/// Kind of node class that `v1beta1` means where it names none.
-pub(crate) const DEFAULT_CLASS_KIND: &str = "EC2NodeClass";
 
 /// The group in an `apiVersion`; a version alone has none.
 pub fn group_of(api_version: &str) -> Option<&str> {
@@ -22,16 +20,20 @@ pub fn group_of(api_version: &str) -> Option<&str> {
 }
 
 /// Version of a node class that goes with `v1beta1` NodePools.
-fn old_version(group: &str) -> &'static str {
-    match group {
-        AWS_GROUP => V1BETA1,
-        KWOK_GROUP => V1ALPHA1,
-        _ => V1,
+fn old_version(classes: &NodeClassRegistry, group: &str) -> &'static str {
+    match classes.of_group(group) {
+        Some(class) if class.old_version().is_some() => V1BETA1,
+        Some(class) => class.kind().version,
+        None => V1,
     }
 }
 
 /// To `v1`: the group alone, and the kubelet settings out of the way.
-pub(super) fn up(object: &mut Value, path: &[&str]) -> Result<(), ConversionError> {
+pub(super) fn up(
+    classes: &NodeClassRegistry,
+    object: &mut Value,
+    path: &[&str],
+) -> Result<(), WrongType> {
     let at = path.join(".");
     let Some(spec) = object_at(object, path)? else {
         return Ok(());
@@ -42,11 +44,14 @@ pub(super) fn up(object: &mut Value, path: &[&str]) -> Result<(), ConversionErro
         let given = text_in(reference, "group", &path)?.map(str::to_owned);
         reference.remove("apiVersion");
         let group = given.or_else(|| version.as_deref().and_then(group_of).map(str::to_owned));
-        reference.insert(
-            "group".to_owned(),
-            Value::from(group.unwrap_or_else(|| AWS_GROUP.to_owned())),
-        );
-        filled(reference, "kind", || Value::from(DEFAULT_CLASS_KIND));
+        // What is missing is that of the default class, which the older version did not have to name.
+        let default = classes.default_kind();
+        if let Some(group) = group.or_else(|| default.map(|class| class.group.to_owned())) {
+            reference.insert("group".to_owned(), Value::from(group));
+        }
+        if let Some(class) = default {
+            filled(reference, "kind", || Value::from(class.kind));
+        }
     }
     if let Some(kubelet) = taken(spec, "kubelet") {
         if !kubelet.is_object() {
@@ -58,7 +63,11 @@ pub(super) fn up(object: &mut Value, path: &[&str]) -> Result<(), ConversionErro
 }
 
 /// To `v1beta1`: the version of the class, the kubelet settings back, no fields that came later.
-pub(super) fn down(object: &mut Value, path: &[&str]) -> Result<(), ConversionError> {
+pub(super) fn down(
+    classes: &NodeClassRegistry,
+    object: &mut Value,
+    path: &[&str],
+) -> Result<(), WrongType> {
     let at = path.join(".");
     let known: Option<Value> =
         annotation(object, NODE_CLASS_REFERENCE).and_then(|text| serde_json::from_str(text).ok());
@@ -81,8 +90,10 @@ pub(super) fn down(object: &mut Value, path: &[&str]) -> Result<(), ConversionEr
             if was.is_some() {
                 used.push(NODE_CLASS_REFERENCE);
             }
-            let version =
-                was.map_or_else(|| format!("{group}/{}", old_version(&group)), str::to_owned);
+            let version = was.map_or_else(
+                || format!("{group}/{}", old_version(classes, &group)),
+                str::to_owned,
+            );
             reference.remove("group");
             reference.insert("apiVersion".to_owned(), Value::from(version));
         }
@@ -106,7 +117,7 @@ pub(super) fn down(object: &mut Value, path: &[&str]) -> Result<(), ConversionEr
 fn reference<'a>(
     spec: &'a mut Map<String, Value>,
     at: &str,
-) -> Result<Option<&'a mut Map<String, Value>>, ConversionError> {
+) -> Result<Option<&'a mut Map<String, Value>>, WrongType> {
     match spec.get_mut("nodeClassRef") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Object(reference)) => {

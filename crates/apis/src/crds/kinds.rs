@@ -1,150 +1,48 @@
 //! The definition of each kind.
 
-use kube_core::Resource;
 use serde_json::{Value, json};
 
-use super::restrictions::{KeyLocation, rules};
-use super::structural::{root, schema_of};
-use super::{CrdManifest, CrdSet};
+use super::restrictions::rules;
 use crate::karpenter::capacitybuffer::{CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus};
 use crate::karpenter::nodeclaim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
 use crate::karpenter::nodeoverlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
 use crate::karpenter::nodepool::{NodePool, NodePoolSpec, NodePoolStatus};
-use crate::node_class::ec2nodeclass::{Ec2NodeClass, Ec2NodeClassSpec};
-use crate::node_class::ec2nodeclass_status::Ec2NodeClassStatus;
-use crate::node_class::kwoknodeclass::{KwokNodeClass, KwokNodeClassSpec, KwokNodeClassStatus};
+use crate::node_class::{KeyLocation, NodeClassRegistry};
+use crate::schema::crd_manifest::{
+    CLUSTER, CREATED, CrdLayout, CrdManifest, READY, RULES, column, definition, set_field, wide,
+};
+use crate::schema::structural::{root, schema_of};
 
-/// All definitions of a set, by file name.
-pub(super) fn manifests(set: CrdSet) -> Vec<CrdManifest> {
+/// All definitions where these classes are served, by file name.
+pub(super) fn manifests(classes: &NodeClassRegistry) -> Vec<CrdManifest> {
     let mut manifests = vec![
         capacity_buffer(),
-        node_claim(set),
-        node_overlay(set),
-        node_pool(set),
+        node_claim(classes),
+        node_overlay(classes),
+        node_pool(classes),
     ];
-    match set {
-        CrdSet::Core => {}
-        CrdSet::Kwok => manifests.push(kwok_node_class()),
-        CrdSet::Aws => manifests.push(ec2_node_class()),
-    }
+    manifests.extend(classes.iter().map(|class| class.crd()));
     manifests.sort_by(|a, b| a.file_name.cmp(&b.file_name));
     manifests
 }
 
-/// What stands beside the schema of a kind.
-struct CrdLayout {
-    scope: &'static str,
-    category: &'static str,
-    short_names: &'static [&'static str],
-    columns: Value,
-    scale: Option<Value>,
-}
-
-const CLUSTER: CrdLayout = CrdLayout {
-    scope: "Cluster",
-    category: "karpenter",
-    short_names: &[],
-    columns: Value::Null,
-    scale: None,
-};
-
-const READY: &str = ".status.conditions[?(@.type==\"Ready\")].status";
-const CREATED: &str = ".metadata.creationTimestamp";
-
-fn column(name: &str, kind: &str, path: &str) -> Value {
-    json!({ "name": name, "type": kind, "jsonPath": path })
-}
-
-/// A column that is shown with wide output only.
-fn wide(name: &str, kind: &str, path: &str) -> Value {
-    json!({ "name": name, "type": kind, "jsonPath": path, "priority": 1 })
-}
-
-fn definition<K: Resource<DynamicType = ()>>(shape: CrdLayout, schema: &Value) -> CrdManifest {
-    let (group, kind, plural) = (K::group(&()), K::kind(&()), K::plural(&()));
-    let mut names = json!({
-        "categories": [shape.category],
-        "kind": kind,
-        "listKind": format!("{kind}List"),
-        "plural": plural,
-        "singular": kind.to_lowercase(),
-    });
-    insert(
-        &mut names,
-        "shortNames",
-        (!shape.short_names.is_empty()).then(|| json!(shape.short_names)),
-    );
-    let mut subresources = json!({ "status": {} });
-    insert(&mut subresources, "scale", shape.scale);
-    let mut version = json!({
-        "name": K::version(&()),
-        "schema": { "openAPIV3Schema": schema },
-        "served": true,
-        "storage": true,
-        "subresources": subresources,
-    });
-    insert(
-        &mut version,
-        "additionalPrinterColumns",
-        shape.columns.is_array().then_some(shape.columns),
-    );
-    CrdManifest {
-        file_name: format!("{group}_{plural}.yaml"),
-        definition: json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": { "name": format!("{plural}.{group}") },
-            "spec": { "group": group, "names": names, "scope": shape.scope, "versions": [version] },
-        }),
-    }
-}
-
-fn insert(object: &mut Value, key: &str, value: Option<Value>) {
-    if let (Some(object), Some(value)) = (object.as_object_mut(), value) {
-        object.insert(key.to_owned(), value);
-    }
-}
-
-/// Puts a value at a place of a schema. The place must be there: a renamed field would otherwise lose its rules without
-/// a word, so the value goes where the API server refuses it.
-fn set_field(schema: &mut Value, pointer: &str, key: &str, value: Value) {
-    match schema.pointer_mut(pointer) {
-        Some(at) => insert(at, key, Some(value)),
-        None => insert(schema, &format!("no field at {pointer}"), Some(value)),
-    }
-}
-
-const RULES: &str = "x-kubernetes-validations";
-
-fn node_pool(set: CrdSet) -> CrdManifest {
+fn node_pool(classes: &NodeClassRegistry) -> CrdManifest {
     let mut spec = schema_of::<NodePoolSpec>();
     let template = "/properties/template/properties";
     set_field(
         &mut spec,
         &format!("{template}/metadata/properties/labels"),
         RULES,
-        rules(set, KeyLocation::PoolLabels),
+        rules(classes, KeyLocation::PoolLabels),
     );
     set_field(
         &mut spec,
         &format!("{template}/spec/properties/requirements/items/properties/key"),
         RULES,
-        rules(set, KeyLocation::PoolRequirement),
+        rules(classes, KeyLocation::PoolRequirement),
     );
-    if set == CrdSet::Aws {
-        // The provider's release is built on an earlier one of the core, in which the field had no default.
-        set_field(
-            &mut spec,
-            "/properties/disruption",
-            "required",
-            json!(["consolidateAfter"]),
-        );
-        if let Some(field) = spec
-            .pointer_mut("/properties/disruption/properties/consolidateAfter")
-            .and_then(Value::as_object_mut)
-        {
-            field.remove("default");
-        }
+    for class in classes.iter() {
+        class.edit_spec_of("NodePool", &mut spec);
     }
     let schema = root(
         "Template of nodes to launch for unschedulable pods, with limits and disruption settings.",
@@ -177,13 +75,13 @@ fn node_pool(set: CrdSet) -> CrdManifest {
     )
 }
 
-fn node_claim(set: CrdSet) -> CrdManifest {
+fn node_claim(classes: &NodeClassRegistry) -> CrdManifest {
     let mut spec = schema_of::<NodeClaimSpec>();
     set_field(
         &mut spec,
         "/properties/requirements/items/properties/key",
         RULES,
-        rules(set, KeyLocation::ClaimRequirement),
+        rules(classes, KeyLocation::ClaimRequirement),
     );
     let schema = root(
         "Request for one node, and its observed state.",
@@ -227,14 +125,14 @@ fn node_claim(set: CrdSet) -> CrdManifest {
     definition::<NodeClaim>(CrdLayout { columns, ..CLUSTER }, &schema)
 }
 
-fn node_overlay(set: CrdSet) -> CrdManifest {
+fn node_overlay(classes: &NodeClassRegistry) -> CrdManifest {
     let mut spec = schema_of::<NodeOverlaySpec>();
     let requirement = "/properties/requirements/items/properties";
     set_field(
         &mut spec,
         &format!("{requirement}/key"),
         RULES,
-        rules(set, KeyLocation::OverlayRequirement),
+        rules(classes, KeyLocation::OverlayRequirement),
     );
     if let Some(fields) = spec.pointer_mut(requirement).and_then(Value::as_object_mut) {
         fields.remove("minValues");
@@ -284,52 +182,4 @@ fn capacity_buffer() -> CrdManifest {
         scale: None,
     };
     definition::<CapacityBuffer>(shape, &schema)
-}
-
-fn kwok_node_class() -> CrdManifest {
-    let mut status = schema_of::<KwokNodeClassStatus>();
-    // Nothing has to be resolved for this provider: a class is ready from the start.
-    let ready = json!({ "conditions": [{
-        "lastTransitionTime": "2024-01-01T01:01:01Z",
-        "message": "",
-        "reason": "Ready",
-        "status": "True",
-        "type": "Ready",
-    }] });
-    insert(&mut status, "default", Some(ready));
-    let schema = root(
-        "Launch settings of simulated nodes, which exist only as objects.",
-        schema_of::<KwokNodeClassSpec>(),
-        status,
-        false,
-    );
-    definition::<KwokNodeClass>(
-        CrdLayout {
-            short_names: &["kwoknc", "kwokncs"],
-            ..CLUSTER
-        },
-        &schema,
-    )
-}
-
-fn ec2_node_class() -> CrdManifest {
-    let schema = root(
-        "Launch settings of EC2 instances: AMIs, networks, disks, identity and user data.",
-        schema_of::<Ec2NodeClassSpec>(),
-        schema_of::<Ec2NodeClassStatus>(),
-        false,
-    );
-    let columns = json!([
-        column("Ready", "string", READY),
-        column("Age", "date", CREATED),
-        wide("Role", "string", ".spec.role"),
-    ]);
-    definition::<Ec2NodeClass>(
-        CrdLayout {
-            columns,
-            short_names: &["ec2nc", "ec2ncs"],
-            ..CLUSTER
-        },
-        &schema,
-    )
 }

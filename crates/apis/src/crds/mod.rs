@@ -6,61 +6,86 @@
 mod defaults;
 mod kinds;
 mod restrictions;
-mod structural;
 mod v1beta1;
 
-use std::sync::OnceLock;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::Deserialize as _;
-use serde_json::Value;
+
+use crate::node_class::{NodeClassKind, NodeClassRegistry};
+use crate::schema::crd_manifest::CrdManifest;
 
 pub use v1beta1::with_conversion;
 
-/// Which definitions belong together. A cluster has one set: the sets differ in the label domains they protect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CrdSet {
-    /// The kinds that every provider needs, without a provider.
-    Core,
-    /// With the simulated provider.
-    Kwok,
-    /// With Amazon EC2.
-    Aws,
+/// The definitions of a cluster: the kinds that every provider needs, and the node classes that are served. The definitions
+/// of all kinds depend on the classes, whose label domains they protect.
+#[derive(Clone, Default)]
+pub struct CrdSet(Arc<Definitions>);
+
+#[derive(Default)]
+struct Definitions {
+    known: NodeClassRegistry,
+    kinds: Vec<NodeClassKind>,
+    served: NodeClassRegistry,
+    manifests: OnceLock<Vec<CrdManifest>>,
 }
 
 impl CrdSet {
-    /// All sets.
-    pub const ALL: [Self; 3] = [Self::Core, Self::Kwok, Self::Aws];
-
-    /// Name of the set, as in the folder of its manifests.
+    /// The definitions without a provider.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Core => "core",
-            Self::Kwok => "kwok",
-            Self::Aws => "aws",
-        }
+    pub fn core() -> &'static Self {
+        static CORE: OnceLock<CrdSet> = OnceLock::new();
+        CORE.get_or_init(Self::default)
     }
 
-    /// The definitions as plain JSON, in the order of their file names. They are generated once per process.
+    /// The definitions where these kinds of node classes are served, out of those that the program knows.
     #[must_use]
-    pub fn manifests(self) -> &'static [CrdManifest] {
-        static CORE: OnceLock<Vec<CrdManifest>> = OnceLock::new();
-        static KWOK: OnceLock<Vec<CrdManifest>> = OnceLock::new();
-        static AWS: OnceLock<Vec<CrdManifest>> = OnceLock::new();
-        let generated = match self {
-            Self::Core => &CORE,
-            Self::Kwok => &KWOK,
-            Self::Aws => &AWS,
-        };
-        generated.get_or_init(|| kinds::manifests(self))
+    pub fn for_classes(known: &NodeClassRegistry, served: &[NodeClassKind]) -> Self {
+        Self(Arc::new(Definitions {
+            known: known.clone(),
+            kinds: served.to_vec(),
+            served: served
+                .iter()
+                .filter_map(|kind| known.iter().find(|class| class.kind() == *kind))
+                .collect(),
+            manifests: OnceLock::new(),
+        }))
+    }
+
+    /// Node classes that the program knows, also those that are not served.
+    #[must_use]
+    pub fn known(&self) -> &NodeClassRegistry {
+        &self.0.known
+    }
+
+    /// Node classes that are served.
+    #[must_use]
+    pub fn served(&self) -> &NodeClassRegistry {
+        &self.0.served
+    }
+
+    /// Kinds of node classes that are served, in the order in which they were given.
+    #[must_use]
+    pub fn kinds(&self) -> &[NodeClassKind] {
+        &self.0.kinds
+    }
+
+    /// The definitions as plain JSON, in the order of their file names. They are generated once per set.
+    #[must_use]
+    pub fn manifests(&self) -> &[CrdManifest] {
+        let Definitions {
+            served, manifests, ..
+        } = &*self.0;
+        manifests.get_or_init(|| kinds::manifests(served))
     }
 
     /// The definitions as typed objects, in the same order.
     ///
     /// # Errors
     /// When a schema does not fit the typed form; a test generates every set, so this means a broken build.
-    pub fn definitions(self) -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
+    pub fn definitions(&self) -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
         self.manifests()
             .iter()
             .map(|each| CustomResourceDefinition::deserialize(&each.definition))
@@ -68,31 +93,8 @@ impl CrdSet {
     }
 }
 
-/// One definition and the file that it belongs in.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CrdManifest {
-    /// File name: `<group>_<plural>.yaml`.
-    pub file_name: String,
-    /// The definition.
-    pub definition: Value,
-}
-
-/// The definitions of a set.
-///
-/// # Errors
-/// See [`CrdSet::definitions`].
-pub fn crds(set: CrdSet) -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
-    set.definitions()
-}
-
-/// The definitions of the set with this name, as plain JSON; `None` when there is no such set.
-#[must_use]
-pub fn set(name: &str) -> Option<Vec<Value>> {
-    let set = CrdSet::ALL.into_iter().find(|set| set.as_str() == name)?;
-    Some(
-        set.manifests()
-            .iter()
-            .map(|each| each.definition.clone())
-            .collect(),
-    )
+impl fmt::Debug for CrdSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CrdSet").field(&self.0.kinds).finish()
+    }
 }

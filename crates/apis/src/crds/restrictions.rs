@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::CrdSet;
+use crate::node_class::{KeyLocation, NodeClassRegistry};
 use crate::schema::fields::rule;
 
 /// A domain that is not the user's, and the keys in it that users may set all the same.
@@ -19,71 +19,8 @@ const AUTOSCALER: LabelDomain = LabelDomain {
     open: &["capacity-type", "nodepool"],
 };
 
-const KWOK: LabelDomain = LabelDomain {
-    name: "karpenter.kwok.sh",
-    open: &[
-        "kwoknodeclass",
-        "instance-cpu",
-        "instance-memory",
-        "instance-family",
-        "instance-size",
-    ],
-};
-
-/// Keys that describe what was launched. They can be required, but an overlay cannot depend on them.
-const AWS_LAUNCH_KEYS: usize = 4;
-const AWS_PLACEMENT_KEYS: usize = 2;
-const AWS_KEYS: [&str; 29] = [
-    "instance-tenancy",
-    "capacity-reservation-type",
-    "capacity-reservation-id",
-    "capacity-reservation-interruptible",
-    "ec2nodeclass",
-    "instance-encryption-in-transit-supported",
-    "nitro-sandbox",
-    "instance-category",
-    "instance-hypervisor",
-    "instance-family",
-    "instance-generation",
-    "instance-local-nvme",
-    "instance-size",
-    "instance-cpu",
-    "instance-cpu-manufacturer",
-    "instance-cpu-sustained-clock-speed-mhz",
-    "instance-memory",
-    "instance-ebs-bandwidth",
-    "instance-network-bandwidth",
-    "instance-gpu-name",
-    "instance-gpu-manufacturer",
-    "instance-gpu-count",
-    "instance-gpu-memory",
-    "instance-accelerator-name",
-    "instance-accelerator-manufacturer",
-    "instance-accelerator-count",
-    "instance-capability-flex",
-    "placement-group-id",
-    "placement-group-partition",
-];
-const AWS: LabelDomain = LabelDomain {
-    name: "karpenter.k8s.aws",
-    open: &AWS_KEYS,
-};
-
-/// What a restricted key stands in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeyLocation {
-    /// Labels of a NodePool's template: the rules look at every key of a map.
-    PoolLabels,
-    /// A requirement of a NodePool.
-    PoolRequirement,
-    /// A requirement of a NodeClaim.
-    ClaimRequirement,
-    /// A requirement of a NodeOverlay.
-    OverlayRequirement,
-}
-
 /// The rules on keys for one place, in the order in which they are reported.
-pub(super) fn rules(set: CrdSet, place: KeyLocation) -> Value {
+pub(super) fn rules(classes: &NodeClassRegistry, place: KeyLocation) -> Value {
     let mut rules = vec![domain_rule(place, &AUTOSCALER)];
     if matches!(
         place,
@@ -92,25 +29,12 @@ pub(super) fn rules(set: CrdSet, place: KeyLocation) -> Value {
         rules.push(key_rule(place, "karpenter.sh/nodepool"));
     }
     rules.push(key_rule(place, "kubernetes.io/hostname"));
-    match (set, place) {
-        (CrdSet::Core, _)
-        | (CrdSet::Kwok, KeyLocation::PoolLabels | KeyLocation::OverlayRequirement) => {}
-        (CrdSet::Kwok, KeyLocation::PoolRequirement | KeyLocation::ClaimRequirement) => {
-            rules.push(domain_rule(place, &KWOK))
+    for class in classes.iter() {
+        let labels = class.labels();
+        if let Some(open) = labels.open_at(place) {
+            let name = labels.domain;
+            rules.push(domain_rule(place, &LabelDomain { name, open }));
         }
-        (CrdSet::Aws, KeyLocation::OverlayRequirement) => {
-            let open = AWS_KEYS
-                .get(AWS_LAUNCH_KEYS..AWS_KEYS.len() - AWS_PLACEMENT_KEYS)
-                .unwrap_or_default();
-            rules.push(domain_rule(
-                place,
-                &LabelDomain {
-                    name: AWS.name,
-                    open,
-                },
-            ));
-        }
-        (CrdSet::Aws, _) => rules.push(domain_rule(place, &AWS)),
     }
     Value::Array(rules)
 }

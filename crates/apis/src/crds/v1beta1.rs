@@ -2,28 +2,27 @@
 //!
 //! The older schema is the newer one without what came later, and with what has gone since. It is served, never stored.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::CrdSet;
-use crate::conversion::CONVERTED;
+use crate::node_class::NodeClassRegistry;
+use crate::schema::crd_manifest::{RULES, fields, set_keyword, without_rules};
 use crate::schema::fields::{DURATION_OR_NEVER, rule};
-use crate::schema::groups::V1BETA1;
-
-const RULES: &str = "x-kubernetes-validations";
+use crate::schema::groups::{GROUP, V1BETA1};
 
 /// The definitions of a set, in the order of their file names. Those that have an older version serve both, and name the
 /// webhook that converts; the others are as [`CrdSet::manifests`] has them.
 ///
 /// `client_config` is the `clientConfig` of a `WebhookClientConfig`: `url` or `service`, and `caBundle`.
 #[must_use]
-pub fn with_conversion(set: CrdSet, client_config: &Value) -> Vec<Value> {
+pub fn with_conversion(set: &CrdSet, client_config: &Value) -> Vec<Value> {
     set.manifests()
         .iter()
-        .map(|manifest| serving_both(&manifest.definition, client_config))
+        .map(|manifest| serving_both(set.served(), &manifest.definition, client_config))
         .collect()
 }
 
-fn serving_both(definition: &Value, client_config: &Value) -> Value {
+fn serving_both(classes: &NodeClassRegistry, definition: &Value, client_config: &Value) -> Value {
     let mut definition = definition.clone();
     let text = |pointer| {
         definition
@@ -32,14 +31,18 @@ fn serving_both(definition: &Value, client_config: &Value) -> Value {
             .unwrap_or_default()
     };
     let kind = text("/spec/names/kind").to_owned();
-    if !CONVERTED.contains(&(text("/spec/group"), kind.as_str())) {
-        return definition;
-    }
+    let class = classes.of_kind(&kind).and_then(|class| class.old_version());
+    let edit = match (text("/spec/group"), kind.as_str(), class) {
+        (GROUP, "NodePool", _) => node_pool,
+        (GROUP, "NodeClaim", _) => claim_spec,
+        (_, _, Some(old)) => old.spec,
+        (_, _, None) => return definition,
+    };
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else {
         return definition;
     };
     if let Some(versions) = spec.get_mut("versions").and_then(Value::as_array_mut) {
-        let older = versions.first().map(|newer| older(&kind, newer));
+        let older = versions.first().map(|newer| older(&kind, edit, newer));
         versions.extend(older);
     }
     spec.insert(
@@ -52,7 +55,7 @@ fn serving_both(definition: &Value, client_config: &Value) -> Value {
     definition
 }
 
-fn older(kind: &str, newer: &Value) -> Value {
+fn older(kind: &str, edit: fn(&mut Value), newer: &Value) -> Value {
     let mut version = newer.clone();
     let Some(of) = version.as_object_mut() else {
         return version;
@@ -75,34 +78,8 @@ fn older(kind: &str, newer: &Value) -> Value {
     else {
         return version;
     };
-    match kind {
-        "NodePool" => node_pool(spec),
-        "NodeClaim" => claim_spec(spec),
-        _ => node_class(spec),
-    }
+    edit(spec);
     version
-}
-
-fn fields<'a>(schema: &'a mut Value, pointer: &str) -> Option<&'a mut Map<String, Value>> {
-    schema
-        .pointer_mut(&format!("{pointer}/properties"))?
-        .as_object_mut()
-}
-
-/// Takes away the rules that speak of fields which are not there.
-fn without_rules(schema: &mut Value, about: &[&str]) {
-    if let Some(Value::Array(rules)) = schema.get_mut(RULES) {
-        rules.retain(|each| {
-            let text = each.get("rule").and_then(Value::as_str).unwrap_or_default();
-            !about.iter().any(|name| text.contains(name))
-        });
-    }
-}
-
-fn set(schema: &mut Value, pointer: &str, key: &str, value: Value) {
-    if let Some(Value::Object(at)) = schema.pointer_mut(pointer) {
-        at.insert(key.to_owned(), value);
-    }
 }
 
 /// The spec of a claim, or of a pool's template.
@@ -125,7 +102,7 @@ fn claim_spec(schema: &mut Value) {
             }),
         );
     }
-    set(
+    set_keyword(
         schema,
         "/properties/requirements/items/properties/operator",
         "enum",
@@ -187,77 +164,14 @@ fn node_pool(spec: &mut Value) {
         }
     }
     let policy = "/properties/consolidationPolicy";
-    set(
+    set_keyword(
         disruption,
         policy,
         "enum",
         json!(["WhenEmpty", "WhenUnderutilized"]),
     );
-    set(disruption, policy, "default", json!("WhenUnderutilized"));
+    set_keyword(disruption, policy, "default", json!("WhenUnderutilized"));
     if let Some(budget) = fields(disruption, "/properties/budgets/items") {
         budget.remove("reasons");
     }
-}
-
-fn node_class(spec: &mut Value) {
-    without_rules(spec, &["alias"]);
-    if let Some(of) = spec.as_object_mut() {
-        of.insert(
-            "required".to_owned(),
-            json!([
-                "amiFamily",
-                "securityGroupSelectorTerms",
-                "subnetSelectorTerms"
-            ]),
-        );
-    }
-    if let Some(fields) = fields(spec, "") {
-        for name in crate::conversion::LATER_CLASS_FIELDS {
-            fields.remove(name);
-        }
-    }
-    if let Some(Value::Array(families)) = spec.pointer_mut("/properties/amiFamily/enum") {
-        families.push(json!("Ubuntu"));
-    }
-    if let Some(terms) = spec.pointer_mut("/properties/amiSelectorTerms") {
-        without_rules(terms, &["alias"]);
-        if let Some(of) = terms.as_object_mut() {
-            of.remove("minItems");
-            if let Some(Value::Array(rules)) = of.get_mut(RULES) {
-                rules.push(rule(
-                    "self.all(x, has(x.tags) || has(x.id) || has(x.name))",
-                    "expected at least one, got none, ['tags', 'id', 'name']",
-                ));
-                rules.push(rule(
-                    "!self.exists(x, has(x.id) && (has(x.tags) || has(x.name) || has(x.owner)))",
-                    "'id' is mutually exclusive, cannot be set with a combination of other fields in amiSelectorTerms",
-                ));
-            }
-        }
-        if let Some(term) = fields(terms, "/items") {
-            term.remove("alias");
-            term.remove("ssmParameter");
-        }
-    }
-    let ebs = "/properties/blockDeviceMappings/items/properties/ebs";
-    if let Some(ebs) = spec.pointer_mut(ebs) {
-        without_rules(ebs, &["volumeInitializationRate"]);
-        if let Some(fields) = fields(ebs, "") {
-            fields.remove("volumeInitializationRate");
-        }
-    }
-    let options = "/properties/metadataOptions";
-    let hops = json!(crate::conversion::OLD_HOPS);
-    set(
-        spec,
-        &format!("{options}/default"),
-        "httpPutResponseHopLimit",
-        hops.clone(),
-    );
-    set(
-        spec,
-        &format!("{options}/properties/httpPutResponseHopLimit"),
-        "default",
-        hops,
-    );
 }

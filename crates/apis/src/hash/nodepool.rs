@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 
-use super::{Structure, fnv, int64, list, map, text_value};
+use super::structure::{Structure, fnv, int64, list, map, text_value};
 use crate::karpenter::nodepool::{NodeClaimTemplateSpec, NodePool, TemplateMetadata};
 use crate::schema::duration_text::DurationText;
 use crate::schema::groups::NodeClassRef;
@@ -115,7 +115,7 @@ fn duration_value(duration: &DurationText) -> Option<u64> {
         return None;
     }
     Some(GoDuration::parse(duration.as_str()).map_or_else(
-        |_| super::text(duration.as_str()),
+        |_| super::structure::text(duration.as_str()),
         |go| int64(go.as_nanos()),
     ))
 }

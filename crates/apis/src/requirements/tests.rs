@@ -140,7 +140,7 @@ fn labels_are_stamped_for_custom_keys_only() {
         Requirement::is(labels::TOPOLOGY_ZONE, "z1"),
         Requirement::is(labels::HOSTNAME, "h"),
         Requirement::is(labels::REGISTERED, "true"),
-        Requirement::is(labels::aws::NODE_CLASS, "default"),
+        Requirement::is("example.com/exampleclass", "default"),
         Requirement::new("team", Operator::In, ["b", "a"]),
         Requirement::new("rank", Operator::Gt, ["5"]).intersection(&Requirement::new(
             "rank",
@@ -150,13 +150,13 @@ fn labels_are_stamped_for_custom_keys_only() {
         Requirement::does_not_exist("gone"),
     ]);
     let stamped: Vec<String> = set
-        .labels(&WellKnown::aws())
+        .labels(&WellKnown::core().with_domains(["example.com"]))
         .into_iter()
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
     assert_eq!(
         stamped,
-        ["karpenter.k8s.aws/ec2nodeclass=default", "rank=6", "team=a"]
+        ["example.com/exampleclass=default", "rank=6", "team=a"]
     );
     let free = Requirements::from_iter([Requirement::exists("slot")]);
     let stamp = |seed| free.labels_seeded(&WellKnown::core(), seed);

@@ -50,7 +50,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::CrdSet;
 
     #[test]
     fn names_without_a_value_go_and_items_stay() {
@@ -61,24 +60,5 @@ mod tests {
         assert!(matches!(without_nulls(&object), Cow::Owned(_)));
         assert!(matches!(without_nulls(&clean), Cow::Borrowed(_)));
         assert_eq!(*without_nulls(&Value::Null), Value::Null);
-    }
-
-    #[test]
-    fn no_definition_makes_anything_nullable() {
-        fn nullable(schema: &Value) -> bool {
-            match schema {
-                Value::Object(fields) => {
-                    fields.get("nullable") == Some(&Value::Bool(true))
-                        || fields.values().any(nullable)
-                }
-                Value::Array(items) => items.iter().any(nullable),
-                _ => false,
-            }
-        }
-        for set in CrdSet::ALL {
-            for manifest in set.manifests() {
-                assert!(!nullable(&manifest.definition), "{}", manifest.file_name);
-            }
-        }
     }
 }

@@ -182,37 +182,6 @@ pub const NODE_OVERLAY: KnownConditions = KnownConditions {
     root: READY,
     dependents: &["ValidationSucceeded"],
 };
-/// Conditions of a KWOKNodeClass.
-pub const KWOK_NODE_CLASS: KnownConditions = KnownConditions {
-    root: READY,
-    dependents: &[],
-};
-/// Conditions of an EC2NodeClass while reserved capacity is in use.
-pub const EC2_NODE_CLASS: KnownConditions = KnownConditions {
-    root: READY,
-    dependents: &[
-        "AMIsReady",
-        "SubnetsReady",
-        "SecurityGroupsReady",
-        "InstanceProfileReady",
-        "ValidationSucceeded",
-        "PlacementGroupReady",
-        "CapacityReservationsReady",
-    ],
-};
-/// Conditions of an EC2NodeClass while reserved capacity is switched off.
-pub const EC2_NODE_CLASS_WITHOUT_RESERVED: KnownConditions = KnownConditions {
-    root: READY,
-    dependents: &[
-        "AMIsReady",
-        "SubnetsReady",
-        "SecurityGroupsReady",
-        "InstanceProfileReady",
-        "ValidationSucceeded",
-        "PlacementGroupReady",
-    ],
-};
-
 /// The conditions of one object, mutable. Every change updates the root and keeps the order of the list: oldest transition
 /// first, the root last.
 #[derive(Debug)]
@@ -550,8 +519,12 @@ mod tests {
 
     #[test]
     fn a_kind_without_dependents_is_ready() {
+        let alone = KnownConditions {
+            root: READY,
+            dependents: &[],
+        };
         let mut list = Vec::new();
-        let mut conditions = Conditions::new(KWOK_NODE_CLASS, &object(1), &mut list, at(1));
+        let mut conditions = Conditions::new(alone, &object(1), &mut list, at(1));
         conditions.set_true(READY);
         assert_eq!(story(&list), "Ready=True/Ready@1");
     }

@@ -4,17 +4,17 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
 /// An optional DNS prefix, a slash, and a name: keys of labels and taints.
-pub(crate) const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*(\/))?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$";
+pub const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*(\/))?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$";
 /// A label value; empty is allowed.
-pub(crate) const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
+pub const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
 /// A Kubernetes quantity.
-pub(crate) const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+pub const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 /// A duration of whole seconds, minutes and hours.
-pub(crate) const DURATION: &str = "^([0-9]+(s|m|h))+$";
+pub const DURATION: &str = "^([0-9]+(s|m|h))+$";
 /// The same, or `Never`.
-pub(crate) const DURATION_OR_NEVER: &str = "^(([0-9]+(s|m|h))+|Never)$";
+pub const DURATION_OR_NEVER: &str = "^(([0-9]+(s|m|h))+|Never)$";
 /// Operators of a requirement.
-pub(crate) const OPERATORS: [&str; 8] = [
+pub const OPERATORS: [&str; 8] = [
     "In",
     "NotIn",
     "Exists",
@@ -28,12 +28,13 @@ pub(crate) const OPERATORS: [&str; 8] = [
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// One entry of `x-kubernetes-validations`.
-pub(crate) fn rule(rule: &str, message: &str) -> Value {
+#[must_use]
+pub fn rule(rule: &str, message: &str) -> Value {
     json!({ "message": message, "rule": rule })
 }
 
 /// A map from resource name to quantity.
-pub(crate) fn resource_list(_: &mut SchemaGenerator) -> Schema {
+pub fn resource_list(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "additionalProperties": {
@@ -45,12 +46,12 @@ pub(crate) fn resource_list(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A moment in RFC 3339.
-pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
+pub fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
 
 /// An atomic list of taints.
-pub(crate) fn taints(_: &mut SchemaGenerator) -> Schema {
+pub fn taints(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "x-kubernetes-list-type": "atomic",
@@ -82,7 +83,7 @@ pub(crate) fn taints(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Rules on a whole list of requirements, in the order in which they are reported.
-pub(crate) fn requirement_rules() -> Value {
+pub fn requirement_rules() -> Value {
     json!([
         requires_values("In"),
         comparison_rule(
@@ -96,7 +97,7 @@ pub(crate) fn requirement_rules() -> Value {
 }
 
 /// Rules on the requirements of an overlay, which have no minValues.
-pub(crate) fn overlay_requirement_rules() -> Value {
+pub fn overlay_requirement_rules() -> Value {
     json!([
         requires_values("NotIn"),
         requires_values("In"),

@@ -10,12 +10,8 @@ use crate::schema::fields;
 pub const GROUP: &str = "karpenter.sh";
 /// Version of NodePool and NodeClaim.
 pub const V1: &str = "v1";
-/// Version of NodeOverlay and KWOKNodeClass.
+/// Version of NodeOverlay.
 pub const V1ALPHA1: &str = "v1alpha1";
-/// API group of EC2NodeClass.
-pub const AWS_GROUP: &str = "karpenter.k8s.aws";
-/// API group of KWOKNodeClass.
-pub const KWOK_GROUP: &str = "karpenter.kwok.sh";
 /// API group of CapacityBuffer.
 pub const AUTOSCALING_GROUP: &str = "autoscaling.x-k8s.io";
 /// Version of CapacityBuffer.

@@ -4,9 +4,12 @@
 pub mod absent;
 pub mod api_kind;
 pub mod conditions;
+pub mod crd_manifest;
 pub mod duration_text;
-pub(crate) mod fields;
+pub mod fields;
 pub mod finalizers;
 pub mod groups;
-pub(crate) mod object;
+pub mod json_fields;
+pub mod object;
 pub mod requirement;
+pub mod structural;

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// Reading is lenient on purpose (absent fields take their default, unknown ones are ignored), because one odd object
 /// must not stop the watch of its whole kind. Writing adds `apiVersion` and `kind` and leaves out fields that are at
 /// their default, so that an object that was read and written again gained nothing.
+#[macro_export]
 macro_rules! object {
     (
         $(#[$doc:meta])*
@@ -15,13 +16,30 @@ macro_rules! object {
         }
     ) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
-        #[serde(default)]
+        #[derive(Clone, Debug, Default, PartialEq)]
         pub struct $root {
             /// Standard object metadata, without the record of field managers.
-            #[serde(deserialize_with = "crate::schema::object::lean_metadata")]
             pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-            $($(#[$field_doc])* #[serde(rename = $json)] pub $field: $ty,)*
+            $($(#[$field_doc])* pub $field: $ty,)*
+        }
+
+        impl<'de> serde::Deserialize<'de> for $root {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                // An attribute names a function by text, which would be looked for in the crate of the kind. The inner type has the
+                // name of the kind because errors quote it.
+                use $crate::schema::object::lean_metadata;
+
+                #[derive(Default, serde::Deserialize)]
+                #[serde(default)]
+                struct $root {
+                    #[serde(deserialize_with = "lean_metadata")]
+                    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+                    $(#[serde(rename = $json)] $field: $ty,)*
+                }
+
+                let $root { metadata, $($field),* } = $root::deserialize(deserializer)?;
+                Ok(Self { metadata, $($field),* })
+            }
         }
 
         impl serde::Serialize for $root {
@@ -38,13 +56,13 @@ macro_rules! object {
             }
         }
 
-        impl crate::schema::api_kind::ApiObject for $root {
-            const KIND: crate::schema::api_kind::ApiKind = crate::schema::api_kind::ApiKind {
+        impl $crate::schema::api_kind::ApiObject for $root {
+            const KIND: $crate::schema::api_kind::ApiKind = $crate::schema::api_kind::ApiKind {
                 group: $group,
                 version: $version,
                 kind: $kind,
                 plural: $plural,
-                namespaced: crate::schema::object::is_namespaced!($scope),
+                namespaced: $crate::is_namespaced!($scope),
             };
 
             fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
@@ -85,6 +103,8 @@ macro_rules! object {
 pub(crate) use object;
 
 /// Whether a scope is that of namespaced kinds.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! is_namespaced {
     (NamespaceResourceScope) => {
         true
@@ -93,10 +113,12 @@ macro_rules! is_namespaced {
         false
     };
 }
-pub(crate) use is_namespaced;
 
 /// Reads `null` as the default of the type: Go programs write it for empty lists that they do not omit.
-pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+///
+/// # Errors
+/// The value is not of the type.
+pub fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
     T: serde::Deserialize<'de> + Default,
@@ -107,7 +129,10 @@ where
 
 /// Deserializes metadata without the managed fields: they are often larger than the rest of the object and never read. Updates
 /// that omit them do not change them.
-pub(crate) fn lean_metadata<'de, D: serde::Deserializer<'de>>(
+///
+/// # Errors
+/// The value is no metadata.
+pub fn lean_metadata<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<ObjectMeta, D::Error> {
     let mut metadata: ObjectMeta = null_as_default(deserializer)?;
@@ -116,6 +141,7 @@ pub(crate) fn lean_metadata<'de, D: serde::Deserializer<'de>>(
 }
 
 /// `true` for the default of a type; default values are not serialized.
-pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+#[must_use]
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::syntax::{is_label_value, is_object_name, is_qualified_name};
-use super::{FieldIssue, IssueSeverity, IssueTopic, quoted};
+use crate::issues::{FieldIssue, IssueSeverity, IssueTopic, quoted};
 
 const NO_KEY: &str = "is not a qualified name: at most 63 letters, digits, '-', '_' and '.', with a lower-case domain and '/' before it or not";
 

@@ -12,11 +12,9 @@
 //!
 //! Invariant: pure and total. Any JSON value gets an answer; nothing here looks at other objects. The work is bounded by the
 //! length of the object: lists and maps are looked at as far as their definition lets them go, and faults are counted no
-//! further than [`MOST_FAULTS`]. `null` is absent ([`crate::schema::absent`]).
+//! further than [`MOST_FAULTS`](crate::issues::MOST_FAULTS). `null` is absent ([`crate::schema::absent`]).
 
-mod ec2nodeclass;
-mod found;
-mod kubelet;
+mod coverage;
 mod metadata;
 mod patterns;
 mod rules;
@@ -24,96 +22,24 @@ mod runtime;
 mod schema;
 mod syntax;
 
-pub use found::MOST_FAULTS;
+pub use coverage::{Coverage, coverage};
 pub use metadata::metadata_faults;
 
 use std::collections::HashSet;
-use std::fmt;
-use std::io::{self, Write};
 
 use serde_json::Value;
 
-use found::Found;
-
 use crate::crds::CrdSet;
+use crate::issues::{FieldIssue, Found, IssueSeverity, IssueTopic};
 use crate::karpenter::nodeoverlay::NodeOverlay;
 use crate::karpenter::nodepool::NodePool;
 use crate::labels::WellKnown;
+use crate::node_class::NodeClassRegistry;
 use crate::schema::absent::without_nulls;
-
-/// Longest value that is quoted, in characters: enough to recognise it.
-const QUOTED: usize = 80;
-
-/// How sure it is that the object cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum IssueSeverity {
-    /// The definition refuses it, with or without this service.
-    Schema,
-    /// The API server would store it, and then nothing could ever be done with it.
-    Unusable,
-    /// It can be used, but hardly means what it says.
-    Suspicious,
-}
-
-/// What a fault is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum IssueTopic {
-    /// A type, a bound, a pattern or a rule of the definition.
-    Schema,
-    /// A field that the definition does not have.
-    UnknownField,
-    /// A field, a value or a place of an older version.
-    Deprecated,
-    /// What no definition can say.
-    Meaning,
-}
-
-/// One thing that is wrong with an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FieldIssue {
-    /// How bad it is.
-    pub weight: IssueSeverity,
-    /// Where, such as `spec.template.spec.requirements[0].operator`.
-    pub field: String,
-    /// The value as JSON, cut to a length that reads; `absent` when there is none.
-    pub value: String,
-    /// What is wrong with it, naming what is allowed.
-    pub problem: String,
-    /// What to write instead.
-    pub fix: String,
-    /// What it is about.
-    pub topic: IssueTopic,
-}
-
-impl FieldIssue {
-    /// The word that is nearest to what was written, where the fix is one.
-    #[must_use]
-    pub fn nearest(&self) -> Option<&str> {
-        nearest_in(&self.fix)
-    }
-}
-
-/// The word in `did you mean "word"?`.
-#[must_use]
-pub fn nearest_in(fix: &str) -> Option<&str> {
-    let (_, rest) = fix.split_once("did you mean ")?;
-    let (word, _) = rest.rsplit_once('?')?;
-    Some(word.trim_matches('"'))
-}
-
-impl fmt::Display for FieldIssue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {} {}; {}",
-            self.field, self.value, self.problem, self.fix
-        )
-    }
-}
 
 /// Everything that is wrong with an object of this kind, in the order of weight and field. With `old`, the object before an
 /// update, also what must not change; what was wrong before and is unchanged is left out, because an update that does not
-/// touch it must pass. No more than [`MOST_FAULTS`] that refuse, and as many that do not.
+/// touch it must pass. No more than [`MOST_FAULTS`](crate::issues::MOST_FAULTS) that refuse, and as many that do not.
 ///
 /// An object that had so many faults before the update that they were not all counted is left to the API server: which of
 /// the present ones are new cannot be told.
@@ -122,7 +48,7 @@ impl fmt::Display for FieldIssue {
 /// Linear in the length of both objects.
 #[must_use]
 pub fn faults(
-    set: CrdSet,
+    set: &CrdSet,
     well_known: &WellKnown,
     kind: &str,
     object: &Value,
@@ -160,7 +86,7 @@ pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<FieldIssu
     let Ok(object) = serde_json::to_value(pool) else {
         return Vec::new(); // every pool can be written: it was read from the same form
     };
-    let mut found = at_present(CrdSet::Core, well_known, "NodePool", &object, None).sorted();
+    let mut found = at_present(CrdSet::core(), well_known, "NodePool", &object, None).sorted();
     found.retain(|fault| {
         // An empty taint value breaks the definition's pattern, and harms no node.
         let empty_taint = fault.field.ends_with(".value") && fault.value == "\"\"";
@@ -176,7 +102,7 @@ pub fn overlay_faults(overlay: &NodeOverlay, well_known: &WellKnown) -> Vec<Fiel
     let Ok(object) = serde_json::to_value(overlay) else {
         return Vec::new(); // every overlay can be written: it was read from the same form
     };
-    let mut found = at_present(CrdSet::Core, well_known, "NodeOverlay", &object, None).sorted();
+    let mut found = at_present(CrdSet::core(), well_known, "NodeOverlay", &object, None).sorted();
     found.retain(|fault| fault.weight != IssueSeverity::Suspicious);
     found
 }
@@ -189,7 +115,7 @@ pub fn in_words(faults: &[FieldIssue]) -> String {
 }
 
 fn at_present(
-    set: CrdSet,
+    set: &CrdSet,
     well_known: &WellKnown,
     kind: &str,
     object: &Value,
@@ -200,7 +126,7 @@ fn at_present(
         schema::beside_spec(object, &mut found);
         definition.spec(object, old.and_then(|old| old.get("spec")), &mut found);
     }
-    let mut beyond = runtime::faults(kind, object, well_known).sorted();
+    let mut beyond = runtime::faults(set.known(), kind, object, well_known).sorted();
     // What the schema has refused already needs no second sentence.
     beyond.retain(|fault| {
         !found.all().iter().any(|known| {
@@ -211,14 +137,14 @@ fn at_present(
         })
     });
     beyond.into_iter().for_each(|fault| found.push(fault));
-    deprecated(object, &mut found);
+    deprecated(set.known(), object, &mut found);
     found
 }
 
 /// For what older versions called otherwise, the new name is a better fix than any; and a field that is gone is told also
 /// where nothing else is wrong with it.
-fn deprecated(object: &Value, found: &mut Found) {
-    for advice in crate::deprecated_fields::advice(object) {
+fn deprecated(classes: &NodeClassRegistry, object: &Value, found: &mut Found) {
+    for advice in crate::deprecated_fields::advice(classes, object) {
         let mut known = false;
         for fault in found.all_mut().filter(|fault| fault.field == advice.field) {
             fault.fix.clone_from(&advice.instead);
@@ -238,130 +164,15 @@ fn deprecated(object: &Value, found: &mut Found) {
     }
 }
 
-/// A value as it is quoted in a fault.
-fn quoted(value: &Value) -> String {
-    let mut start = Start(Vec::new());
-    // It ends early where there is more than is quoted.
-    let whole = serde_json::to_writer(&mut start, value).is_ok();
-    let text = String::from_utf8_lossy(&start.0);
-    if whole && text.chars().count() <= QUOTED {
-        return text.into_owned();
-    }
-    let mut short: String = text.chars().take(QUOTED - 3).collect();
-    short.push_str("...");
-    short
-}
-
-/// Takes the beginning of a text, enough for [`QUOTED`] characters, and refuses the rest.
-struct Start(Vec<u8>);
-
-impl Write for Start {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        const ENOUGH: usize = 4 * QUOTED;
-        let room = ENOUGH.saturating_sub(self.0.len()).min(bytes.len());
-        self.0.extend(bytes.iter().take(room));
-        if room < bytes.len() {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        Ok(room)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// `a`, `a or b`, `a, b or c`.
-fn either<S: AsRef<str>>(words: &[S]) -> String {
-    match words {
-        [] => String::new(),
-        [only] => only.as_ref().to_owned(),
-        [most @ .., last] => {
-            let most: Vec<&str> = most.iter().map(AsRef::as_ref).collect();
-            format!("{} or {}", most.join(", "), last.as_ref())
-        }
-    }
-}
-
-/// The nearest of the allowed words as a fix, or else the advice given.
-fn meant<S: AsRef<str>>(
-    word: &str,
-    allowed: impl IntoIterator<Item = S>,
-    or: impl FnOnce() -> String,
-) -> String {
-    match crate::nearest::nearest(word, allowed) {
-        Some(near) => format!("did you mean \"{near}\"?"),
-        None => or(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Every schema of every definition with its path.
-    fn schemas(schema: &'static Value, path: &str, all: &mut Vec<(String, &'static Value)>) {
-        all.push((path.to_owned(), schema));
-        for (name, property) in schema
-            .get("properties")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-        {
-            schemas(property, &format!("{path}.{name}"), all);
-        }
-        for inner in ["items", "additionalProperties"] {
-            if let Some(inner) = schema.get(inner).filter(|inner| inner.is_object()) {
-                schemas(inner, &format!("{path}[]"), all);
-            }
-        }
-    }
-
     #[test]
     fn every_pattern_and_every_rule_of_the_definitions_is_known() {
-        let mut all = Vec::new();
-        for set in CrdSet::ALL {
-            for kind in [
-                "NodePool",
-                "NodeClaim",
-                "NodeOverlay",
-                "CapacityBuffer",
-                "EC2NodeClass",
-                "KWOKNodeClass",
-            ] {
-                if let Some(definition) = schema::definition(set, kind) {
-                    schemas(
-                        definition.of_spec,
-                        &format!("{} {kind}", set.as_str()),
-                        &mut all,
-                    );
-                }
-            }
-        }
-        assert!(all.len() > 300, "{} schemas", all.len());
-        let mut rules_seen = 0;
-        for (path, schema) in all {
-            if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
-                assert!(
-                    patterns::description(pattern).is_some(),
-                    "{path}: pattern {pattern}"
-                );
-            }
-            for rule in schema
-                .get("x-kubernetes-validations")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
-                let message = rule.get("message").and_then(Value::as_str).unwrap();
-                assert!(
-                    rules::native_check(message).is_some(),
-                    "{path}: rule {message}"
-                );
-                rules_seen += 1;
-            }
-        }
-        assert!(rules_seen > 100, "{rules_seen} rules");
+        let coverage = coverage(CrdSet::core());
+        assert!(coverage.schemas > 60 && coverage.rules > 10, "{coverage:?}");
+        assert_eq!(coverage.unanswered, Vec::<String>::new());
     }
 
     #[test]
@@ -372,10 +183,10 @@ mod tests {
             } } } })
         };
         let known = WellKnown::core();
-        let before = faults(CrdSet::Core, &known, "NodePool", &object(1), None);
+        let before = faults(CrdSet::core(), &known, "NodePool", &object(1), None);
         assert_eq!(before.len(), 1, "{before:?}");
         let after = faults(
-            CrdSet::Core,
+            CrdSet::core(),
             &known,
             "NodePool",
             &object(2),
@@ -392,18 +203,16 @@ mod tests {
             serde_json::json!("text"),
             serde_json::json!({ "spec": 7 }),
             serde_json::json!({ "spec": { "template": [], "disruption": "no", "limits": [1], "weight": 1.5 } }),
-            serde_json::json!({ "spec": { "amiSelectorTerms": { "a": 1 }, "kubelet": [], "tags": "x" } }),
         ];
         for kind in [
             "NodePool",
             "NodeClaim",
-            "EC2NodeClass",
             "CapacityBuffer",
             "NodeOverlay",
             "Pod",
         ] {
             for value in &values {
-                let found = faults(CrdSet::Aws, &WellKnown::aws(), kind, value, Some(value));
+                let found = faults(CrdSet::core(), &WellKnown::core(), kind, value, Some(value));
                 assert!(
                     found.iter().all(|fault| !fault.field.is_empty()),
                     "{found:?}"

@@ -7,83 +7,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::found::Found;
-use super::{FieldIssue, IssueSeverity, IssueTopic, ec2nodeclass, meant, quoted};
-
-/// A value that a rule looks at.
-pub(super) struct RuleContext<'a> {
-    /// Where it is.
-    pub(super) path: &'a str,
-    /// The value.
-    pub(super) value: &'a Value,
-    /// The value before an update.
-    pub(super) old: Option<&'a Value>,
-    /// The rule's text in CEL.
-    pub(super) rule: &'a str,
-    pub(super) found: &'a mut Found,
-}
-
-impl<'a> RuleContext<'a> {
-    /// Adds a fault of a value somewhere below; `below` begins with `.` or `[`, or is empty.
-    pub(super) fn fault(
-        &mut self,
-        below: &str,
-        value: &Value,
-        problem: impl Into<String>,
-        fix: impl Into<String>,
-    ) {
-        let value = if value.is_null() {
-            "absent".to_owned()
-        } else {
-            quoted(value)
-        };
-        self.found.push(FieldIssue {
-            weight: IssueSeverity::Schema,
-            field: format!("{}{below}", self.path),
-            value,
-            problem: problem.into(),
-            fix: fix.into(),
-            topic: IssueTopic::Schema,
-        });
-    }
-
-    /// A field; absent ones are null.
-    pub(super) fn field(&self, name: &str) -> &'a Value {
-        self.value.get(name).unwrap_or(&Value::Null)
-    }
-
-    pub(super) fn has(&self, name: &str) -> bool {
-        has(self.value, name)
-    }
-
-    /// The entries of a list with their positions.
-    pub(super) fn items(&self) -> impl Iterator<Item = (usize, &'a Value)> + use<'a> {
-        self.value.as_array().into_iter().flatten().enumerate()
-    }
-
-    /// The keys of a map, or the text itself.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let (map, text) = (self.value.as_object(), self.value.as_str());
-        let keys = map.into_iter().flat_map(|map| map.keys());
-        keys.map(String::as_str).chain(text)
-    }
-
-    /// Where a key stands below the value that is looked at.
-    pub(super) fn below(&self, key: &str) -> String {
-        if self.value.is_object() {
-            format!("[{key:?}]")
-        } else {
-            String::new()
-        }
-    }
-}
-
-pub(super) fn has(value: &Value, name: &str) -> bool {
-    value.get(name).is_some_and(|field| !field.is_null())
-}
+use crate::issues::{Found, RuleCheck, RuleContext, empty, has, meant, quoted};
+use crate::node_class::NodeClassRegistry;
 
 /// Asks one rule about a value.
 pub(super) fn check(
+    classes: &NodeClassRegistry,
     rule: &Value,
     path: &str,
     value: &Value,
@@ -91,21 +20,43 @@ pub(super) fn check(
     found: &mut Found,
 ) {
     let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
-    if let Some(answer) = native_check(text("message")) {
-        answer(&mut RuleContext {
-            path,
-            value,
-            old,
-            rule: text("rule"),
-            found,
-        });
+    let mut context = RuleContext {
+        path,
+        value,
+        old,
+        rule: text("rule"),
+        found,
+    };
+    let message = text("message");
+    if let Some(example) = reference_example(classes, message) {
+        empty(&mut context, example);
+    } else if let Some(answer) = native_check(classes, message) {
+        answer(&mut context);
     }
 }
 
-pub(super) type RuleCheck = fn(&mut RuleContext<'_>);
+/// Whether a rule is answered for here.
+pub(super) fn is_answered(classes: &NodeClassRegistry, message: &str) -> bool {
+    reference_example(classes, message).is_some() || native_check(classes, message).is_some()
+}
+
+/// What to write into an empty field of a reference to a node class; `None` for rules about anything else.
+fn reference_example(classes: &NodeClassRegistry, message: &str) -> Option<&'static str> {
+    let class = classes.default_kind();
+    match message {
+        "group may not be empty" => {
+            Some(class.map_or("the group of the node class", |class| class.group))
+        }
+        "kind may not be empty" => {
+            Some(class.map_or("the kind of the node class", |class| class.kind))
+        }
+        "name may not be empty" => Some("default"),
+        _ => None,
+    }
+}
 
 /// Who answers for a rule.
-pub(super) fn native_check(message: &str) -> Option<RuleCheck> {
+fn native_check(classes: &NodeClassRegistry, message: &str) -> Option<RuleCheck> {
     Some(match message {
         "spec is immutable" => immutable_claim,
         "nodeClassRef.group is immutable" => |at| immutable(at, "group"),
@@ -116,11 +67,6 @@ pub(super) fn native_check(message: &str) -> Option<RuleCheck> {
         "only 'limits.nodes' is supported on static NodePools" => static_limits,
         "'weight' is not supported on static NodePools" => static_weight,
         "'schedule' must be set with 'duration'" => schedule_and_duration,
-        "group may not be empty" => |at| empty(at, "karpenter.k8s.aws"),
-        "kind may not be empty" => |at| empty(at, "EC2NodeClass"),
-        "name may not be empty" => |at| empty(at, "default"),
-        "role cannot be empty" => |at| empty(at, "KarpenterNodeRole-<cluster>"),
-        "instanceProfile cannot be empty" => |at| empty(at, "<the name of the profile>"),
         "requirements with operator 'In' must have a value defined" => |at| listed(at, "In"),
         "requirements with operator 'NotIn' must have a value defined" => |at| listed(at, "NotIn"),
         "requirements operator 'Gt', 'Lt', 'Gte', or 'Lte' must have a single positive integer value"
@@ -136,7 +82,7 @@ pub(super) fn native_check(message: &str) -> Option<RuleCheck> {
         "You must define either PodTemplateRef or ScalableRef, but not both" => buffer_shape,
         _ if message.starts_with("label domain ") => domain,
         _ if message.starts_with("label \"") => key,
-        _ => return ec2nodeclass::native_check(message),
+        _ => return classes.iter().find_map(|class| class.rule_check(message)),
     })
 }
 
@@ -254,18 +200,6 @@ fn schedule_and_duration(at: &mut RuleContext<'_>) {
                 budget.get(given).map_or_else(String::new, quoted)
             ),
             format!("add {missing}: {example}; or take {given} out for a budget that always holds"),
-        );
-    }
-}
-
-fn empty(at: &mut RuleContext<'_>, example: &str) {
-    let value = at.value;
-    if value == "" {
-        at.fault(
-            "",
-            value,
-            "is empty, but a text is needed",
-            format!("write for example {example}"),
         );
     }
 }

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::found::Found;
 use super::syntax::{is_label_value, is_qualified_name};
-use super::{FieldIssue, IssueSeverity, IssueTopic, either, kubelet, meant, quoted};
+use crate::issues::{Found, IssueCollector, either, meant};
 use crate::labels::{self, WellKnown};
 use crate::nearest::nearest;
+use crate::node_class::NodeClassRegistry;
 use crate::requirements::Operator;
 use crate::values::{CronSchedule, GoDuration, Quantity};
 
@@ -18,74 +18,13 @@ use crate::values::{CronSchedule, GoDuration, Quantity};
 /// use for as many taints.
 const MOST_ITEMS: usize = 1_000;
 
-/// Collects faults.
-#[derive(Default)]
-pub(super) struct IssueCollector(Found);
-
-impl IssueCollector {
-    /// Nothing that refuses, or nothing that does not, is looked for any more.
-    pub(super) const fn is_full(&self) -> bool {
-        !self.0.takes(IssueSeverity::Unusable) || !self.0.takes(IssueSeverity::Suspicious)
-    }
-
-    fn add(
-        &mut self,
-        weight: IssueSeverity,
-        field: String,
-        value: &Value,
-        problem: String,
-        fix: String,
-    ) {
-        let value = if value.is_null() {
-            "absent".to_owned()
-        } else {
-            quoted(value)
-        };
-        self.0.push(FieldIssue {
-            weight,
-            field,
-            value,
-            problem,
-            fix,
-            topic: IssueTopic::Meaning,
-        });
-    }
-
-    pub(super) fn unusable(
-        &mut self,
-        field: String,
-        value: &Value,
-        problem: impl Into<String>,
-        fix: impl Into<String>,
-    ) {
-        self.add(
-            IssueSeverity::Unusable,
-            field,
-            value,
-            problem.into(),
-            fix.into(),
-        );
-    }
-
-    pub(super) fn suspicious(
-        &mut self,
-        field: String,
-        value: &Value,
-        problem: impl Into<String>,
-        fix: impl Into<String>,
-    ) {
-        self.add(
-            IssueSeverity::Suspicious,
-            field,
-            value,
-            problem.into(),
-            fix.into(),
-        );
-    }
-}
-
 /// What is wrong with an object beyond its definition.
-pub(super) fn faults(kind: &str, object: &Value, well_known: &WellKnown) -> Found {
+pub(super) fn faults(
+    classes: &NodeClassRegistry,
+    kind: &str,
+    object: &Value,
+    well_known: &WellKnown,
+) -> Found {
     let mut sink = IssueCollector::default();
     let spec = object.get("spec").unwrap_or(&Value::Null);
     match kind {
@@ -96,13 +35,13 @@ pub(super) fn faults(kind: &str, object: &Value, well_known: &WellKnown) -> Foun
         }
         "NodeOverlay" => overlay(spec, well_known, &mut sink),
         "CapacityBuffer" => buffer(spec, &mut sink),
-        "EC2NodeClass" => {
-            kubelet::faults(spec, &mut sink);
-            mixed_terms(spec, &mut sink);
+        _ => {
+            if let Some(class) = classes.of_kind(kind) {
+                class.issues(spec, &mut sink);
+            }
         }
-        _ => {}
     }
-    sink.0
+    sink.into_found()
 }
 
 fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = (usize, &'a Value)> {
@@ -437,39 +376,5 @@ fn buffer(spec: &Value, sink: &mut IssueCollector) {
             ),
             meant(strategy, known, || "take it out".to_owned()),
         );
-    }
-}
-
-/// The definition's rule only refuses a list in which every term mixes; one term among others passes, and then selects
-/// less than it seems.
-fn mixed_terms(spec: &Value, sink: &mut IssueCollector) {
-    for (name, field, others) in [
-        ("subnetSelectorTerms", "id", &["tags"][..]),
-        ("securityGroupSelectorTerms", "id", &["tags", "name"]),
-        ("securityGroupSelectorTerms", "name", &["tags"]),
-        (
-            "capacityReservationSelectorTerms",
-            "id",
-            &["tags", "ownerID", "instanceMatchCriteria"],
-        ),
-    ] {
-        for (n, term) in list(spec, name) {
-            let beside: Vec<&str> = others
-                .iter()
-                .copied()
-                .filter(|other| term.get(other).is_some())
-                .collect();
-            if let Some(value) = term.get(field).filter(|_| !beside.is_empty()) {
-                sink.suspicious(
-                    format!("spec.{name}[{n}].{field}"),
-                    value,
-                    format!(
-                        "stands with {}: both must match; terms are the alternatives",
-                        beside.join(", ")
-                    ),
-                    format!("take {} out, or make a second term", beside.join(", ")),
-                );
-            }
-        }
     }
 }

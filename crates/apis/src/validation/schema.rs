@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::found::Found;
-use super::{FieldIssue, IssueSeverity, IssueTopic, either, meant, patterns, quoted, rules};
+use super::{patterns, rules};
 use crate::crds::CrdSet;
+use crate::issues::{FieldIssue, Found, IssueSeverity, IssueTopic, either, meant, quoted};
+use crate::node_class::NodeClassRegistry;
 
 /// Maximum nesting that is validated; the CRDs have eight levels.
 const DEEPEST: usize = 32;
@@ -17,22 +18,27 @@ const GUESSED: usize = 256;
 const NEIGHBOURS: usize = 64;
 
 /// The schema of a kind.
-pub(super) struct Definition {
+pub(super) struct Definition<'a> {
     /// The schema of `spec`.
-    pub(super) of_spec: &'static Value,
+    pub(super) of_spec: &'a Value,
+    classes: &'a NodeClassRegistry,
     /// The API server rejects an object without a spec.
     needs_spec: bool,
 }
 
-impl Definition {
+impl Definition<'_> {
     /// Adds what is wrong with the spec of an object and everything in it, or that there is none.
     pub(super) fn spec(&self, object: &Value, old: Option<&Value>, found: &mut Found) {
         match object.get("spec") {
-            Some(spec) => Walk { found }.value(self.of_spec, "spec", spec, old, 0),
+            Some(spec) => {
+                let classes = self.classes;
+                Walk { classes, found }.value(self.of_spec, "spec", spec, old, 0);
+            }
             None if self.needs_spec => {
                 let none = Map::new();
                 let fields = object.as_object().unwrap_or(&none);
-                Walk { found }.required("", "spec", Some(self.of_spec), fields);
+                let classes = self.classes;
+                Walk { classes, found }.required("", "spec", Some(self.of_spec), fields);
             }
             None => {}
         }
@@ -40,7 +46,7 @@ impl Definition {
 }
 
 /// The schema of a kind; `None` if the set has no such kind.
-pub(super) fn definition(set: CrdSet, kind: &str) -> Option<Definition> {
+pub(super) fn definition<'a>(set: &'a CrdSet, kind: &str) -> Option<Definition<'a>> {
     let definition = set
         .manifests()
         .iter()
@@ -55,11 +61,13 @@ pub(super) fn definition(set: CrdSet, kind: &str) -> Option<Definition> {
     let required = schema.get("required").and_then(Value::as_array);
     Some(Definition {
         of_spec: schema.pointer("/properties/spec")?,
+        classes: set.known(),
         needs_spec: required.is_some_and(|names| names.iter().any(|name| name == "spec")),
     })
 }
 
 struct Walk<'a> {
+    classes: &'a NodeClassRegistry,
     found: &'a mut Found,
 }
 
@@ -126,7 +134,7 @@ impl Walk<'_> {
                 .into_iter()
                 .flatten()
             {
-                rules::check(rule, path, value, old, self.found);
+                rules::check(self.classes, rule, path, value, old, self.found);
             }
         }
     }
@@ -212,7 +220,7 @@ impl Walk<'_> {
         let words = schema
             .get("pattern")
             .and_then(Value::as_str)
-            .and_then(patterns::description);
+            .and_then(|pattern| patterns::description(self.classes, pattern));
         if let Some(words) = words.filter(|words| !(words.fits)(text)) {
             let short = Some(text).filter(|text| text.len() <= GUESSED);
             let fix = short.and_then(|text| better(text, words.fits)).map_or_else(
@@ -369,7 +377,7 @@ impl Walk<'_> {
             .and_then(Value::as_str)
             .unwrap_or("value");
         let mistyped = crate::nearest::nearest(name, fields.keys().take(NEIGHBOURS));
-        let fix = match (mistyped, example(name)) {
+        let fix = match (mistyped, example(self.classes, name)) {
             (Some(near), _) if near != name => {
                 format!("is \"{near}\" meant? Write \"{name}\"")
             }
@@ -476,11 +484,18 @@ fn plain(wanted: &str) -> &str {
 }
 
 /// Examples for fields that are often forgotten.
-fn example(name: &str) -> Option<&'static str> {
-    Some(match name {
+fn example(classes: &NodeClassRegistry, name: &str) -> Option<String> {
+    let (group, kind) = classes
+        .default_kind()
+        .map_or(("...", "..."), |class| (class.group, class.kind));
+    let text = match name {
         "nodeClassRef" => {
-            "nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}"
+            return Some(format!(
+                "nodeClassRef: {{group: {group}, kind: {kind}, name: default}}"
+            ));
         }
+        "group" => return Some(format!("group: {group}, the group of the node class")),
+        "kind" => return Some(format!("kind: {kind}, the kind of the node class")),
         "requirements" => {
             "requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]"
         }
@@ -490,18 +505,10 @@ fn example(name: &str) -> Option<&'static str> {
         "nodes" => "nodes: 10%",
         "key" => "key: kubernetes.io/arch, for example",
         "effect" => "effect: NoSchedule",
-        "amiSelectorTerms" => "amiSelectorTerms: [{alias: al2023@latest}]",
-        "subnetSelectorTerms" => {
-            "subnetSelectorTerms: [{tags: {karpenter.sh/discovery: <cluster>}}]"
-        }
-        "securityGroupSelectorTerms" => {
-            "securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: <cluster>}}]"
-        }
-        "group" => "group: karpenter.k8s.aws, the group of the node class",
-        "kind" => "kind: EC2NodeClass, the kind of the node class",
         "name" => "name: default, the name of the object that is meant",
-        _ => return None,
-    })
+        _ => classes.iter().find_map(|class| class.example(name))?,
+    };
+    Some(text.to_owned())
 }
 
 /// A correction of the text: another case, without spaces, days as hours, units instead of words.

@@ -1,12 +1,11 @@
 //! Reads recorded answers and reports how many of them we give too.
 
-#![expect(
+#![allow(
+    dead_code,
     clippy::panic,
     clippy::print_stdout,
-    reason = "test support: the report is its output, a panic its failure"
+    reason = "test support: each test uses a part of it, the report is its output, a panic its failure"
 )]
-
-mod requirements;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -19,12 +18,21 @@ use serde_json::Value;
 /// How many failures are shown in full.
 const SHOWN: usize = 15;
 
+/// The repository's folder of facts, from any of its crates.
+fn own_folder() -> PathBuf {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = crate_folder
+        .ancestors()
+        .map(|at| at.join("tests/data/facts"));
+    folders
+        .filter(|folder| folder.is_dir())
+        .last()
+        .unwrap_or_else(|| panic!("no facts above {}", crate_folder.display()))
+}
+
 /// Where the cases are: the folder in the environment, or the repository's own.
 fn folder() -> PathBuf {
-    std::env::var_os("MORTISE_FACTS_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/facts"),
-        PathBuf::from,
-    )
+    std::env::var_os("MORTISE_FACTS_DIR").map_or_else(own_folder, PathBuf::from)
 }
 
 fn open(name: &str) -> Box<dyn Read> {
@@ -114,8 +122,7 @@ pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
 
 /// A table of the repository; tables are the same for every set of cases.
 pub(crate) fn table(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join(format!("../../tests/data/facts/{name}.json.gz"));
+    let path = own_folder().join(format!("{name}.json.gz"));
     let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_reader(GzDecoder::new(file))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))

@@ -11,7 +11,7 @@ use mortise_apis::requirements::{
 use mortise_apis::{RequirementSpec, taints};
 use serde_json::Value;
 
-use super::{check, read, same, table, text, texts};
+use super::facts::{check, read, same, table, text, texts};
 
 /// A requirement as the cases write it: {key?, op, values?, min?}.
 fn requirement(of: &Value) -> Result<Requirement, String> {
@@ -335,25 +335,4 @@ fn label_tables() {
         texts(&recorded["knownEphemeralTaintKeyPrefixes"]),
         [labels::READINESS_TAINT_PREFIX]
     );
-
-    let recorded = table("aws_label_tables");
-    let aws = WellKnown::aws();
-    assert_eq!(
-        names(aws.keys().collect()),
-        texts(&recorded["wellKnownLabels"])
-    );
-    assert_eq!(
-        names(aws.domains().collect()),
-        texts(&recorded["restrictedDomains"])
-    );
-    for (key, values) in recorded["wellKnownValues"].as_object().unwrap() {
-        let mut theirs = texts(values);
-        theirs.sort();
-        assert_eq!(
-            aws.known_values(key)
-                .map(|known| names(known.iter().collect())),
-            Some(theirs),
-            "{key}"
-        );
-    }
 }

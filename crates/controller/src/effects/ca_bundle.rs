@@ -30,17 +30,15 @@ const CONFIGURATIONS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Definitions that may name this service for conversion, as `mortise manifests crds --conversion` writes them.
-const DEFINITIONS: [&str; 3] = [
-    "ec2nodeclasses.karpenter.k8s.aws",
-    "nodeclaims.karpenter.sh",
-    "nodepools.karpenter.sh",
-];
-
-/// Writes the bundle into every configuration that is installed and has another one. Returns how many were written.
-pub(crate) async fn announce(client: &Client, ca: &[u8]) -> Result<usize, kube::Error> {
+/// Writes the bundle into every configuration that is installed, and into those of the definitions that name this service for
+/// conversion, where they have another one. Returns how many were written.
+pub(crate) async fn announce(
+    client: &Client,
+    ca: &[u8],
+    definitions: &[String],
+) -> Result<usize, kube::Error> {
     let bundle = base64::engine::general_purpose::STANDARD.encode(ca);
-    let mut written = definitions(client, &bundle).await?;
+    let mut written = announce_conversion(client, &bundle, definitions).await?;
     for (kind, plural, name) in CONFIGURATIONS {
         let resource = ApiResource {
             group: "admissionregistration.k8s.io".to_owned(),
@@ -76,7 +74,11 @@ pub(crate) async fn announce(client: &Client, ca: &[u8]) -> Result<usize, kube::
 }
 
 /// Writes the bundle into every definition that is converted by this service and has another one.
-async fn definitions(client: &Client, bundle: &str) -> Result<usize, kube::Error> {
+async fn announce_conversion(
+    client: &Client,
+    bundle: &str,
+    definitions: &[String],
+) -> Result<usize, kube::Error> {
     let resource = ApiResource {
         group: "apiextensions.k8s.io".to_owned(),
         version: "v1".to_owned(),
@@ -86,7 +88,7 @@ async fn definitions(client: &Client, bundle: &str) -> Result<usize, kube::Error
     };
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let mut written = 0;
-    for name in DEFINITIONS {
+    for name in definitions {
         let found = match api.get(name).await {
             Ok(found) => found,
             Err(error) if is_left_to_others(&error) => continue,

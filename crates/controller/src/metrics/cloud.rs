@@ -118,9 +118,14 @@ impl CloudMetrics {
             let value = claim.and_then(|claim| claim.label(key));
             value.unwrap_or_default().to_owned()
         };
+        let zone_id = claim.and_then(|claim| {
+            let mut labels = claim.metadata.labels.iter().flatten();
+            labels.find(|(key, _)| snapshot.well_known.is_zone_id(key))
+        });
+        let zone_id = zone_id.map(|(_, id)| id.clone()).unwrap_or_default();
         self.termination_failures.count(&labels::ZoneOnly {
             zone: label(mortise_apis::labels::TOPOLOGY_ZONE),
-            zone_id: label(mortise_apis::labels::aws::ZONE_ID),
+            zone_id,
         });
     }
 
@@ -150,7 +155,7 @@ fn zone_id(snapshot: &Snapshot, class: &NodeClassKey, zone: &str) -> String {
     offerings
         .filter(|offering| &*offering.zone == zone)
         .flat_map(|offering| &offering.labels)
-        .find(|(key, _)| &**key == mortise_apis::labels::aws::ZONE_ID)
+        .find(|(key, _)| snapshot.well_known.is_zone_id(key))
         .map(|(_, id)| id.to_string())
         .unwrap_or_default()
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use mortise_apis::CrdSet;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::node_class::served::ServedNodeClasses;
@@ -254,7 +255,7 @@ impl Links<'_> {
             rules: Arc::new(AdmissionSettings {
                 deny_unsatisfiable: config.deny_unsatisfiable,
                 offline: false,
-                node_class_kinds: node_classes,
+                crds: CrdSet::for_classes(&config.node_classes, &node_classes),
             }),
             conversion: config.conversion,
         };

@@ -7,6 +7,7 @@ mod supervision;
 
 use std::sync::Arc;
 
+use mortise_apis::conversion::converted_definitions;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::node_class::served::ServedNodeClasses;
@@ -221,7 +222,8 @@ async fn load_certificates(
         Some((&clients.main, namespace)),
         Arc::clone(shared),
     )?
-    .with_admission_ca(admission.map(|clients| clients.ca.clone()));
+    .with_admission_ca(admission.map(|clients| clients.ca.clone()))
+    .with_definitions(converted_definitions(&config.node_classes));
     certificates.refresh().await?;
     Ok(certificates)
 }

@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::labels::WellKnown;
 use mortise_apis::names::NodeClassKey;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::values::after;
@@ -24,6 +23,7 @@ use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectOutput, Event, Outcome};
 use mortise_engine::engine::{EffectRequest, Engine, EngineInput};
 use mortise_engine::record::{Record, Verdict};
+use mortise_kwok_class::labels::well_known;
 use mortise_planning::settings::Settings;
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ fn engine(settings: Settings, seed: u64, now: Timestamp) -> Engine {
         Box::new(ProvisioningDecider::new()),
         Box::new(DisruptionDecider::new()),
     ];
-    Engine::new(deciders, settings, WellKnown::kwok(), seed, now)
+    Engine::new(deciders, settings, well_known(), seed, now)
 }
 
 pub(crate) const START: i64 = 1_700_000_000;

@@ -6,10 +6,10 @@ use super::finding::{Code, FindingLog};
 use super::pool::ManifestVersion;
 use super::{MigrateOptions, selectors};
 use crate::yaml::{NodeContent, YamlNode};
-use mortise_apis::conversion::{ALIAS_VERSION, OLD_HOPS, UBUNTU, alias, ubuntu_disks};
 use mortise_apis::nearest::nearest;
-use mortise_apis::node_class::ec2nodeclass::AMI_FAMILIES;
-use mortise_apis::schema::groups::AWS_GROUP;
+use mortise_aws_class::conversion::{ALIAS_VERSION, OLD_HOPS, UBUNTU, alias, ubuntu_disks};
+use mortise_aws_class::labels::GROUP as AWS_GROUP;
+use mortise_aws_class::spec::AMI_FAMILIES;
 
 const FAMILY: &str = "spec.amiFamily";
 /// Tags that the controller sets itself.

@@ -10,7 +10,7 @@ use super::pool::{ManifestVersion, TEMPLATE};
 use super::{ManifestKind, MigrationItem, SourceFile};
 use crate::yaml::{MapEntry, YamlNode};
 use mortise_apis::conversion::{KUBELET, NODE_CLASS_REFERENCE};
-use mortise_apis::schema::groups::AWS_GROUP;
+use mortise_aws_class::labels::GROUP as AWS_GROUP;
 
 /// An expiry that a class contained.
 pub(super) struct Expiry {

@@ -23,7 +23,8 @@ use pool::ManifestVersion;
 
 pub use finding::{Code, MigrationFinding, MigrationLevel};
 
-use mortise_apis::schema::groups::{AWS_GROUP, GROUP};
+use mortise_apis::schema::groups::GROUP;
+use mortise_aws_class::labels::GROUP as AWS_GROUP;
 
 /// A named text, usually a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

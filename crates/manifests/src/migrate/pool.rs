@@ -7,7 +7,8 @@ use super::finding::{Code, FindingLog, MigrationLevel};
 use super::{disruption, requirements};
 use crate::yaml::{MapEntry, YamlNode};
 use mortise_apis::conversion::group_of;
-use mortise_apis::schema::groups::{AWS_GROUP, GROUP};
+use mortise_apis::schema::groups::GROUP;
+use mortise_aws_class::labels::GROUP as AWS_GROUP;
 
 /// Version of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

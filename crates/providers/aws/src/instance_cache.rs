@@ -8,10 +8,10 @@ use aws_sdk_ec2::types::{
     Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName, Reservation, Tenancy,
 };
 use jiff::Timestamp;
-use mortise_apis::hash::EC2_NODE_CLASS_HASH_VERSION;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::names::{NodeClassKey, ProviderId};
+use mortise_aws_class::hash::HASH_VERSION;
 use mortise_cloudprovider::{
     CapacityType, CloudError, Instance, Retry, TerminationStatus, UnavailableOffering,
 };
@@ -450,8 +450,7 @@ fn has_other_hash(claim: &NodeClaim, class: &CachedNodeClass) -> bool {
         .hash
         .as_deref()
         .zip(claim.annotation(tags::CLASS_HASH));
-    version == Some(EC2_NODE_CLASS_HASH_VERSION)
-        && hashes.is_some_and(|(ours, theirs)| ours != theirs)
+    version == Some(HASH_VERSION) && hashes.is_some_and(|(ours, theirs)| ours != theirs)
 }
 
 /// The part of the class that is not known, without which nothing can be compared.

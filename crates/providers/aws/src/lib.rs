@@ -33,5 +33,5 @@ mod tags;
 mod facts;
 
 pub use self::config::AwsConfig;
-pub use self::provider::{AwsProvider, KINDS, StartError};
+pub use self::provider::{AwsProvider, StartError};
 pub use self::sdk::NoRegion;

@@ -23,14 +23,6 @@ use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::sdk::{AwsClients, NoRegion};
 use mortise_aws_catalog::{self as catalog, Ec2Catalog, Ec2CatalogError};
 
-/// Node classes of this provider.
-pub const KINDS: [NodeClassKind; 1] = [NodeClassKind {
-    group: mortise_apis::labels::aws::GROUP,
-    version: "v1",
-    kind: "EC2NodeClass",
-    plural: "ec2nodeclasses",
-}];
-
 /// Conditions of nodes that call for repair, with how long they may last in seconds.
 /// # Source
 /// The node conditions of EKS's node monitoring agent, with the reference implementation's times.
@@ -188,11 +180,11 @@ impl CloudProvider for AwsProvider {
     }
 
     fn node_class_kinds(&self) -> &'static [NodeClassKind] {
-        &KINDS
+        const { &[mortise_aws_class::spec::KIND] }
     }
 
     fn well_known(&self) -> WellKnown {
-        WellKnown::aws()
+        mortise_aws_class::labels::well_known()
     }
 
     fn resolve<'a>(

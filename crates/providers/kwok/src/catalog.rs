@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use mortise_apis::k8s::devices::ResourceSliceSpec;
-use mortise_apis::labels::{self, kwok};
+use mortise_apis::labels;
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
@@ -139,13 +139,19 @@ fn instance_type(
             .map(|offering| offering.capacity_type.as_str())
             .collect(),
     );
-    is_in(kwok::INSTANCE_SIZE, vec![size(name).unwrap_or(&cpu)]);
     is_in(
-        kwok::INSTANCE_FAMILY,
+        mortise_kwok_class::labels::INSTANCE_SIZE,
+        vec![size(name).unwrap_or(&cpu)],
+    );
+    is_in(
+        mortise_kwok_class::labels::INSTANCE_FAMILY,
         vec![name.split(['.', '-']).next().unwrap_or(name)],
     );
-    is_in(kwok::INSTANCE_CPU, vec![&cpu]);
-    is_in(kwok::INSTANCE_MEMORY, vec![&text("memory")]);
+    is_in(mortise_kwok_class::labels::INSTANCE_CPU, vec![&cpu]);
+    is_in(
+        mortise_kwok_class::labels::INSTANCE_MEMORY,
+        vec![&text("memory")],
+    );
     InstanceType {
         name: name.into(),
         requirements,
@@ -301,13 +307,13 @@ mod tests {
         assert!(
             small
                 .requirements
-                .get(kwok::INSTANCE_SIZE)
+                .get(mortise_kwok_class::labels::INSTANCE_SIZE)
                 .is_some_and(|size| size.has("1"))
         );
         assert!(
             small
                 .requirements
-                .get(kwok::INSTANCE_MEMORY)
+                .get(mortise_kwok_class::labels::INSTANCE_MEMORY)
                 .is_some_and(|size| size.has("2Gi"))
         );
     }

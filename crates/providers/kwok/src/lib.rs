@@ -9,4 +9,4 @@ mod node;
 mod provider;
 
 pub use catalog::{TypesFileError, instance_types};
-pub use provider::{KINDS, KwokProvider};
+pub use provider::KwokProvider;

@@ -8,9 +8,8 @@ use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::labels::{WellKnown, kwok};
+use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
-use mortise_apis::node_class::kwoknodeclass::KwokNodeClass;
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
 use mortise_apis::schema::conditions::ConditionStatus;
 use mortise_apis::values::GoDuration;
@@ -18,6 +17,7 @@ use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, Instance, InstanceType, InterruptionNotice, LaunchError,
     LaunchRequest, LaunchedInstance, RepairPolicy, ResolvedNodeClass, Retry, TerminationStatus,
 };
+use mortise_kwok_class::object::KwokNodeClass;
 use tracing::{info, warn};
 
 use crate::catalog::{self, TypesFileError};
@@ -199,25 +199,17 @@ fn cloud_error(error: kube::Error) -> CloudError {
     }
 }
 
-/// Node classes of this provider.
-pub const KINDS: [NodeClassKind; 1] = [NodeClassKind {
-    group: kwok::GROUP,
-    version: "v1alpha1",
-    kind: "KWOKNodeClass",
-    plural: "kwoknodeclasses",
-}];
-
 impl CloudProvider for KwokProvider {
     fn name(&self) -> &'static str {
         "kwok"
     }
 
     fn node_class_kinds(&self) -> &'static [NodeClassKind] {
-        &KINDS
+        const { &[mortise_kwok_class::object::KIND] }
     }
 
     fn well_known(&self) -> WellKnown {
-        WellKnown::kwok()
+        mortise_kwok_class::labels::well_known()
     }
 
     fn resolve<'a>(

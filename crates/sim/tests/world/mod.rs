@@ -96,6 +96,7 @@ pub(crate) fn options(seed: u64) -> SimOptions {
         start: start(),
         settings: Settings::default(),
         catalog: types(),
+        well_known: mortise_aws_class::labels::well_known(),
         node_class: NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", "default"),
         pools: vec![pool],
         daemon_sets: vec![daemon],

@@ -15,13 +15,13 @@ mod versions;
 use jiff::Timestamp;
 use mortise_apis::k8s;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::labels::WellKnown;
+use mortise_kwok_class::labels::well_known;
 use mortise_state::index::Index;
 use mortise_state::resource_kinds::{Object, ObjectEvent, ObjectKind};
 use serde_json::{Value, json};
 
 fn index() -> Index {
-    let mut index = Index::new(WellKnown::kwok(), true, Timestamp::UNIX_EPOCH);
+    let mut index = Index::new(well_known(), true, Timestamp::UNIX_EPOCH);
     index.set_synced();
     index
 }

@@ -1,9 +1,9 @@
 //! Nominations: restored, shortened and ended.
 
 use jiff::Timestamp;
-use mortise_apis::labels::WellKnown;
 use mortise_apis::names::PodKey;
 use mortise_apis::resources::Resources;
+use mortise_kwok_class::labels::well_known;
 use mortise_state::index::Index;
 use mortise_state::ledger::{FenceReason, LedgerOp, Nomination, NominationTarget};
 use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKey};
@@ -49,7 +49,7 @@ fn nominations_end_when_the_pod_is_bound_and_survive_a_restart() {
         0
     );
 
-    let mut fresh = Index::new(WellKnown::kwok(), true, Timestamp::UNIX_EPOCH);
+    let mut fresh = Index::new(well_known(), true, Timestamp::UNIX_EPOCH);
     fresh.apply(ObjectEvent::Applied(claim("c1", 1, json!({ "metadata": { "annotations": { "mortise.sh/nominated-pods": "uid-p,uid-gone", "mortise.sh/fence": "disruption" } } })), EventSource::Watch));
     fresh.apply(ObjectEvent::Applied(
         pod("p", 1, json!({})),

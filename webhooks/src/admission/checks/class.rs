@@ -21,7 +21,7 @@ pub(super) fn check_reference(
         return;
     }
     let (kind, name) = (&reference.kind, &reference.name);
-    let served = &context.rules.node_class_kinds;
+    let served = context.rules.crds.kinds();
     if !served
         .iter()
         .any(|each| each.group == reference.group && each.kind == *kind)

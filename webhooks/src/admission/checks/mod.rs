@@ -11,7 +11,7 @@ mod usage;
 
 pub(super) use deletion::check_deletion;
 pub(super) use overlays_and_buffers::{check_buffer, check_overlay};
-pub(crate) use unevictable_pods::why_never_allows;
+pub use unevictable_pods::why_never_allows;
 
 use mortise_apis::karpenter::nodepool::NodePool;
 

@@ -95,7 +95,8 @@ impl UnevictablePods {
 }
 
 /// Why a budget can never allow an eviction, whatever its pods do; `None` when it can.
-pub(crate) fn why_never_allows(pdb: &PodDisruptionBudget) -> Option<String> {
+#[must_use]
+pub fn why_never_allows(pdb: &PodDisruptionBudget) -> Option<String> {
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::{Int, String as Text};
     let percent = |text: &str| text.strip_suffix('%')?.parse::<i64>().ok();
     let expected = i64::from(pdb.status.expected_pods);

@@ -97,6 +97,8 @@ pub(crate) struct Certificates {
     store: CertificateStore,
     names: Vec<String>,
     admission_ca: Option<PathBuf>,
+    /// CRDs that may name this service for conversion.
+    definitions: Vec<String>,
     shared: Arc<ServiceState>,
     tls: Arc<Tls>,
     loaded: Option<Files>,
@@ -136,6 +138,7 @@ impl Certificates {
             store,
             names: server_names(names, service),
             admission_ca: None,
+            definitions: Vec::new(),
             shared,
             tls: Arc::new(Tls::new()),
             loaded: None,
@@ -147,6 +150,14 @@ impl Certificates {
     pub(crate) fn with_admission_ca(self, admission_ca: Option<PathBuf>) -> Self {
         Self {
             admission_ca,
+            ..self
+        }
+    }
+
+    /// The CA is written into these CRDs too, where they name this service for conversion.
+    pub(crate) fn with_definitions(self, definitions: Vec<String>) -> Self {
+        Self {
+            definitions,
             ..self
         }
     }
@@ -301,7 +312,7 @@ impl Certificates {
         let Some(ca) = files.get(CA_CERT).filter(|_| files.contains_key(CA_KEY)) else {
             return;
         };
-        if let Err(error) = ca_bundle::announce(secret.client(), ca).await {
+        if let Err(error) = ca_bundle::announce(secret.client(), ca, &self.definitions).await {
             tracing::warn!(%error, "failed to update caBundle of webhook configurations, retrying");
         }
     }

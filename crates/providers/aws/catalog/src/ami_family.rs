@@ -1,6 +1,6 @@
 //! AMI families: what each of them lets a node do, and what disks it starts with.
 
-use mortise_apis::node_class::ec2nodeclass::Ec2NodeClassSpec;
+use mortise_aws_class::spec::Ec2NodeClassSpec;
 
 /// A family of AMIs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mortise_apis::labels::{self, aws as key};
+use mortise_apis::labels;
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
+use mortise_aws_class::labels as key;
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 
 use crate::ami_family::AmiFamily;

@@ -1,8 +1,8 @@
 //! What a node class says about the inside of its nodes: kubelet settings, disks and network interfaces, read once.
 
-use mortise_apis::node_class::ec2nodeclass::{BlockDeviceMapping, Ec2NodeClassSpec};
 use mortise_apis::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 use mortise_apis::values::Quantity;
+use mortise_aws_class::spec::{BlockDeviceMapping, Ec2NodeClassSpec};
 use serde_json::{Map, Value};
 
 use crate::ami_family::AmiFamily;

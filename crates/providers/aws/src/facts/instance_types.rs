@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use mortise_apis::node_class::ec2nodeclass::Ec2NodeClassSpec;
 use mortise_apis::requirements::{Operator, Requirements};
 use mortise_apis::resources::Resources;
+use mortise_aws_class::spec::Ec2NodeClassSpec;
 use serde_json::Value;
 
 use super::check;

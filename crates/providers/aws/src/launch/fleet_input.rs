@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::node_class::ec2nodeclass_status::Ami;
 use mortise_apis::resources::Resources;
 use mortise_apis::{labels, taints};
+use mortise_aws_class::status::Ami;
 use mortise_cloudprovider::{CapacityType, LaunchError};
 use serde_json::{Map, Value, json};
 

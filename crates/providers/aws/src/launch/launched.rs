@@ -71,15 +71,18 @@ fn instance_labels(
     } else {
         "default"
     };
-    all.insert(labels::aws::INSTANCE_TENANCY.to_owned(), tenancy.to_owned());
+    all.insert(
+        mortise_aws_class::labels::INSTANCE_TENANCY.to_owned(),
+        tenancy.to_owned(),
+    );
     let zone_id = class
         .subnets
         .iter()
         .find(|each| each.subnet.zone == instance.zone)
         .and_then(|each| each.subnet.zone_id.clone());
     match zone_id {
-        Some(id) => all.insert(labels::aws::ZONE_ID.to_owned(), id),
-        None => all.remove(labels::aws::ZONE_ID),
+        Some(id) => all.insert(mortise_aws_class::labels::ZONE_ID.to_owned(), id),
+        None => all.remove(mortise_aws_class::labels::ZONE_ID),
     };
     all
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::labels;
 use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::resources_of;
 use mortise_cloudprovider::{
@@ -260,6 +259,6 @@ impl Launcher {
 /// Whether the claim must be on hardware of its own: the usual kind is not allowed.
 fn is_dedicated(asked: &Requirements) -> bool {
     asked
-        .get(labels::aws::INSTANCE_TENANCY)
+        .get(mortise_aws_class::labels::INSTANCE_TENANCY)
         .is_some_and(|tenancy| !tenancy.has("default"))
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::labels;
 use mortise_apis::requirements::{Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
@@ -52,7 +52,7 @@ pub(crate) fn choose<'a>(
     requests: &Resources,
     usable: impl Fn(&InstanceType, &Offering) -> bool,
 ) -> Option<LaunchSelection<'a>> {
-    let known = WellKnown::aws();
+    let known = mortise_aws_class::labels::well_known();
     let relaxed = asked.has_min_values(); // dropping types could drop the variety that was asked for
     let mut candidates: Vec<TypeCandidate<'a>> = types
         .iter()
@@ -219,7 +219,11 @@ mod tests {
         let labelled = asked(&[
             (labels::ARCH, Operator::In, &["amd64"]),
             (labels::NODEPOOL, Operator::In, &["default"]),
-            (labels::aws::NODE_CLASS, Operator::In, &["default"]),
+            (
+                mortise_aws_class::labels::NODE_CLASS,
+                Operator::In,
+                &["default"],
+            ),
             ("example.com/team", Operator::In, &["web"]),
         ]);
         let requests = Resources::new(1_000, 1 << 30);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use mortise_apis::node_class::ec2nodeclass::{
+use mortise_apis::values::Quantity;
+use mortise_aws_class::spec::{
     BlockDeviceMapping, ConnectionTracking, Ec2NodeClassSpec, MetadataOptions, NetworkInterface,
 };
-use mortise_apis::values::Quantity;
 use serde::Serialize;
 
 use crate::tags;

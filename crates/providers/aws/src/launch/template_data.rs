@@ -11,7 +11,7 @@ use aws_sdk_ec2::types::{
     RequestLaunchTemplateData, ResourceType, Tenancy, VolumeType,
 };
 use base64::Engine as _;
-use mortise_apis::node_class::ec2nodeclass::{ConnectionTracking, MetadataOptions};
+use mortise_aws_class::spec::{ConnectionTracking, MetadataOptions};
 
 use crate::launch::template::{DiskSpec, InterfaceSpec, LaunchTemplate};
 use crate::sdk::arguments::ec2_tags;
@@ -139,7 +139,7 @@ fn tag_specifications(template: &LaunchTemplate) -> Vec<LaunchTemplateTagSpecifi
 
 #[cfg(test)]
 mod tests {
-    use mortise_apis::node_class::ec2nodeclass::Ec2NodeClassSpec;
+    use mortise_aws_class::spec::Ec2NodeClassSpec;
     use serde_json::json;
 
     use super::*;

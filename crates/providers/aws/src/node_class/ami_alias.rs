@@ -1,7 +1,8 @@
 //! Aliases of AMIs: the parameters of the Systems Manager under which AWS publishes a family's images. Pure.
 
-use mortise_apis::labels::{self, aws as key};
+use mortise_apis::labels;
 use mortise_apis::schema::requirement::RequirementSpec;
+use mortise_aws_class::labels as key;
 
 use mortise_aws_catalog::ami_family::AmiFamily;
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use aws_sdk_ec2::types::{ArchitectureValues, Filter, Image};
 use futures::future::try_join_all;
 use jiff::Timestamp;
-use mortise_apis::labels::{self, WellKnown};
-use mortise_apis::node_class::ec2nodeclass::{AmiSelectorTerm, Ec2NodeClassSpec};
-use mortise_apis::node_class::ec2nodeclass_status::Ami;
+use mortise_apis::labels;
 use mortise_apis::requirements::{Requirements, requirements_of};
 use mortise_apis::schema::requirement::RequirementSpec;
+use mortise_aws_class::spec::{AmiSelectorTerm, Ec2NodeClassSpec};
+use mortise_aws_class::status::Ami;
 use mortise_cloudprovider::InstanceType;
 
 use crate::failure::Failure;
@@ -257,7 +257,7 @@ fn newest(found: Vec<FoundAmi>) -> Vec<Ami> {
 
 /// For each type the position of the image that it boots: the first whose requirements the type meets.
 pub(crate) fn positions(amis: &[Ami], types: &[InstanceType]) -> Vec<Option<usize>> {
-    let known = WellKnown::aws();
+    let known = mortise_aws_class::labels::well_known();
     let wanted: Vec<Requirements> = amis
         .iter()
         .map(|ami| requirements_of(&ami.requirements))

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::node_class::ec2nodeclass::{Ec2NodeClass, Ec2NodeClassSpec};
-use mortise_apis::node_class::ec2nodeclass_status::{Ec2NodeClassStatus, Subnet};
+use mortise_aws_class::spec::{Ec2NodeClass, Ec2NodeClassSpec};
+use mortise_aws_class::status::{Ec2NodeClassStatus, Subnet};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mortise_apis::hash::EC2_NODE_CLASS_HASH_VERSION;
-use mortise_apis::node_class::ec2nodeclass::Ec2NodeClass;
-use mortise_apis::node_class::ec2nodeclass_status::{Ami, SecurityGroup};
+use mortise_aws_class::hash::HASH_VERSION;
+use mortise_aws_class::spec::Ec2NodeClass;
+use mortise_aws_class::status::{Ami, SecurityGroup};
 use mortise_cloudprovider::InstanceType;
 use tokio::time::Instant;
 
@@ -79,10 +79,7 @@ impl CachedNodeClass {
         };
         BTreeMap::from([
             (tags::CLASS_HASH.to_owned(), hash.clone()),
-            (
-                tags::CLASS_HASH_VERSION.to_owned(),
-                EC2_NODE_CLASS_HASH_VERSION.to_owned(),
-            ),
+            (tags::CLASS_HASH_VERSION.to_owned(), HASH_VERSION.to_owned()),
         ])
     }
 

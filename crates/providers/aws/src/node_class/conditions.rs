@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::node_class::ec2nodeclass::{Ec2NodeClass, Ec2NodeClassSpec};
-use mortise_apis::schema::conditions::{
-    Condition, ConditionStatus, Conditions, EC2_NODE_CLASS, READY, find,
-};
+use mortise_apis::schema::conditions::{Condition, ConditionStatus, Conditions, READY, find};
+use mortise_aws_class::spec::{Ec2NodeClass, Ec2NodeClassSpec};
+use mortise_aws_class::status::CONDITIONS;
 
 use crate::node_class::lookup::{ClassResult, FoundParts, UnmetCondition};
 use crate::sdk::cluster_info::ClusterInfo;
@@ -32,7 +31,7 @@ pub(crate) fn assess(
 ) -> Vec<Condition> {
     let spec = &object.spec;
     let mut conditions = object.status.conditions.clone();
-    let mut set = Conditions::new(EC2_NODE_CLASS, &object.metadata, &mut conditions, now);
+    let mut set = Conditions::new(CONDITIONS, &object.metadata, &mut conditions, now);
     put(&mut set, "SubnetsReady", found.subnets.as_ref().err());
     put(&mut set, "SecurityGroupsReady", found.groups.as_ref().err());
     put(&mut set, "AMIsReady", found.amis.as_ref().err());

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::node_class::ec2nodeclass::Ec2NodeClassSpec;
-use mortise_apis::node_class::ec2nodeclass_status::{Ami, SecurityGroup};
+use mortise_aws_class::spec::Ec2NodeClassSpec;
+use mortise_aws_class::status::{Ami, SecurityGroup};
 use mortise_cloudprovider::CloudError;
 
 use crate::failure::Failure;

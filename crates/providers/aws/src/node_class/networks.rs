@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_ec2::types::Filter;
 use futures::future::try_join_all;
-use mortise_apis::node_class::ec2nodeclass::{SecurityGroupSelectorTerm, SubnetSelectorTerm};
-use mortise_apis::node_class::ec2nodeclass_status::{SecurityGroup, Subnet};
+use mortise_aws_class::spec::{SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use mortise_aws_class::status::{SecurityGroup, Subnet};
 
 use crate::failure::Failure;
 use crate::sdk::AwsClients;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::node_class::NodeClassObject;
-use mortise_apis::node_class::ec2nodeclass::Ec2NodeClass;
+use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_cloudprovider::{CloudError, InstanceType, ResolvedNodeClass, Retry};
 use serde_json::Value;
 

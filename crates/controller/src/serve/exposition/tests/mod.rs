@@ -236,7 +236,7 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     let now = testing::noon();
     let shared = ServiceState::with_detail(
         Arc::new(testing::Stopped(now)),
-        WellKnown::kwok(),
+        WellKnown::core(),
         "1",
         json!({}),
         detail,
@@ -276,7 +276,7 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     leaving.metadata.name = Some("n2".to_owned());
     leaving.metadata.deletion_timestamp = claim.metadata.deletion_timestamp.clone();
     leaving.spec.provider_id = Some("kwok://n2".to_owned());
-    let mut index = Index::new(WellKnown::kwok(), true, now);
+    let mut index = Index::new(WellKnown::core(), true, now);
     for object in [
         Object::Claim(Box::new(staying)),
         Object::Node(Box::new(node.clone())),
@@ -425,7 +425,7 @@ fn pod(name: &str, uid: &str, node: Option<&str>, ready: bool) -> k8s::Pod {
 
 /// The pod as the index keeps it.
 fn index_of(pod: &k8s::Pod, now: jiff::Timestamp) -> Arc<Pod> {
-    let mut index = Index::new(WellKnown::kwok(), true, now);
+    let mut index = Index::new(WellKnown::core(), true, now);
     let object = Object::Pod(Box::new(pod.clone()));
     index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     let key = PodKey::new("default", pod.metadata.name.as_deref().unwrap());

@@ -1,0 +1,13 @@
+//! Manifests that a cluster needs, as objects: webhook configurations, RBAC, kube-scheduler's configuration.
+
+mod rbac;
+mod scheduler;
+mod second_scheduler;
+mod webhooks;
+
+pub use rbac::{
+    ProviderPermissions, ServiceAccount, When, cluster_rules, local_rules, service_account,
+};
+pub use scheduler::{SchedulerFiles, scheduler_configuration};
+pub use second_scheduler::{SecondScheduler, second_scheduler};
+pub use webhooks::{Endpoint, WebhookOptions, conversion_client_config, webhook_configurations};

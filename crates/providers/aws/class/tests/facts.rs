@@ -1,0 +1,122 @@
+//! Recorded verdicts: what API servers take, and what kubelet settings are valid; hashes and label tables.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking where its expectation stands"
+)]
+
+#[path = "../../../../apis/tests/facts/mod.rs"]
+mod facts;
+
+use facts::{check, same, table, text, texts};
+use mortise_apis::CrdSet;
+use mortise_apis::issues::{FieldIssue, IssueSeverity};
+use mortise_apis::labels::WellKnown;
+use mortise_apis::node_class::NodeClassRegistry;
+use mortise_apis::validation::faults;
+use mortise_aws_class::Ec2NodeClassApi;
+use mortise_aws_class::hash::HASH_VERSION;
+use mortise_aws_class::labels::well_known;
+use mortise_aws_class::spec::{Ec2NodeClass, KIND};
+use serde_json::{Value, json};
+
+fn definitions() -> CrdSet {
+    CrdSet::for_classes(&NodeClassRegistry::new([&Ec2NodeClassApi]), &[KIND])
+}
+
+fn issue_texts(found: &[FieldIssue]) -> Vec<String> {
+    found
+        .iter()
+        .map(|fault| format!("{:?} {fault}", fault.weight))
+        .collect()
+}
+
+/// `Ok` when a verdict is the recorded one.
+fn agrees(valid: bool, found: &[FieldIssue]) -> Result<(), String> {
+    if valid == found.is_empty() {
+        Ok(())
+    } else if valid {
+        Err(format!("is valid, but: {:#?}", issue_texts(found)))
+    } else {
+        Err("is not valid, but nothing was found".to_owned())
+    }
+}
+
+#[test]
+fn definitions_take_what_api_servers_take() {
+    let aws = definitions();
+    check("crd_admission", |case| {
+        let set = match case["crds"].as_str() {
+            Some("aws") => &aws,
+            _ => CrdSet::core(),
+        };
+        let kind = case["kind"].as_str().unwrap();
+        let previous = case.get("previous").filter(|previous| !previous.is_null());
+        let mut found = faults(set, &WellKnown::core(), kind, &case["object"], previous);
+        // The API server knows nothing beyond the definition.
+        found.retain(|fault| fault.weight == IssueSeverity::Schema);
+        agrees(case["accepted"] == json!(true), &found)
+    });
+}
+
+#[test]
+fn kubelet_settings_are_valid_as_recorded() {
+    let aws = definitions();
+    check("kubelet_validate", |case| {
+        let object = json!({ "spec": {
+            "amiFamily": "AL2023",
+            "amiSelectorTerms": [{ "alias": "al2023@latest" }],
+            "kubelet": case["kubelet"],
+            "role": "nodes",
+            "securityGroupSelectorTerms": [{ "id": "sg-1" }],
+            "subnetSelectorTerms": [{ "id": "subnet-1" }],
+        } });
+        let mut found: Vec<FieldIssue> = faults(&aws, &well_known(), "EC2NodeClass", &object, None);
+        found.retain(|fault| fault.field.starts_with("spec.kubelet"));
+        agrees(case["valid"] == Value::Bool(true), &found)
+    });
+}
+
+#[test]
+fn hashes_are_as_recorded() {
+    check("ec2nodeclass_hash", |case| {
+        let ca_bundle = case["caBundle"].as_str().unwrap_or_default();
+        let read: Ec2NodeClass = serde_json::from_value(case["ec2NodeClass"].clone()).unwrap();
+        // What is written and read again must not look drifted.
+        let again: Ec2NodeClass =
+            serde_json::from_value(serde_json::to_value(&read).unwrap()).unwrap();
+        same("version", HASH_VERSION, text(case, "version")?)?;
+        for class in [read, again] {
+            let hash = class.hash(ca_bundle).to_string();
+            same("hash", hash.as_str(), text(case, "hash")?)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn label_tables_are_as_recorded() {
+    let names = |all: Vec<&std::sync::Arc<str>>| -> Vec<String> {
+        all.into_iter().map(ToString::to_string).collect()
+    };
+    let recorded = table("aws_label_tables");
+    let aws = well_known();
+    assert_eq!(
+        names(aws.keys().collect()),
+        texts(&recorded["wellKnownLabels"])
+    );
+    assert_eq!(
+        names(aws.domains().collect()),
+        texts(&recorded["restrictedDomains"])
+    );
+    for (key, values) in recorded["wellKnownValues"].as_object().unwrap() {
+        let mut theirs = texts(values);
+        theirs.sort();
+        assert_eq!(
+            aws.known_values(key)
+                .map(|known| names(known.iter().collect())),
+            Some(theirs),
+            "{key}"
+        );
+    }
+}
