@@ -219,10 +219,7 @@ impl World {
     }
 
     fn resolve(&mut self, pool: &NodePool, types: usize) {
-        let class = NodeClassObject {
-            key: pool.node_class_key(),
-            object: Arc::new(json!({})),
-        };
+        let class = NodeClassObject::new(pool.node_class_key(), json!({}));
         let resolved = ResolvedNodeClass {
             status: None,
             annotations: std::collections::BTreeMap::new(),

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::tracking::event_throttle::EventThrottle;
@@ -177,9 +176,9 @@ impl NodeClassDecider {
             self.resolves.retain(|each| each != key);
             return None;
         };
-        let meta = metadata(class);
+        let meta = &*class.metadata;
         let again = self.resolve(input.now, class, meta.generation, step);
-        let Some(write) = self.next_write(input, class, &meta, step) else {
+        let Some(write) = self.next_write(input, class, meta, step) else {
             return again;
         };
         let sent = self.outbox.send(input.now, write, step);
@@ -310,15 +309,6 @@ impl NodeClassDecider {
     }
 }
 
-/// The object's metadata, as far as it can be read.
-fn metadata(class: &NodeClassObject) -> ObjectMeta {
-    class
-        .object
-        .get("metadata")
-        .and_then(|metadata| ObjectMeta::deserialize(metadata).ok())
-        .unwrap_or_default()
-}
-
 /// Whether a merge patch changes the value it is applied to.
 fn would_change(now: &Value, patch: &Value) -> bool {
     match patch {
@@ -364,16 +354,10 @@ impl Decider for NodeClassDecider {
         }
         todo.extend(input.changes.node_classes.iter().cloned());
         if !input.changes.claims.is_empty() {
-            let deleted = |class: &NodeClassObject| {
-                class
-                    .object
-                    .pointer("/metadata/deletionTimestamp")
-                    .is_some()
-            };
             todo.extend(
                 classes
                     .values()
-                    .filter(|class| deleted(class))
+                    .filter(|class| class.is_being_deleted())
                     .map(|class| class.key.clone()),
             );
         }

@@ -5,8 +5,6 @@
     reason = "a test fails by panicking where its expectation stands"
 )]
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use mortise_apis::CrdSet;
 use mortise_apis::conversion::{convert, converted_definitions};
@@ -213,10 +211,7 @@ fn admit(object: Value, old: Option<Value>) -> AdmissionResult {
     });
     let mut stored = class(&json!({ "gas": "helium" }));
     stored["metadata"]["annotations"] = hashes.clone();
-    let stored = NodeClassObject {
-        key: NodeClassKey::new(KIND.group, KIND.kind, "default"),
-        object: Arc::new(stored),
-    };
+    let stored = NodeClassObject::new(NodeClassKey::new(KIND.group, KIND.kind, "default"), stored);
     let claim: NodeClaim = serde_json::from_value(json!({
         "metadata": { "name": "p-1", "uid": "u", "annotations": hashes, "labels": { "karpenter.sh/nodepool": "p" } },
         "spec": { "nodeClassRef": reference },

@@ -97,8 +97,8 @@ pub fn edited_class(
     let annotations = snapshot
         .node_classes
         .get(class)
-        .and_then(|class| class.object.pointer("/metadata/annotations"));
-    let of_class = |key: &str| annotations?.get(key)?.as_str();
+        .and_then(|class| class.metadata.annotations.as_ref());
+    let of_class = |key: &str| annotations?.get(key).map(String::as_str);
     let is_current = |claim: &NodeClaim| {
         [&hash, &version]
             .into_iter()

@@ -183,10 +183,10 @@ impl TestCluster {
             good("EC2NodeClass"),
             &json!({ "metadata": { "name": name } }),
         );
-        self.apply(Object::from(NodeClassObject {
-            key: NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", name),
-            object: Arc::new(merged(named, &change)),
-        }));
+        self.apply(Object::from(NodeClassObject::new(
+            NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", name),
+            merged(named, &change),
+        )));
     }
 
     /// Applies an overlay.

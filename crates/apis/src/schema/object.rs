@@ -1,5 +1,9 @@
 //! The structure that every Kubernetes object has: `metadata` and a few top-level fields.
 
+// The macro names them, so that a crate with a kind need not.
+#[doc(hidden)]
+pub use {k8s_openapi, kube_core};
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Declares one kind: a struct with `metadata` and the given fields, usable with a Kubernetes client.
@@ -19,7 +23,7 @@ macro_rules! object {
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct $root {
             /// Standard object metadata, without the record of field managers.
-            pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+            pub metadata: $crate::schema::object::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
             $($(#[$field_doc])* pub $field: $ty,)*
         }
 
@@ -33,7 +37,7 @@ macro_rules! object {
                 #[serde(default)]
                 struct $root {
                     #[serde(deserialize_with = "lean_metadata")]
-                    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+                    metadata: $crate::schema::object::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
                     $(#[serde(rename = $json)] $field: $ty,)*
                 }
 
@@ -46,7 +50,7 @@ macro_rules! object {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 use serde::ser::SerializeMap as _;
                 let mut map = serializer.serialize_map(None)?;
-                map.serialize_entry("apiVersion", &<Self as kube_core::Resource>::api_version(&()))?;
+                map.serialize_entry("apiVersion", &<Self as $crate::schema::object::kube_core::Resource>::api_version(&()))?;
                 map.serialize_entry("kind", $kind)?;
                 map.serialize_entry("metadata", &self.metadata)?;
                 $(if self.$field != <$ty>::default() {
@@ -65,14 +69,14 @@ macro_rules! object {
                 namespaced: $crate::is_namespaced!($scope),
             };
 
-            fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            fn metadata(&self) -> &$crate::schema::object::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
                 &self.metadata
             }
         }
 
-        impl kube_core::Resource for $root {
+        impl $crate::schema::object::kube_core::Resource for $root {
             type DynamicType = ();
-            type Scope = kube_core::$scope;
+            type Scope = $crate::schema::object::kube_core::$scope;
 
             fn kind((): &()) -> std::borrow::Cow<'_, str> {
                 $kind.into()
@@ -90,11 +94,11 @@ macro_rules! object {
                 $plural.into()
             }
 
-            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            fn meta(&self) -> &$crate::schema::object::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
                 &self.metadata
             }
 
-            fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            fn meta_mut(&mut self) -> &mut $crate::schema::object::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
                 &mut self.metadata
             }
         }

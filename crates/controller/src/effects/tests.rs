@@ -235,10 +235,7 @@ async fn clouds_are_found_by_the_kind_of_the_class_and_asked_again() {
         "Instances",
         "throttled once, then answered"
     );
-    let class = NodeClassObject {
-        key: NodeClassKey::new("g", "K", "default"),
-        object: Arc::new(Value::Null),
-    };
+    let class = NodeClassObject::new(NodeClassKey::new("g", "K", "default"), Value::Null);
     bench.order(Effect::Resolve(class));
     assert_eq!(bench.next().await, "unauthorized");
     bench.order(Effect::Acknowledge {

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use super::{ClaimConditionsDecider, DRIFT_CHECK_MS, MAX_CHECKS, spread};
 use crate::tracking::timer_queue::attempt;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::values::after;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::effect::Effect;
@@ -44,13 +43,7 @@ impl ClaimConditionsDecider {
             };
             // Without its class, or with one that is about to go, nothing can be compared.
             let class = input.snapshot.node_classes.get(&claim.node_class_key());
-            let going = |class: &NodeClassObject| {
-                class
-                    .object
-                    .pointer("/metadata/deletionTimestamp")
-                    .is_some()
-            };
-            let Some(class) = class.filter(|class| !going(class)) else {
+            let Some(class) = class.filter(|class| !class.is_being_deleted()) else {
                 self.agenda.sooner(&name, after(input.now, DRIFT_CHECK_MS));
                 continue;
             };

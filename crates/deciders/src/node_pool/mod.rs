@@ -16,8 +16,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::Value;
 
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::timer_queue::{TimerQueue, earlier};
@@ -25,7 +23,6 @@ use crate::tracking::write_tracker::WriteTracker;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool as Pool;
 use mortise_apis::names::{ClaimName, ObjectRef, PoolName};
-use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::resources::resources_of;
 use mortise_apis::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, Resources};
 use mortise_apis::schema::conditions::{self, ConditionStatus, Conditions};
@@ -306,7 +303,7 @@ fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, pool: &Pool) {
         );
         return;
     }
-    match ready_of(class) {
+    match class.ready().cloned() {
         Some(ready) if ready.status == ConditionStatus::True => {
             conditions.set_true("NodeClassReady")
         }
@@ -325,15 +322,6 @@ fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, pool: &Pool) {
             "Node Class Readiness Unknown",
         ),
     };
-}
-
-/// The root condition of a node class.
-fn ready_of(class: &NodeClassObject) -> Option<Condition> {
-    let list = class.object.pointer("/status/conditions")?.as_array()?;
-    let ready = list
-        .iter()
-        .find(|each| each.get("type").and_then(Value::as_str) == Some(conditions::READY))?;
-    Condition::deserialize(ready).ok()
 }
 
 /// The usage that the status does not contain yet; `None` if it does.

@@ -477,10 +477,10 @@ fn object(key: &str, value: &Value) -> Object {
         "PersistentVolumeClaim" => Object::VolumeClaim(serde_json::from_value(value).unwrap()),
         KIND => {
             let name = value["metadata"]["name"].as_str().unwrap();
-            Object::from(NodeClassObject {
-                key: NodeClassKey::new(GROUP, KIND, name),
-                object: Arc::new(value),
-            })
+            Object::from(NodeClassObject::new(
+                NodeClassKey::new(GROUP, KIND, name),
+                value,
+            ))
         }
         other => panic!("no kind {other}"),
     }

@@ -154,10 +154,10 @@ impl SmallWorld {
     }
 
     fn node_class(&mut self) {
-        let class = NodeClassObject {
-            key: NodeClassKey::new("karpenter.kwok.sh", "KWOKNodeClass", "default"),
-            object: Arc::new(json!({ "metadata": { "name": "default", "resourceVersion": "1" } })),
-        };
+        let class = NodeClassObject::new(
+            NodeClassKey::new("karpenter.kwok.sh", "KWOKNodeClass", "default"),
+            json!({ "metadata": { "name": "default", "resourceVersion": "1" } }),
+        );
         self.engine.apply(
             EngineInput::News(mortise_state::resource_kinds::ObjectEvent::Applied(
                 mortise_state::resource_kinds::Object::from(class.clone()),
@@ -195,10 +195,7 @@ impl SmallWorld {
     pub(crate) fn offer(&mut self, types: Vec<InstanceType>) {
         self.types = types;
         let key = NodeClassKey::new("karpenter.kwok.sh", "KWOKNodeClass", "default");
-        self.resolve(&NodeClassObject {
-            key,
-            object: Arc::new(json!({})),
-        });
+        self.resolve(&NodeClassObject::new(key, json!({})));
     }
 
     pub(crate) fn types(&self) -> &[InstanceType] {

@@ -41,10 +41,7 @@ pub(super) fn build<'a>(
                 name.unwrap_or_default(),
             );
             classes.insert(key.clone());
-            let class = NodeClassObject {
-                key,
-                object: Arc::new(object.clone()),
-            };
+            let class = NodeClassObject::new(key, object.clone());
             index.apply(ObjectEvent::Applied(class.into(), EventSource::Watch));
         } else if kind.kind == "NodePool"
             && object["spec"].is_object() // the API server takes none without

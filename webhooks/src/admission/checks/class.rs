@@ -1,7 +1,7 @@
 //! The node class that a pool refers to. GitOps may apply in any order, so nothing here refuses.
 
 use mortise_apis::karpenter::nodepool::NodePool;
-use serde_json::Value;
+use mortise_apis::schema::conditions::{ConditionStatus, READY};
 
 use super::super::text::did_you_mean;
 use super::{AdmissionContext, AdmissionResult, Check};
@@ -58,8 +58,7 @@ pub(super) fn check_reference(
         );
         return;
     };
-    let at = |pointer: &str| class.object.pointer(pointer);
-    if at("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
+    if class.is_being_deleted() {
         answer.warn(
             Check::NodeClass,
             REFERENCE,
@@ -69,20 +68,14 @@ pub(super) fn check_reference(
         );
         return;
     }
-    let conditions = at("/status/conditions").and_then(Value::as_array);
-    let text = |condition: &Value, field: &str| {
-        condition
-            .get(field)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let is_false = |condition: &&Value| text(condition, "status") == "False";
-    let mut bad = conditions.into_iter().flatten().filter(is_false);
+    let mut bad = class
+        .conditions
+        .iter()
+        .filter(|condition| condition.status == ConditionStatus::False);
     // The root condition only repeats what the others say.
     let why = bad
         .clone()
-        .find(|condition| text(condition, "type") != "Ready")
+        .find(|condition| condition.type_ != READY)
         .or_else(|| bad.next());
     if let Some(condition) = why {
         answer.warn(
@@ -90,8 +83,7 @@ pub(super) fn check_reference(
             REFERENCE,
             format!(
                 "nodeClassRef: {kind} \"{name}\" is not ready: {}: {}",
-                text(condition, "reason"),
-                text(condition, "message")
+                condition.reason, condition.message
             ),
         );
     }

@@ -8,13 +8,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_apis::Condition;
 use mortise_apis::labels::{INITIALIZED, NODEPOOL, node_class_key};
 use mortise_apis::values::since;
 use mortise_state::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-use serde::Deserialize;
 
 use super::{FloatGauge, MOST_POOLS};
 use crate::config::TelemetryDetail;
@@ -214,16 +212,12 @@ fn node_gauges(snapshot: &Snapshot, now: Timestamp) -> ConditionGauges {
 fn class_gauges(snapshot: &Snapshot, now: Timestamp) -> BTreeMap<String, ConditionGauges> {
     let mut all: BTreeMap<String, ConditionGauges> = BTreeMap::new();
     for (key, class) in &*snapshot.node_classes {
-        let list = class.object.pointer("/status/conditions");
-        let list = list.and_then(|list| Vec::<Condition>::deserialize(list).ok());
-        let deleted = class.object.pointer("/metadata/deletionTimestamp");
-        let deleted = deleted.and_then(|at| at.as_str()?.parse().ok());
         let own = [("namespace", String::new()), ("name", key.name.to_string())];
         let gauges = all.entry(key.kind.to_lowercase()).or_default();
         gauges.add(
             &own,
-            &condition_states(&list.unwrap_or_default()),
-            deleted,
+            &condition_states(&class.conditions),
+            deleted(&class.metadata),
             now,
         );
     }

@@ -286,16 +286,18 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     ] {
         index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     }
-    let class = |group: &str, kind: &str| NodeClassObject {
-        key: NodeClassKey {
-            group: group.into(),
-            kind: kind.into(),
-            name: "default".into(),
-        },
-        object: Arc::new(json!({
-            "metadata": { "name": "default", "resourceVersion": "1", "deletionTimestamp": "2026-05-01T11:00:00Z" },
-            "status": { "conditions": conditions("Ready") },
-        })),
+    let class = |group: &str, kind: &str| {
+        NodeClassObject::new(
+            NodeClassKey {
+                group: group.into(),
+                kind: kind.into(),
+                name: "default".into(),
+            },
+            json!({
+                "metadata": { "name": "default", "resourceVersion": "1", "deletionTimestamp": "2026-05-01T11:00:00Z" },
+                "status": { "conditions": conditions("Ready") },
+            }),
+        )
     };
     let ec2 = class("karpenter.k8s.aws", "EC2NodeClass");
     index.apply(ObjectEvent::Applied(
