@@ -161,11 +161,12 @@ impl Decider for ExpirationDecider {
 mod tests {
     use serde_json::json;
 
-    use crate::testing::TestCluster;
+    use crate::tests::cluster;
+    use mortise_sim::test_cluster::TestCluster;
 
     #[test]
     fn claims_expire_one_a_second_oldest_first_also_after_a_restart() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         for claim in ["z-old", "b", "a"] {
             world.up(claim, &json!({ "expireAfter": "1h" }));
             world.pass(10);
@@ -196,8 +197,7 @@ mod tests {
             "Disrupting NodeClaim: Expired"
         );
         let told: Vec<&str> = world
-            .events
-            .iter()
+            .events()
             .filter(|event| event.reason == "Evicted")
             .map(|event| event.message.as_str())
             .collect();

@@ -334,7 +334,7 @@ impl Decider for GarbageCollectionDecider {
 mod tests {
     use serde_json::json;
 
-    use crate::testing::TestCluster;
+    use crate::tests::cluster;
     use mortise_engine::freshness::WatchState;
     use mortise_engine::record::Verdict;
     use mortise_planning::reason::Reason;
@@ -342,11 +342,11 @@ mod tests {
 
     #[test]
     fn a_claim_whose_machine_is_gone_goes_once_its_node_is_not_ready() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         let node = world.up("c", &json!({}));
         world.claim("young", &json!({}));
         world.settle();
-        world.machines.clear();
+        world.lose_instances();
         world.pass(4 * 60_000);
         assert!(
             world.has("NodeClaim/c"),
@@ -367,18 +367,18 @@ mod tests {
 
     #[test]
     fn a_list_that_leaves_a_machine_out_ends_nothing() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         let node = world.up("c", &json!({}));
         world.edit(
             &format!("Node/{node}"),
             &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
         );
-        world.unlisted = world.machines.keys().cloned().collect();
+        world.unlist_instances();
         world.pass(10 * 60_000);
         assert!(world.has("NodeClaim/c"), "{:?}", world.done);
         let asked = world.done.iter().filter(|each| each.starts_with("find"));
         assert!(asked.count() >= 4, "after every list: {:?}", world.done);
-        world.machines.clear();
+        world.lose_instances();
         world.pass(2 * 60_000 + 20_000);
         assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
     }
@@ -386,19 +386,19 @@ mod tests {
     #[test]
     fn nothing_is_collected_while_a_watch_of_claims_or_nodes_is_old() {
         for kind in [ObjectKind::Claim, ObjectKind::Node] {
-            let mut world = TestCluster::new();
+            let mut world = cluster();
             let node = world.up("c", &json!({}));
             world.edit(
                 &format!("Node/{node}"),
                 &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
             );
-            world.machines.clear();
-            world.watch_is(kind.clone(), WatchState::Stands);
-            world.watch_is(kind.clone(), WatchState::Broke);
+            world.lose_instances();
+            world.report_watch(kind.clone(), WatchState::Stands);
+            world.report_watch(kind.clone(), WatchState::Broke);
             world.pass(10 * 60_000);
             assert!(world.has("NodeClaim/c"), "{kind}: {:?}", world.done);
-            world.watch_is(kind.clone(), WatchState::Stands);
-            world.watch_is(kind.clone(), WatchState::Bookmark(Some(u64::MAX)));
+            world.report_watch(kind.clone(), WatchState::Stands);
+            world.report_watch(kind.clone(), WatchState::Bookmark(Some(u64::MAX)));
             world.pass(30_000);
             assert!(!world.has("NodeClaim/c"), "{kind}: {:?}", world.done);
         }
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_claim_stays_while_its_node_is_ready() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         let node = world.up("lost", &json!({}));
         let finalizers = json!({ "metadata": { "finalizers": null } });
         world.edit("NodeClaim/lost", &finalizers);
@@ -414,7 +414,7 @@ mod tests {
         world.settle();
         assert!(!world.has("NodeClaim/lost"));
         world.pass(10 * 60_000);
-        assert_eq!(world.machines.len(), 1, "{:?}", world.done);
+        assert_eq!(world.instances().len(), 1, "{:?}", world.done);
         let told = world.records.iter().filter(|record| {
             record.verdict == Verdict::Blocked && record.reasons.contains(&Reason::NodeIsReady)
         });
@@ -424,53 +424,53 @@ mod tests {
             &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
         );
         world.pass(5 * 60_000);
-        assert_eq!(world.machines.len(), 0, "{:?}", world.done);
+        assert_eq!(world.instances().len(), 0, "{:?}", world.done);
     }
 
     #[test]
     fn a_machine_stays_while_its_claim_may_be_one_that_cannot_be_read() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         world.claim("lost", &json!({}));
         world.settle();
         let finalizers = json!({ "metadata": { "finalizers": null } });
         world.edit("NodeClaim/lost", &finalizers);
         world.delete("NodeClaim/lost");
         world.settle();
-        assert_eq!(world.machines.len(), 1);
+        assert_eq!(world.instances().len(), 1);
         let key = || ObjectKey::Claim("lost".into());
-        world.tell(ObjectEvent::Unreadable(key()));
+        world.deliver_event(ObjectEvent::Unreadable(key()));
         world.pass(10 * 60_000);
-        assert_eq!(world.machines.len(), 1, "{:?}", world.done);
-        world.tell(ObjectEvent::Deleted(key(), None));
+        assert_eq!(world.instances().len(), 1, "{:?}", world.done);
+        world.deliver_event(ObjectEvent::Deleted(key(), None));
         world.pass(5 * 60_000);
-        assert_eq!(world.machines.len(), 0, "{:?}", world.done);
+        assert_eq!(world.instances().len(), 0, "{:?}", world.done);
     }
 
     #[test]
     fn a_list_that_failed_says_nothing_about_machines() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         let node = world.up("c", &json!({}));
         world.edit(
             &format!("Node/{node}"),
             &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
         );
-        world.machines.clear();
-        world.mute = true;
+        world.lose_instances();
+        world.answers.mute = true;
         world.pass(10 * 60_000);
         assert!(world.has("NodeClaim/c"), "{:?}", world.done);
         assert!(world.done.iter().any(|each| each.starts_with("list")));
-        world.mute = false;
+        world.answers.mute = false;
         world.pass(2 * 60_000 + 20_000);
         assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
     }
 
     #[test]
     fn a_machine_without_claim_is_ended() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         world.up("kept", &json!({}));
         world.claim("lost", &json!({}));
         world.settle();
-        assert_eq!(world.machines.len(), 2);
+        assert_eq!(world.instances().len(), 2);
         // Somebody removes the finalizer by force.
         world.edit(
             "NodeClaim/lost",
@@ -480,19 +480,19 @@ mod tests {
         world.settle();
         assert!(!world.has("NodeClaim/lost"));
         world.pass(119_000);
-        assert_eq!(world.machines.len(), 2);
+        assert_eq!(world.instances().len(), 2);
         world.pass(2_000);
         assert!(
             world
-                .machines
-                .values()
+                .instances()
+                .iter()
                 .any(|machine| machine.claim == "kept")
         );
         world.pass(2 * 60_000);
         assert_eq!(
             world
-                .machines
-                .values()
+                .instances()
+                .iter()
                 .map(|machine| machine.claim.as_str())
                 .collect::<Vec<_>>(),
             ["kept"]

@@ -307,17 +307,17 @@ impl Decider for InterruptionDecider {
 mod tests {
     use serde_json::json;
 
-    use crate::testing::TestCluster;
+    use crate::tests::cluster;
     use mortise_apis::labels;
     use mortise_cloudprovider::InterruptionKind;
     use mortise_engine::record::Verdict;
 
     #[test]
     fn an_interruption_fences_deletes_and_then_acknowledges() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         let node = world.up("c", &json!({}));
         world.pod("web", &node, &json!({}));
-        world.notice("m1", InterruptionKind::SpotInterruption, "i-1");
+        world.notice("m1", InterruptionKind::SpotInterruption, "i-00000001");
         world.settle();
         assert!(
             world.get("NodeClaim/c")["metadata"]
@@ -331,10 +331,9 @@ mod tests {
         assert!(world.snapshot().ledger.fence("c").is_some());
         let at = |what: &str| world.done.iter().position(|each| each == what).unwrap();
         assert!(at("delete nodeclaim/c") < at("acknowledge "));
-        assert_eq!(world.acknowledged, ["m1"]);
+        assert_eq!(world.acknowledged(), ["m1"]);
         let reasons: Vec<(&str, String)> = world
-            .events
-            .iter()
+            .events()
             .map(|event| (&*event.reason, event.target.to_string()))
             .filter(|(reason, _)| reason.contains("nterrupt"))
             .collect();
@@ -351,10 +350,10 @@ mod tests {
         assert!(world.verdicts("nodeclaim/c").contains(&Verdict::Notified));
 
         // The same message again, and others about the same machine, change nothing.
-        world.notice("m2", InterruptionKind::SpotInterruption, "i-1");
-        world.notice("m3", InterruptionKind::Terminated, "i-1");
+        world.notice("m2", InterruptionKind::SpotInterruption, "i-00000001");
+        world.notice("m3", InterruptionKind::Terminated, "i-00000001");
         world.settle();
-        assert_eq!(world.acknowledged, ["m1", "m2", "m3"]);
+        assert_eq!(world.acknowledged(), ["m1", "m2", "m3"]);
         assert_eq!(
             world
                 .done
@@ -364,18 +363,22 @@ mod tests {
             1
         );
         world.pass(30_000);
-        assert!(!world.has("NodeClaim/c") && world.machines.is_empty());
+        assert!(!world.has("NodeClaim/c") && world.instances().is_empty());
     }
 
     #[test]
     fn a_recommendation_is_only_told_and_strangers_are_acknowledged() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         world.up("c", &json!({}));
-        world.notice("m1", InterruptionKind::RebalanceRecommendation, "i-1");
-        world.notice("m2", InterruptionKind::SpotInterruption, "i-99");
-        world.notice("m3", InterruptionKind::Other, "i-1");
+        world.notice(
+            "m1",
+            InterruptionKind::RebalanceRecommendation,
+            "i-00000001",
+        );
+        world.notice("m2", InterruptionKind::SpotInterruption, "i-00000099");
+        world.notice("m3", InterruptionKind::Other, "i-00000001");
         world.settle();
-        assert_eq!(world.acknowledged, ["m1", "m2", "m3"]);
+        assert_eq!(world.acknowledged(), ["m1", "m2", "m3"]);
         assert!(
             world
                 .event("SpotRebalanceRecommendation")
@@ -390,14 +393,14 @@ mod tests {
 
     #[test]
     fn killed_before_the_deletion_was_answered_the_message_is_not_acknowledged() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         world.up("c", &json!({}));
-        world.notice("m1", InterruptionKind::SpotInterruption, "i-1");
-        world.die_after = Some("delete");
+        world.notice("m1", InterruptionKind::SpotInterruption, "i-00000001");
+        world.answers.crash_after = Some("delete");
         world.settle();
-        assert!(world.acknowledged.is_empty());
-        world.notice("m1-again", InterruptionKind::SpotInterruption, "i-1");
+        assert!(world.acknowledged().is_empty());
+        world.notice("m1-again", InterruptionKind::SpotInterruption, "i-00000001");
         world.settle();
-        assert_eq!(world.acknowledged, ["m1-again"]);
+        assert_eq!(world.acknowledged(), ["m1-again"]);
     }
 }

@@ -18,7 +18,7 @@ mod repair;
 mod static_capacity;
 mod termination;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod tracking;
 
 pub use conditions::ClaimConditionsDecider;

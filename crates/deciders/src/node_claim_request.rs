@@ -190,11 +190,11 @@ pub(crate) fn for_pods<'a>(pods: impl Iterator<Item = &'a PodKey>) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TestCluster;
+    use crate::tests::cluster;
 
     fn ends(of_pool: &str, percent: u32) -> Vec<String> {
         let mut namer = NameGenerator::new(1);
-        let snapshot = TestCluster::new().snapshot();
+        let snapshot = cluster().snapshot();
         let names = (0..1_000).map(|_| namer.claim("general", &snapshot));
         names
             .map(|name| spread(&of_pool.into(), &name, percent).0)

@@ -392,8 +392,9 @@ mod tests {
     use serde_json::json;
 
     use super::would_change;
-    use crate::testing::{KIND, TestCluster};
+    use crate::tests::{bare_cluster, cluster};
     use mortise_planning::settings::Settings;
+    use mortise_sim::test_cluster::{KIND, TestCluster};
 
     fn resolves(world: &TestCluster) -> usize {
         world
@@ -405,12 +406,12 @@ mod tests {
 
     #[test]
     fn a_provider_that_soon_knows_more_is_asked_again_soon() {
-        let mut world = TestCluster::bare(Settings::default());
-        world.again_ms = Some(5_000);
+        let mut world = bare_cluster(Settings::default());
+        world.answers.again_ms = Some(5_000);
         world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
         world.settle();
         assert_eq!(resolves(&world), 1);
-        world.again_ms = None;
+        world.answers.again_ms = None;
         world.pass(6_000);
         assert_eq!(resolves(&world), 2);
         world.pass(60_000);
@@ -419,7 +420,7 @@ mod tests {
 
     #[test]
     fn claims_with_a_hash_of_another_version_are_stamped_and_drifted_ones_stay_drifted() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         let key = "fake.test/fakenodeclass-hash";
         let version_key = format!("{key}-version");
         let of = |world: &TestCluster, claim: &str| {
@@ -438,13 +439,14 @@ mod tests {
         let mut list = world.get("NodeClaim/drifted")["status"]["conditions"].clone();
         list.as_array_mut().unwrap().push(drifted);
         world
+            .answers
             .drifted
             .insert("drifted".to_owned(), "NodeClassDrift".to_owned());
         world.edit(
             "NodeClaim/drifted",
             &json!({ "status": { "conditions": list } }),
         );
-        world.class_hash = Some(["v6", "new"]);
+        world.answers.class_hash = Some(["v6", "new"]);
         world.restart();
         world.settle();
         assert_eq!(of(&world, "calm"), ["new", "v6"]);
@@ -455,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_class_is_resolved_written_once_and_resolved_again_when_it_changes() {
-        let mut world = TestCluster::bare(Settings::default());
+        let mut world = bare_cluster(Settings::default());
         world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
         world.settle();
         let class = world.get("FakeNodeClass/default");
@@ -505,7 +507,7 @@ mod tests {
 
     #[test]
     fn a_deleted_class_waits_for_its_claims() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         world.up("c", &json!({}));
         world.delete("FakeNodeClass/default");
         world.pass(60_000);

@@ -146,7 +146,8 @@ impl Decider for NodeOverlayDecider {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::testing::TestCluster;
+    use crate::tests::cluster;
+    use mortise_sim::test_cluster::TestCluster;
 
     fn overlay(name: &str, weight: i32, price: &str) -> Value {
         json!({
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn of_two_that_say_the_same_one_is_told_so_until_the_other_goes() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         for (name, weight) in [("a", 5), ("b", 5), ("c", 4)] {
             world.put(&overlay(name, weight, "-10%"));
         }
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_told() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         world.put(&overlay("odd", 1, "ten percent"));
         world.settle();
         let [status, reason, message, ready] = verdict(&world, "odd");

@@ -6,15 +6,16 @@
     reason = "a test fails by panicking"
 )]
 
-mod small_world;
+mod automatic_cluster;
 
+use automatic_cluster::ordinary_cluster;
 use mortise_engine::record::Verdict;
+use mortise_sim::test_cluster::TestCluster;
 use serde_json::json;
-use small_world::SmallWorld;
 
 /// A machine that has drifted and whose pod runs nowhere else.
-fn stranded(world: &mut SmallWorld, name: &str) {
-    world.machine(name, "small", "default");
+fn stranded(world: &mut TestCluster, name: &str) {
+    world.running_node(name, "small", "default");
     world.pods(
         "pinned",
         1,
@@ -24,29 +25,29 @@ fn stranded(world: &mut SmallWorld, name: &str) {
             "status": { "phase": "Running" },
         }),
     );
-    let claim = world.get("NodeClaim", name).unwrap();
+    let claim = world.get(&format!("NodeClaim/{name}"));
     let mut conditions = claim["status"]["conditions"].clone();
-    let mut drifted = world.condition("Drifted");
+    let mut drifted = world.true_condition("Drifted");
     drifted["reason"] = json!("NodePoolDrifted");
     conditions.as_array_mut().unwrap().push(drifted);
     let change = json!({ "status": { "conditions": conditions } });
-    world.change("NodeClaim", name, &change);
+    world.edit(&format!("NodeClaim/{name}"), &change);
 }
 
 /// As many as there are what-ifs in a look, and one more.
 #[test]
 fn drifted_machines_without_a_place_keep_nothing_from_being_consolidated() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     let budgets = json!({ "spec": { "disruption": { "budgets": [{ "nodes": "100%" }] } } });
-    world.pool("default", budgets);
+    world.pool("default", &budgets);
     for at in 0..41 {
         stranded(&mut world, &format!("d{at:02}"));
     }
-    world.machine("m", "small", "default");
+    world.running_node("m", "small", "default");
     let running = json!({ "spec": { "nodeName": "m" }, "status": { "phase": "Running" } });
     world.pods("web", 1, 500, &running);
-    world.run(60_000);
-    assert!(world.get("Node", "m").is_none(), "its pod fits elsewhere");
+    world.pass(60_000);
+    assert!(!world.has("Node/m"), "its pod fits elsewhere");
     assert_eq!(world.names("Node").len(), 41);
     // All of them were looked at, and none of them is looked at again and again.
     let refused = world.records_of(Verdict::Refused);

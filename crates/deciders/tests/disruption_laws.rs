@@ -1,4 +1,4 @@
-//! Laws of disruption over random small worlds: budgets hold at every moment, protected pods are never touched, the bill
+//! Laws of disruption over random clusters: budgets hold at every moment, protected pods are never touched, the bill
 //! never rises without new pods, and the cluster comes to rest with nothing left behind.
 
 #![allow(
@@ -7,14 +7,15 @@
     reason = "a test fails by panicking"
 )]
 
-mod small_world;
+mod automatic_cluster;
 
+use automatic_cluster::automatic_cluster;
 use mortise_apis::names::ObjectRef;
 use mortise_engine::effect::Effect;
 use mortise_planning::settings::Settings;
+use mortise_sim::test_cluster::{TestCluster, instance_type};
 use proptest::prelude::*;
-use serde_json::{Value, json};
-use small_world::{SmallWorld, instance_type};
+use serde_json::json;
 
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
@@ -73,20 +74,20 @@ fn case() -> impl Strategy<Value = Case> {
         )
 }
 
-fn world(case: &Case) -> SmallWorld {
+fn world(case: &Case) -> TestCluster {
     let types = TYPES
         .iter()
         .map(|(name, cpus)| instance_type(name, *cpus, &[(case.capacity, cpus * 50 - cpus / 4)]))
         .collect();
     let mut settings = Settings::default();
     settings.gates.spot_to_spot_consolidation = true;
-    let mut world = SmallWorld::new(types, settings);
+    let mut world = automatic_cluster(types, settings);
     let disruption = json!({ "consolidationPolicy": case.policy, "budgets": [{ "nodes": case.budget.to_string() }] });
-    world.pool("default", json!({ "spec": { "disruption": disruption } }));
+    world.pool("default", &json!({ "spec": { "disruption": disruption } }));
     for (at, (of, pods, protected)) in case.machines.iter().enumerate() {
         let name = format!("m{at}");
         let (of, cpus) = TYPES[*of];
-        world.machine(&name, of, "default");
+        world.running_node(&name, of, "default");
         let mut free = cpus * 10;
         let mut protect = *protected;
         for cpu in pods.iter().filter(|cpu| **cpu > 0) {
@@ -112,25 +113,22 @@ fn world(case: &Case) -> SmallWorld {
 }
 
 /// Nodes that are on their way out because of us.
-fn going(world: &SmallWorld) -> usize {
+fn going(world: &TestCluster) -> usize {
     world
         .names("NodeClaim")
         .into_iter()
         .filter(|name| {
-            let claim = world.get("NodeClaim", name).unwrap();
-            let tainted = world.get("Node", name).is_some_and(|node| {
-                node["spec"]["taints"]
-                    .as_array()
-                    .is_some_and(|all| !all.is_empty())
-            });
+            let claim = world.get(&format!("NodeClaim/{name}"));
+            let tainted = world.get(&format!("Node/{name}"))["spec"]["taints"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty());
             tainted || claim["metadata"]["deletionTimestamp"].is_string()
         })
         .count()
 }
 
-fn budget_holds(world: &SmallWorld) {
-    let budget =
-        &world.get("NodePool", "default").unwrap()["spec"]["disruption"]["budgets"][0]["nodes"];
+fn budget_holds(world: &TestCluster) {
+    let budget = &world.get("NodePool/default")["spec"]["disruption"]["budgets"][0]["nodes"];
     let allowed: usize = budget.as_str().unwrap().parse().unwrap();
     assert!(
         going(world) <= allowed,
@@ -139,7 +137,7 @@ fn budget_holds(world: &SmallWorld) {
     );
 }
 
-fn protected_pods_stay(world: &SmallWorld) {
+fn protected_pods_stay(world: &TestCluster) {
     let Some((_, last)) = world.effects.last() else {
         return;
     };
@@ -151,7 +149,7 @@ fn protected_pods_stay(world: &SmallWorld) {
         return;
     };
     for pod in world.bound().get(claim.as_str()).into_iter().flatten() {
-        let pod = world.get("Pod", pod).unwrap();
+        let pod = world.get(&format!("Pod/{pod}"));
         assert_ne!(
             pod["metadata"]["annotations"][DO_NOT_DISRUPT], "true",
             "{claim} has a protected pod"
@@ -159,25 +157,25 @@ fn protected_pods_stay(world: &SmallWorld) {
     }
 }
 
-fn drift(world: &mut SmallWorld, name: &str) {
-    let Some(claim) = world.get("NodeClaim", name).cloned() else {
+fn drift(world: &mut TestCluster, name: &str) {
+    let claim = world.get(&format!("NodeClaim/{name}"));
+    if claim.is_null() {
         return;
-    };
+    }
     let mut conditions = claim["status"]["conditions"].clone();
-    let mut drifted = world.condition("Drifted");
+    let mut drifted = world.true_condition("Drifted");
     drifted["reason"] = json!("NodePoolDrifted");
     conditions.as_array_mut().unwrap().push(drifted);
-    world.change(
-        "NodeClaim",
-        name,
+    world.edit(
+        &format!("NodeClaim/{name}"),
         &json!({ "status": { "conditions": conditions } }),
     );
 }
 
-fn leftovers(world: &SmallWorld) -> Vec<String> {
+fn leftovers(world: &TestCluster) -> Vec<String> {
     let mut found = Vec::new();
     for name in world.names("NodeClaim") {
-        let claim = world.get("NodeClaim", &name).unwrap();
+        let claim = world.get(&format!("NodeClaim/{name}"));
         if claim["metadata"]["annotations"]["mortise.sh/fence"].is_string() {
             found.push(format!("{name} is fenced"));
         }
@@ -191,14 +189,8 @@ fn leftovers(world: &SmallWorld) -> Vec<String> {
         {
             found.push(format!("{name} has a reason"));
         }
-        let taints = world
-            .get("Node", &name)
-            .map(|node| node["spec"]["taints"].clone());
-        if taints
-            .as_ref()
-            .and_then(Value::as_array)
-            .is_some_and(|all| !all.is_empty())
-        {
+        let taints = &world.get(&format!("Node/{name}"))["spec"]["taints"];
+        if taints.as_array().is_some_and(|all| !all.is_empty()) {
             found.push(format!("{name} is tainted"));
         }
     }
@@ -218,16 +210,16 @@ proptest! {
     fn laws_hold(case in case()) {
         let mut world = world(&case);
         let before = world.bill();
-        world.run(60_000);
+        world.pass(60_000);
         world.scale_down("web", case.leave);
-        world.run(60_000);
+        world.pass(60_000);
         for at in &case.drift {
             drift(&mut world, &format!("m{at}"));
         }
-        world.run(60_000);
+        world.pass(60_000);
         let grows = case.come > 0;
         world.pods("web", case.come, 700, &json!({}));
-        world.run(30 * 60_000);
+        world.pass(30 * 60_000);
 
         prop_assert_eq!(world.pending(), 0, "{:?}", world.node_types());
         prop_assert_eq!(leftovers(&world), Vec::<String>::new());
@@ -236,9 +228,9 @@ proptest! {
         }
         // Rest: half an hour later nobody has done anything.
         let effects = world.effects.len();
-        world.run(30 * 60_000);
+        world.pass(30 * 60_000);
         let later = world.effects.iter().skip(effects);
-        let acts: Vec<_> = later.filter(|(_, effect)| !matches!(&**effect, Effect::Event(_))).collect();
+        let acts: Vec<_> = later.collect();
         prop_assert!(acts.is_empty(), "{:?}", acts);
     }
 }

@@ -6,30 +6,31 @@
     reason = "a test fails by panicking"
 )]
 
-mod small_world;
+mod automatic_cluster;
 
+use automatic_cluster::ordinary_cluster;
 use mortise_apis::crds::CrdSet;
 use mortise_apis::issues::IssueSeverity;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::validation::{faults, template_faults};
+use mortise_sim::test_cluster::{GROUP, KIND, TestCluster};
 use mortise_state::snapshot::PoolUsage;
 use serde_json::{Value, json};
-use small_world::SmallWorld;
 
 const PLANNED: &str = "mortise.sh/planned-capacity";
 
-fn limited(cpu: &str) -> SmallWorld {
-    let mut world = SmallWorld::ordinary();
-    world.pool("default", json!({ "spec": { "limits": { "cpu": cpu } } }));
+fn limited(cpu: &str) -> TestCluster {
+    let mut world = ordinary_cluster();
+    world.pool("default", &json!({ "spec": { "limits": { "cpu": cpu } } }));
     world
 }
 
 /// Runs until more claims are there than before; none of them is launched then.
-fn until_claims(world: &mut SmallWorld) -> bool {
+fn until_claims(world: &mut TestCluster) -> bool {
     let before = world.names("NodeClaim").len();
     for _ in 0..500 {
-        world.run(20);
+        world.pass(20);
         if world.names("NodeClaim").len() > before {
             return true;
         }
@@ -37,19 +38,21 @@ fn until_claims(world: &mut SmallWorld) -> bool {
     false
 }
 
-fn usage(world: &mut SmallWorld) -> PoolUsage {
-    let snapshot = world.engine.snapshot(world.now);
+fn usage(world: &mut TestCluster) -> PoolUsage {
+    let snapshot = world.snapshot();
     PoolUsage::all(&snapshot)
         .remove("default")
         .unwrap_or_default()
 }
 
-fn cpus(world: &SmallWorld) -> i64 {
-    let all = world.objects.iter();
-    let nodes = all.filter(|((kind, _), _)| *kind == "Node");
+fn cpus(world: &TestCluster) -> i64 {
+    let nodes = world.names("Node");
     nodes
-        .map(|(_, node)| {
-            let cpu = node["status"]["capacity"]["cpu"].as_str().unwrap();
+        .iter()
+        .map(|name| {
+            let cpu = world.get(&format!("Node/{name}"))["status"]["capacity"]["cpu"]
+                .as_str()
+                .unwrap();
             cpu.parse::<i64>().unwrap()
         })
         .sum()
@@ -73,7 +76,7 @@ fn killed_between_creation_and_launch_a_process_counts_what_will_be_launched() {
         "{:?}",
         usage(&mut world)
     );
-    world.run(120_000);
+    world.pass(120_000);
     let cpus = cpus(&world);
     assert!((14..=16).contains(&cpus), "{cpus} CPUs, limit 16");
 }
@@ -81,13 +84,14 @@ fn killed_between_creation_and_launch_a_process_counts_what_will_be_launched() {
 /// A claim of the pool that has no machine, with these annotations and requirements.
 fn unlaunched(name: &str, annotations: Value, requirements: Value) -> Value {
     json!({
+        "kind": "NodeClaim",
         "metadata": {
-            "name": name, "uid": format!("claim-{name}"), "creationTimestamp": "2023-11-14T22:13:20Z",
+            "name": name,
             "labels": { "karpenter.sh/nodepool": "default" }, "finalizers": ["karpenter.sh/termination"],
             "annotations": annotations,
         },
         "spec": {
-            "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" },
+            "nodeClassRef": { "group": GROUP, "kind": KIND, "name": "default" },
             "requirements": requirements,
         },
     })
@@ -110,7 +114,7 @@ fn without_a_readable_plan_the_most_that_the_claim_allows_counts() {
     ] {
         let mut world = limited("100");
         let claim = unlaunched("c", annotations.clone(), requirements.clone());
-        world.put("NodeClaim", "c", claim);
+        world.put(&claim);
         let usage = usage(&mut world);
         assert_eq!(
             (usage.nodes, usage.capacity.cpu),
@@ -126,12 +130,12 @@ fn where_no_catalogue_says_what_a_claim_allows_the_pool_is_full() {
     let mut claim = unlaunched("c", json!({}), json!([]));
     claim["spec"]["nodeClassRef"]["name"] = json!("another");
     claim["spec"]["taints"] = json!([{ "key": "for-others", "effect": "NoSchedule" }]);
-    world.put("NodeClaim", "c", claim);
+    world.put(&claim);
     world.pods("web", 1, 1_000, &json!({}));
-    world.run(20_000);
+    world.pass(20_000);
     assert_eq!(world.names("NodeClaim"), ["c"]);
-    world.remove("NodeClaim", "c");
-    world.run(60_000);
+    world.erase("NodeClaim/c");
+    world.pass(60_000);
     assert_eq!(world.pending(), 0);
 }
 
@@ -139,12 +143,12 @@ fn where_no_catalogue_says_what_a_claim_allows_the_pool_is_full() {
 fn a_plan_counts_until_status_says_what_the_machine_has() {
     let mut world = limited("100");
     let annotations = json!({ PLANNED: r#"{"cpu":"8","memory":"32Gi"}"# });
-    world.put("NodeClaim", "c", unlaunched("c", annotations, json!([])));
+    world.put(&unlaunched("c", annotations, json!([])));
     let id = json!({ "status": { "providerID": "kwok://c" } });
-    world.change("NodeClaim", "c", &id);
+    world.edit("NodeClaim/c", &id);
     assert_eq!(usage(&mut world).capacity.cpu, 8_000);
     let capacity = json!({ "status": { "capacity": { "cpu": "2", "memory": "8Gi" } } });
-    world.change("NodeClaim", "c", &capacity);
+    world.edit("NodeClaim/c", &capacity);
     let usage = usage(&mut world);
     assert_eq!((usage.nodes, usage.capacity.cpu), (1, 2_000));
 }
@@ -152,7 +156,7 @@ fn a_plan_counts_until_status_says_what_the_machine_has() {
 /// What the service writes on a claim of its own comes from nowhere else: here the template names somebody's machine.
 #[test]
 fn own_annotations_of_a_template_are_not_copied_to_claims() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     let annotations = json!({
         "mortise.sh/provider-id": "kwok://somebody-elses", "mortise.sh/fence": "draining", "mortise.sh/replaces": "a,b",
         "mortise.sh/deletion-reason": "somebody", "mortise.sh/anything": "else", PLANNED: "{}",
@@ -160,11 +164,11 @@ fn own_annotations_of_a_template_are_not_copied_to_claims() {
     });
     let template =
         json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } });
-    world.pool("default", template);
+    world.pool("default", &template);
     world.pods("web", 1, 1_000, &json!({}));
     assert!(until_claims(&mut world));
     let name = world.names("NodeClaim").remove(0);
-    let claim = world.get("NodeClaim", &name).unwrap();
+    let claim = world.get(&format!("NodeClaim/{name}"));
     let all = claim["metadata"]["annotations"].as_object().unwrap();
     let own = all.keys().filter(|key| key.starts_with("mortise.sh/"));
     assert_eq!(

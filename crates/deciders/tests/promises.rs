@@ -7,17 +7,18 @@
     reason = "a test fails by panicking"
 )]
 
-mod small_world;
+mod automatic_cluster;
 
 use std::collections::BTreeMap;
 
+use automatic_cluster::{automatic_cluster, ordinary_cluster};
 use mortise_apis::labels;
 use mortise_apis::values::after;
 use mortise_engine::record::Verdict;
+use mortise_sim::test_cluster::{TestCluster, instance_type};
 use mortise_state::ledger::NominationTarget;
 use mortise_state::snapshot::Stalled;
 use serde_json::{Value, json};
-use small_world::{SmallWorld, instance_type};
 
 fn apart(app: &str, key: &str) -> Value {
     let term = json!({ "labelSelector": { "matchLabels": { "app": app } }, "topologyKey": key });
@@ -36,9 +37,8 @@ fn spread(app: &str, key: &str) -> Value {
 }
 
 /// Where every pod is, or is expected: its machine.
-fn places(world: &mut SmallWorld) -> BTreeMap<String, String> {
-    let now = world.now;
-    let snapshot = world.engine.snapshot(now);
+fn places(world: &mut TestCluster) -> BTreeMap<String, String> {
+    let snapshot = world.snapshot();
     let mut all = BTreeMap::new();
     for pod in snapshot.pods.values() {
         let promised = snapshot.ledger.nomination(&pod.uid);
@@ -52,15 +52,15 @@ fn places(world: &mut SmallWorld) -> BTreeMap<String, String> {
     all
 }
 
-fn stalled_pods(world: &mut SmallWorld) -> Vec<Stalled> {
-    let now = world.now;
-    let snapshot = world.engine.snapshot(now);
+fn stalled_pods(world: &mut TestCluster) -> Vec<Stalled> {
+    let now = world.now();
+    let snapshot = world.snapshot();
     let pods = snapshot.pods.values();
     pods.filter_map(|pod| snapshot.stalled(pod, now)).collect()
 }
 
-fn zone(world: &SmallWorld, claim: &str) -> Vec<String> {
-    let claim = world.get("NodeClaim", claim).unwrap();
+fn zone(world: &TestCluster, claim: &str) -> Vec<String> {
+    let claim = world.get(&format!("NodeClaim/{claim}"));
     let label = &claim["metadata"]["labels"][labels::TOPOLOGY_ZONE];
     if let Some(label) = label.as_str() {
         return vec![label.to_owned()];
@@ -78,14 +78,14 @@ fn zone(world: &SmallWorld, claim: &str) -> Vec<String> {
 fn pods_that_must_be_apart_get_a_machine_each_however_they_come() {
     // A node is ready after 21 s; this world's scheduler knows nothing of constraints between pods.
     for pause_ms in [0, 50, 120, 400, 3_000, 5_000] {
-        let mut world = SmallWorld::ordinary();
+        let mut world = ordinary_cluster();
         for _ in 0..3 {
             world.pods("web", 1, 0, &apart("web", labels::HOSTNAME));
-            world.run(pause_ms);
+            world.pass(pause_ms);
         }
-        world.run(5_000);
+        world.pass(5_000);
         assert_eq!(world.claim_times().len(), 3, "{pause_ms} ms apart");
-        world.run(60_000);
+        world.pass(60_000);
         let bound = world.bound();
         assert!(world.pending() == 0, "{pause_ms} ms apart: {bound:?}");
         assert_eq!(world.claim_times().len(), 3, "{pause_ms} ms apart");
@@ -95,11 +95,11 @@ fn pods_that_must_be_apart_get_a_machine_each_however_they_come() {
 /// A pod that keeps others of its kind out of its zone blocks every zone that its machine may still come up in.
 #[test]
 fn pods_that_must_be_in_zones_apart_wait_for_the_zone_of_the_first() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     world.pods("web", 1, 0, &apart("web", labels::TOPOLOGY_ZONE));
-    world.run(400);
+    world.pass(400);
     world.pods("web", 1, 0, &apart("web", labels::TOPOLOGY_ZONE));
-    world.run(15_000);
+    world.pass(15_000);
     let zones: Vec<_> = world
         .names("NodeClaim")
         .iter()
@@ -112,12 +112,12 @@ fn pods_that_must_be_in_zones_apart_wait_for_the_zone_of_the_first() {
 #[test]
 fn a_spread_counts_pods_that_are_only_expected() {
     for pause_ms in [50, 150, 400, 2_000] {
-        let mut world = SmallWorld::ordinary();
+        let mut world = ordinary_cluster();
         for _ in 0..6 {
             world.pods("web", 1, 1_500, &spread("web", labels::TOPOLOGY_ZONE));
-            world.run(pause_ms);
+            world.pass(pause_ms);
         }
-        world.run(3_000);
+        world.pass(3_000);
         let mut by_zone: BTreeMap<String, usize> = BTreeMap::new();
         for claim in places(&mut world).values() {
             let zones = zone(&world, claim);
@@ -131,13 +131,13 @@ fn a_spread_counts_pods_that_are_only_expected() {
 
 #[test]
 fn a_partner_on_a_coming_machine_is_a_partner() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     world.pods("db", 1, 1_500, &json!({}));
-    world.run(400);
+    world.pass(400);
     let db = world.names("NodeClaim").remove(0);
     world.pods("web", 1, 1_500, &near("db", labels::HOSTNAME));
     world.pods("cache", 1, 1_500, &near("db", labels::TOPOLOGY_ZONE));
-    world.run(10_000);
+    world.pass(10_000);
     let places = places(&mut world);
     let of = |app: &str| {
         let mut all = places.iter();
@@ -153,32 +153,32 @@ fn a_partner_on_a_coming_machine_is_a_partner() {
 /// A claim whose object the API server takes long to show is a machine all the same.
 #[test]
 fn a_claim_that_is_being_created_counts_as_a_machine() {
-    let mut world = SmallWorld::ordinary();
-    world.create_ms = 20_000;
+    let mut world = ordinary_cluster();
+    world.answers.create_ms = 20_000;
     world.pods("web", 1, 0, &apart("web", labels::HOSTNAME));
-    world.run(8_000);
+    world.pass(8_000);
     world.pods("web", 1, 0, &apart("web", labels::HOSTNAME));
     world.pods("free", 1, 100, &json!({}));
-    world.run(8_000);
+    world.pass(8_000);
     assert_eq!(world.claim_times().len(), 2, "{:?}", world.claim_times());
-    world.run(60_000);
+    world.pass(60_000);
     assert_eq!((world.pending(), world.claim_times().len()), (0, 2));
 }
 
 #[test]
 fn a_pod_that_is_refused_on_its_ready_machine_is_expected_elsewhere_and_then_given_up_with_reasons()
 {
-    let mut world = SmallWorld::ordinary();
-    world.refused_apps.insert("odd".to_owned());
+    let mut world = ordinary_cluster();
+    world.automation.rejected_apps.insert("odd".to_owned());
     world.pods("odd", 1, 500, &json!({}));
-    world.run(22_000);
-    let ready = world.now;
+    world.pass(22_000);
+    let ready = world.now();
     assert_eq!(world.claim_times().len(), 1);
     assert_eq!(places(&mut world).len(), 1);
     for _ in 0..60 {
-        world.run(1_000);
-        let now = world.now;
-        let snapshot = world.engine.snapshot(now);
+        world.pass(1_000);
+        let now = world.now();
+        let snapshot = world.snapshot();
         for promise in snapshot.ledger.nominations() {
             assert!(promise.until > now, "{promise:?} outlives its end");
             let machine = snapshot.node_at(&promise.place);
@@ -187,7 +187,7 @@ fn a_pod_that_is_refused_on_its_ready_machine_is_expected_elsewhere_and_then_giv
         }
     }
     assert_eq!(world.claim_times().len(), 2, "another machine is tried");
-    world.run(30 * 60_000);
+    world.pass(30 * 60_000);
     assert_eq!(world.claim_times().len(), 2, "and then no third");
     let stalled = world.records_of(Verdict::Stalled);
     assert!(stalled.len() >= 5, "{stalled:?}");
@@ -199,18 +199,17 @@ fn a_pod_that_is_refused_on_its_ready_machine_is_expected_elsewhere_and_then_giv
     );
     assert!(last.ends_with("is suitable"), "{last}");
     // Its room is given back meanwhile.
-    let now = world.now;
-    assert_eq!(world.engine.snapshot(now).ledger.nominations().count(), 0);
+    assert_eq!(world.snapshot().ledger.nominations().count(), 0);
     assert_eq!(stalled_pods(&mut world), [Stalled::NoNode]);
 }
 
 /// A machine has less than its type says: the next one has no more, and is not bought one after the other.
 #[test]
 fn machines_that_turn_out_too_small_are_bought_ever_more_slowly_and_it_is_said() {
-    let mut world = SmallWorld::ordinary();
-    world.cpu_of_nodes = Some("100m");
+    let mut world = ordinary_cluster();
+    world.automation.cpu_of_nodes = Some("100m");
     world.pods("web", 3, 1_500, &json!({}));
-    world.run(60 * 60_000);
+    world.pass(60 * 60_000);
     let times = world.claim_times();
     assert!((6..=8).contains(&times.len()), "{times:?}");
     let at_once = times.iter().filter(|at| **at < 60_000).count();
@@ -225,9 +224,9 @@ fn machines_that_turn_out_too_small_are_bought_ever_more_slowly_and_it_is_said()
     let last = &told.last().unwrap().message;
     assert!(last.contains("which are unused"), "{last}");
     // Once machines are what they should be, the next one is the last.
-    world.cpu_of_nodes = None;
+    world.automation.cpu_of_nodes = None;
     let before = world.claim_times().len();
-    world.run(31 * 60_000);
+    world.pass(31 * 60_000);
     assert_eq!(world.pending(), 0);
     assert!(world.claim_times().len() <= before + 1);
 }
@@ -235,18 +234,22 @@ fn machines_that_turn_out_too_small_are_bought_ever_more_slowly_and_it_is_said()
 /// kube-scheduler is away: nothing is bought twice because of it.
 #[test]
 fn a_scheduler_that_says_nothing_is_waited_for() {
-    let mut world = SmallWorld::new(
+    let mut world = automatic_cluster(
         vec![instance_type("small", 2, &[("on-demand", 100)])],
         mortise_planning::settings::Settings::default(),
     );
-    world.refused_apps.insert("odd".to_owned());
+    world.automation.rejected_apps.insert("odd".to_owned());
     world.pods("odd", 1, 500, &json!({}));
-    world.run(1_000);
+    world.pass(1_000);
     let name = world.names("Pod").remove(0);
-    let pod = world.get("Pod", &name).unwrap().clone();
-    world.scheduler_is_away = true;
-    world.run(20 * 60_000);
-    assert_eq!(*world.get("Pod", &name).unwrap(), pod, "nobody spoke of it");
+    let pod = world.get(&format!("Pod/{name}")).clone();
+    world.automation.scheduler_is_down = true;
+    world.pass(20 * 60_000);
+    assert_eq!(
+        *world.get(&format!("Pod/{name}")),
+        pod,
+        "nobody spoke of it"
+    );
     assert_eq!(world.claim_times().len(), 1, "{:?}", world.claim_times());
     assert!(world.events_of("FailedScheduling").len() >= 3);
     assert_eq!(stalled_pods(&mut world), [Stalled::OnReadyNode]);
@@ -254,11 +257,11 @@ fn a_scheduler_that_says_nothing_is_waited_for() {
 
 #[test]
 fn a_pod_whose_node_is_on_its_way_is_not_stalled() {
-    let mut world = SmallWorld::ordinary();
-    world.boot_ms = 10 * 60_000;
+    let mut world = ordinary_cluster();
+    world.set_boot_ms(10 * 60_000);
     world.pods("web", 1, 500, &json!({}));
-    world.run(9 * 60_000);
+    world.pass(9 * 60_000);
     assert_eq!(stalled_pods(&mut world), []);
-    world.run(2 * 60_000);
+    world.pass(2 * 60_000);
     assert_eq!((world.pending(), stalled_pods(&mut world).len()), (0, 0));
 }

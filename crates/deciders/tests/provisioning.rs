@@ -6,24 +6,25 @@
     reason = "a test fails by panicking"
 )]
 
-mod small_world;
+mod automatic_cluster;
 
+use automatic_cluster::ordinary_cluster;
 use mortise_apis::values::after;
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::Effect;
 use mortise_engine::engine::EngineInput;
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
+use mortise_sim::test_cluster::{GROUP, KIND, TestCluster};
 use mortise_state::resource_kinds::{ObjectEvent, ObjectKey};
 use serde_json::json;
-use small_world::{SmallWorld, Todo};
 
 #[test]
 fn a_single_pod_that_fits_nowhere_gets_a_claim_within_300_ms() {
-    let mut world = SmallWorld::ordinary();
-    world.run(1_000);
+    let mut world = ordinary_cluster();
+    world.pass(1_000);
     world.pods("web", 1, 500, &json!({}));
-    world.run(60_000);
+    world.pass(60_000);
     let times = world.claim_times();
     // 100 ms for pods that belong to it; the scheduler's word, which comes 20 ms after the pod, does not add to them.
     assert_eq!(times, [1_100]);
@@ -42,9 +43,9 @@ fn a_single_pod_that_fits_nowhere_gets_a_claim_within_300_ms() {
 
 #[test]
 fn the_decision_says_why_and_the_claim_says_for_whom() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     world.pods("web", 2, 500, &json!({}));
-    world.run(5_000);
+    world.pass(5_000);
     let decided = world.records_of(Verdict::NodePlanned);
     assert_eq!(decided.len(), 1);
     let text: Vec<String> = decided[0].reasons.iter().map(ToString::to_string).collect();
@@ -56,7 +57,7 @@ fn the_decision_says_why_and_the_claim_says_for_whom() {
     );
     let name = world.names("NodeClaim").remove(0);
     assert_eq!(name.len(), "default-".len() + 5);
-    let claim = world.get("NodeClaim", &name).unwrap();
+    let claim = world.get(&format!("NodeClaim/{name}"));
     let annotation = claim["metadata"]["annotations"]["mortise.sh/nominated-pods"]
         .as_str()
         .unwrap();
@@ -65,12 +66,12 @@ fn the_decision_says_why_and_the_claim_says_for_whom() {
 
 #[test]
 fn a_burst_of_pods_is_solved_together() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     for _ in 0..50 {
         world.pods("web", 1, 500, &json!({}));
-        world.run(20);
+        world.pass(20);
     }
-    world.run(60_000);
+    world.pass(60_000);
     let times = world.claim_times();
     let first = times.first().unwrap();
     assert!(times.iter().all(|at| at == first), "one batch: {times:?}");
@@ -84,15 +85,15 @@ fn a_burst_of_pods_is_solved_together() {
 /// Long before the idle window of a second ends, and whatever else waits for the scheduler's word.
 #[test]
 fn pods_that_fit_nowhere_get_claims_as_soon_as_their_burst_is_over() {
-    let mut world = SmallWorld::ordinary();
-    world.machine("m1", "large", "default");
-    world.run(1_000);
+    let mut world = ordinary_cluster();
+    world.running_node("m1", "large", "default");
+    world.pass(1_000);
     for _ in 0..6 {
         world.pods("wide", 1, 7_000, &json!({}));
-        world.run(10);
+        world.pass(10);
     }
     world.pods("narrow", 1, 500, &json!({}));
-    world.run(60_000);
+    world.pass(60_000);
     let times = world.claim_times();
     // Six of 7 CPUs, one of which fits on the machine of 8 that is there.
     assert_eq!(times.len(), 5, "{times:?}");
@@ -106,30 +107,30 @@ fn pods_that_fit_nowhere_get_claims_as_soon_as_their_burst_is_over() {
 
 #[test]
 fn pods_that_fit_on_what_is_there_are_left_to_the_scheduler() {
-    let mut world = SmallWorld::ordinary();
-    world.machine("m1", "large", "default");
+    let mut world = ordinary_cluster();
+    world.running_node("m1", "large", "default");
     world.pods("web", 4, 500, &json!({}));
-    world.run(30_000);
+    world.pass(30_000);
     assert!(world.claim_times().is_empty());
     assert_eq!(world.bound()["m1"].len(), 4);
 }
 
 #[test]
 fn pods_that_wait_for_a_coming_machine_are_no_reason_to_buy_another() {
-    let mut world = SmallWorld::ordinary();
-    world.boot_ms = 120_000;
+    let mut world = ordinary_cluster();
+    world.set_boot_ms(120_000);
     world.pods("web", 3, 500, &json!({}));
-    world.run(110_000);
+    world.pass(110_000);
     assert_eq!(world.claim_times().len(), 1);
     // Room is left on the coming machine.
     world.pods("web", 1, 300, &json!({}));
-    world.run(5_000);
+    world.pass(5_000);
     assert_eq!(world.claim_times().len(), 1);
     // And then none.
     world.pods("web", 1, 1_500, &json!({}));
-    world.run(5_000);
+    world.pass(5_000);
     assert_eq!(world.claim_times().len(), 2);
-    world.run(200_000);
+    world.pass(200_000);
     assert_eq!(world.pending(), 0);
     assert_eq!(world.claim_times().len(), 2);
 }
@@ -137,27 +138,28 @@ fn pods_that_wait_for_a_coming_machine_are_no_reason_to_buy_another() {
 /// The first machine that the cloud does not make is no reason to leave all others alone.
 #[test]
 fn a_claim_that_is_never_launched_holds_up_nothing_else() {
-    let mut world = SmallWorld::ordinary();
-    world.machine("empty", "small", "default");
+    let mut world = ordinary_cluster();
+    world.running_node("empty", "small", "default");
     let slow = json!({
+        "kind": "NodeClaim",
         "metadata": {
-            "name": "slow", "uid": "claim-slow", "creationTimestamp": world.stamp(),
+            "name": "slow",
             "labels": { "karpenter.sh/nodepool": "default" }, "finalizers": ["karpenter.sh/termination"],
         },
         "spec": {
-            "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" }, "requirements": [],
+            "nodeClassRef": { "group": GROUP, "kind": KIND, "name": "default" }, "requirements": [],
             "taints": [{ "key": "for-others", "effect": "NoSchedule" }],
         },
     });
-    world.put("NodeClaim", "slow", slow);
-    world.run(1_000);
+    world.put(&slow);
+    world.pass(1_000);
     world.pods("web", 1, 7_000, &json!({}));
-    world.run(60_000);
-    assert!(world.get("NodeClaim", "slow").unwrap()["status"]["providerID"].is_null());
+    world.pass(60_000);
+    assert!(world.get("NodeClaim/slow")["status"]["providerID"].is_null());
     assert_eq!(world.pending(), 0, "a pod got its machine");
     assert_eq!(world.claim_times().len(), 1);
     assert!(
-        world.get("NodeClaim", "empty").is_none(),
+        !world.has("NodeClaim/empty"),
         "an empty machine went: {:?}",
         world.names("NodeClaim")
     );
@@ -165,9 +167,9 @@ fn a_claim_that_is_never_launched_holds_up_nothing_else() {
 
 #[test]
 fn a_pod_that_no_type_fits_is_told_why_once() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     world.pods("huge", 1, 64_000, &json!({}));
-    world.run(120_000);
+    world.pass(120_000);
     assert!(world.claim_times().is_empty());
     let events = world.events_of("FailedScheduling");
     assert_eq!(events.len(), 1, "{events:?}");
@@ -180,7 +182,7 @@ fn a_pod_that_no_type_fits_is_told_why_once() {
     let records = world.records_of(Verdict::Unschedulable);
     assert_eq!(records.len(), 1);
     assert!(!records[0].reasons.is_empty());
-    world.run(300_000);
+    world.pass(300_000);
     assert_eq!(
         world.events_of("FailedScheduling").len(),
         2,
@@ -190,38 +192,38 @@ fn a_pod_that_no_type_fits_is_told_why_once() {
 
 #[test]
 fn a_pool_whose_requirements_leave_no_type_is_told_once_a_minute() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     let requirements = json!([
         { "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["discontinued"] },
     ]);
     world.pool(
         "typo",
-        json!({ "spec": { "template": { "spec": { "requirements": requirements } } } }),
+        &json!({ "spec": { "template": { "spec": { "requirements": requirements } } } }),
     );
     world.pods("huge", 1, 64_000, &json!({}));
-    world.run(30_000);
+    world.pass(30_000);
     let told = world.events_of("NoCompatibleInstanceTypes");
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0].target.to_string(), "nodepool/typo");
-    world.run(60_000);
+    world.pass(60_000);
     assert_eq!(world.events_of("NoCompatibleInstanceTypes").len(), 2);
 }
 
 #[test]
 fn a_limit_holds_to_the_last_node() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     world.pool(
         "default",
-        json!({ "spec": { "limits": { "cpu": "10", "nodes": "3" } } }),
+        &json!({ "spec": { "limits": { "cpu": "10", "nodes": "3" } } }),
     );
     world.pods("web", 40, 1_000, &json!({}));
-    world.run(120_000);
+    world.pass(120_000);
     assert!(world.names("Node").len() <= 3);
     let cpus: i64 = world
         .names("Node")
         .iter()
         .map(|node| {
-            world.get("Node", node).unwrap()["status"]["capacity"]["cpu"]
+            world.get(&format!("Node/{node}"))["status"]["capacity"]["cpu"]
                 .as_str()
                 .unwrap()
                 .parse::<i64>()
@@ -237,45 +239,45 @@ fn a_limit_holds_to_the_last_node() {
     // A higher limit helps at once.
     world.pool(
         "default",
-        json!({ "spec": { "limits": { "cpu": "100", "nodes": null } } }),
+        &json!({ "spec": { "limits": { "cpu": "100", "nodes": null } } }),
     );
-    world.run(60_000);
+    world.pass(60_000);
     assert_eq!(world.pending(), 0);
 }
 
 #[test]
 fn the_heavier_pool_comes_first() {
-    let mut world = SmallWorld::ordinary();
-    world.pool("preferred", json!({ "spec": { "weight": 50 } }));
+    let mut world = ordinary_cluster();
+    world.pool("preferred", &json!({ "spec": { "weight": 50 } }));
     world.pods("web", 1, 500, &json!({}));
-    world.run(5_000);
+    world.pass(5_000);
     let claim = world.names("NodeClaim").remove(0);
     assert!(claim.starts_with("preferred-"), "{claim}");
 }
 
 #[test]
 fn pods_of_a_failed_claim_are_planned_again_at_once() {
-    let mut world = SmallWorld::ordinary();
-    world.no_capacity = true;
+    let mut world = ordinary_cluster();
+    world.automation.no_capacity = true;
     world.pods("web", 1, 500, &json!({}));
-    world.run(900);
+    world.pass(900);
     assert_eq!(world.claim_times().len(), 1);
-    world.run(400);
+    world.pass(400);
     let times = world.claim_times();
     assert_eq!(times.len(), 2, "{times:?}");
     // The claim was given up a second after it was made.
     assert!(times[1] - times[0] <= 1_000, "{times:?}");
-    world.no_capacity = false;
-    world.run(60_000);
+    world.automation.no_capacity = false;
+    world.pass(60_000);
     assert_eq!(world.pending(), 0);
 }
 
 #[test]
 fn a_refused_claim_is_tried_again_with_back_off() {
-    let mut world = SmallWorld::ordinary();
-    world.refuse_claims = 3;
+    let mut world = ordinary_cluster();
+    world.answers.refused_creations = 3;
     world.pods("web", 1, 500, &json!({}));
-    world.run(60_000);
+    world.pass(60_000);
     let times = world.claim_times();
     assert_eq!(times.len(), 4, "{times:?}");
     let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -293,9 +295,9 @@ fn a_refused_claim_is_tried_again_with_back_off() {
 
 #[test]
 fn names_of_claims_are_never_used_twice() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     world.pods("web", 100, 7_500, &json!({}));
-    world.run(60_000);
+    world.pass(60_000);
     let names: Vec<String> = world
         .effects
         .iter()
@@ -312,7 +314,7 @@ fn names_of_claims_are_never_used_twice() {
 
 #[test]
 fn a_pod_that_opts_out_is_recorded_and_left_in_peace() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     let term = json!({ "matchExpressions": [{ "key": "karpenter.sh/nodepool", "operator": "DoesNotExist" }] });
     let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } } });
     world.pods(
@@ -321,7 +323,7 @@ fn a_pod_that_opts_out_is_recorded_and_left_in_peace() {
         500,
         &json!({ "spec": { "affinity": affinity } }),
     );
-    world.run(60_000);
+    world.pass(60_000);
     assert!(world.claim_times().is_empty());
     assert_eq!(world.records_of(Verdict::Ignored).len(), 1);
     assert!(world.events_of("FailedScheduling").is_empty());
@@ -329,28 +331,28 @@ fn a_pod_that_opts_out_is_recorded_and_left_in_peace() {
 
 #[test]
 fn a_pod_that_cannot_be_read_is_told_what_is_wrong() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     let term = json!({ "matchExpressions": [{ "key": "a", "operator": "Inn", "values": ["b"] }] });
     let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } } });
     world.pods("odd", 1, 500, &json!({ "spec": { "affinity": affinity } }));
-    world.run(60_000);
+    world.pass(60_000);
     assert!(world.claim_times().is_empty());
     assert_eq!(world.events_of("FailedScheduling").len(), 1);
 }
 
 #[test]
 fn a_claim_that_is_slow_to_be_created_is_waited_for_where_its_room_becomes_free() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
     world.pods("web", 1, 500, &json!({}));
-    world.run(60_000);
+    world.pass(60_000);
     let going = world.names("NodeClaim").remove(0);
-    world.create_ms = 600;
-    let stamp = world.stamp();
+    world.answers.create_ms = 600;
+    let stamp = world.now().to_string();
     let deleted = json!({ "metadata": { "deletionTimestamp": stamp } });
-    world.change("NodeClaim", &going, &deleted);
+    world.edit(&format!("NodeClaim/{going}"), &deleted);
     // The pod moves while the claim that was decided for it is on its way; the pod in its place has another UID.
-    world.later(250, Todo::Drain(going));
-    world.run(60_000);
+    world.plan_drain(&going, 250);
+    world.pass(60_000);
     assert_eq!(world.claim_times().len(), 2, "one machine for one pod");
     assert_eq!(world.pending(), 0);
 }
@@ -358,12 +360,12 @@ fn a_claim_that_is_slow_to_be_created_is_waited_for_where_its_room_becomes_free(
 #[test]
 fn a_pod_that_comes_while_a_claim_is_created_goes_on_its_machine() {
     let played = |create_ms| {
-        let mut world = SmallWorld::ordinary();
-        world.create_ms = create_ms;
+        let mut world = ordinary_cluster();
+        world.answers.create_ms = create_ms;
         world.pods("web", 1, 500, &json!({}));
-        world.run(300);
+        world.pass(300);
         world.pods("more", 1, 500, &json!({}));
-        world.run(60_000);
+        world.pass(60_000);
         world
     };
     let quick = played(600);
@@ -377,20 +379,20 @@ fn a_pod_that_comes_while_a_claim_is_created_goes_on_its_machine() {
 #[test]
 fn a_pod_that_went_while_its_plan_was_made_holds_no_room() {
     let promised = |goes: bool| {
-        let mut world = SmallWorld::ordinary();
+        let mut world = ordinary_cluster();
         world.pods("web", 1, 1_500, &json!({}));
         let mut promises = 0;
         for ms in [0, 2_000] {
-            let now = after(world.now, ms);
+            let now = after(world.now(), ms);
             let job = world.engine.prepare(DeciderId::Provisioning, now).unwrap();
-            let key = world.engine.snapshot(now).pending.sorted()[0].0.clone();
+            let key = world.snapshot().pending.sorted()[0].0.clone();
             let finished = job.run(&|| false);
             if goes && ms > 0 {
                 let news = ObjectEvent::Deleted(ObjectKey::Pod(key), None);
                 world.engine.apply(EngineInput::News(news), now);
             }
             world.engine.commit(finished, now);
-            promises = world.engine.snapshot(now).ledger.nominations().count();
+            promises = world.snapshot().ledger.nominations().count();
         }
         promises
     };
@@ -401,26 +403,26 @@ fn a_pod_that_went_while_its_plan_was_made_holds_no_room() {
 /// kube-scheduler asked the extender about the first of two pods, and a node was left.
 #[test]
 fn nothing_is_bought_for_a_pod_while_the_scheduler_has_a_node_for_it() {
-    let mut world = SmallWorld::ordinary();
-    world.run(1_000);
+    let mut world = ordinary_cluster();
+    world.pass(1_000);
     world.pods("web", 2, 500, &json!({}));
-    world.run(50);
+    world.pass(50);
     let asked = world.names("Pod").remove(0);
-    let uid = world.get("Pod", &asked).unwrap()["metadata"]["uid"].clone();
+    let uid = world.get(&format!("Pod/{asked}"))["metadata"]["uid"].clone();
     let signal = EngineInput::Feasible {
         pod: uid.as_str().unwrap().into(),
-        at: world.now,
+        at: world.now(),
     };
-    world.engine.apply(signal, world.now);
-    world.run(1_000);
+    world.engine.apply(signal, world.now());
+    world.pass(1_000);
     assert_eq!(
         world.claim_times(),
         [1_100],
         "the other one waits for nothing"
     );
-    let promised = |world: &SmallWorld| {
+    let promised = |world: &TestCluster| {
         let claim = world.names("NodeClaim").remove(0);
-        let annotations = &world.get("NodeClaim", &claim).unwrap()["metadata"]["annotations"];
+        let annotations = &world.get(&format!("NodeClaim/{claim}"))["metadata"]["annotations"];
         annotations["mortise.sh/nominated-pods"].clone()
     };
     let promises = promised(&world);
@@ -431,37 +433,40 @@ fn nothing_is_bought_for_a_pod_while_the_scheduler_has_a_node_for_it() {
     assert!(world.events_of("FailedScheduling").is_empty());
     // It came to nothing, for a reason that nobody tells: after two seconds the pod is ours again.
     let nominated = world.records_of(Verdict::Nominated).len();
-    world.run(1_500);
+    world.pass(1_500);
     assert_eq!(world.records_of(Verdict::Nominated).len(), nominated + 1);
-    world.run(60_000);
+    world.pass(60_000);
     assert_eq!((world.claim_times().len(), world.pending()), (1, 0));
 }
 
 /// Nobody had refused the pod: its binding may take a while.
 #[test]
 fn a_pod_that_the_scheduler_never_refused_is_left_to_it_for_ten_seconds() {
-    let mut world = SmallWorld::ordinary();
-    world.run(1_000);
-    // The small world's scheduler refuses no pod that has a condition.
+    let mut world = ordinary_cluster();
+    world.pass(1_000);
+    world.automation.scheduler_is_down = true;
     let waits = json!({ "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "" }] } });
     world.pods("web", 1, 500, &waits);
+    let name = world.names("Pod").remove(0);
+    let uid = world.get(&format!("Pod/{name}"))["metadata"]["uid"].clone();
     let signal = EngineInput::Feasible {
-        pod: "uid-1".into(),
-        at: world.now,
+        pod: uid.as_str().unwrap().into(),
+        at: world.now(),
     };
-    world.engine.apply(signal, world.now);
-    world.run(9_900);
+    world.engine.apply(signal, world.now());
+    world.pass(9_900);
     assert!(world.claim_times().is_empty());
-    world.run(200);
+    world.pass(200);
     assert_eq!(world.claim_times(), [11_000]);
 }
 
 #[test]
 fn no_machine_is_bought_for_a_pod_on_which_the_scheduler_itself_failed() {
-    let mut world = SmallWorld::ordinary();
+    let mut world = ordinary_cluster();
+    world.automation.scheduler_is_down = true;
     let failed = json!({ "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "SchedulerError" }] } });
     world.pods("web", 1, 500, &failed);
-    world.run(60_000);
+    world.pass(60_000);
     assert!(world.claim_times().is_empty());
     assert_eq!(world.records_of(Verdict::Ignored).len(), 1);
     let told = world.events_of("FailedScheduling");
@@ -472,9 +477,10 @@ fn no_machine_is_bought_for_a_pod_on_which_the_scheduler_itself_failed() {
         told[0].message
     );
     // As soon as it has an opinion on the pod, that counts.
+    world.automation.scheduler_is_down = false;
     let name = world.names("Pod").remove(0);
     let refused = json!({ "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }] } });
-    world.change("Pod", &name, &refused);
-    world.run(60_000);
+    world.edit(&format!("Pod/{name}"), &refused);
+    world.pass(60_000);
     assert_eq!((world.claim_times().len(), world.pending()), (1, 0));
 }

@@ -6,11 +6,12 @@
     reason = "a test fails by panicking"
 )]
 
-mod small_world;
+mod automatic_cluster;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use automatic_cluster::ordinary_cluster;
 use jiff::Timestamp;
 use mortise_apis::labels::WellKnown;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
@@ -18,18 +19,18 @@ use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectError, Outcome};
 use mortise_engine::engine::{Engine, EngineInput};
 use mortise_planning::settings::Settings;
+use mortise_sim::test_cluster::TestCluster;
 use mortise_state::index::Changes;
 use serde_json::json;
-use small_world::SmallWorld;
 
 /// A large machine with a small pod, whose replacement has been asked for and is not there yet.
-fn replacing() -> SmallWorld {
-    let mut world = SmallWorld::ordinary();
-    world.machine("m", "large", "default");
+fn replacing() -> TestCluster {
+    let mut world = ordinary_cluster();
+    world.running_node("m", "large", "default");
     let running = json!({ "spec": { "nodeName": "m" }, "status": { "phase": "Running" } });
     world.pods("web", 1, 500, &running);
     for _ in 0..600 {
-        world.run(100);
+        world.pass(100);
         if world.names("NodeClaim").len() == 2 {
             return world;
         }
@@ -37,36 +38,30 @@ fn replacing() -> SmallWorld {
     panic!("no replacement was asked for");
 }
 
-fn lead(world: &mut SmallWorld, leading: bool) {
-    let now = world.now;
+fn lead(world: &mut TestCluster, leading: bool) {
+    let now = world.now();
     world.engine.apply(EngineInput::Leading(leading), now);
 }
 
-fn has_taint(world: &SmallWorld) -> bool {
-    let taints = &world.get("Node", "m").unwrap()["spec"]["taints"];
+fn has_taint(world: &TestCluster) -> bool {
+    let taints = &world.get("Node/m")["spec"]["taints"];
     taints.as_array().is_some_and(|all| !all.is_empty())
 }
 
 #[test]
 fn a_command_of_an_earlier_term_is_not_carried_out() {
     let mut world = replacing();
-    world.run(60_000);
-    assert!(
-        world.get("Node", "m").is_none(),
-        "it goes when nothing happens"
-    );
+    world.pass(60_000);
+    assert!(!world.has("Node/m"), "it goes when nothing happens");
 
     let mut world = replacing();
     lead(&mut world, false);
     let none = json!({ "spec": { "disruption": { "budgets": [{ "nodes": "0" }] } } });
-    world.pool("default", none);
-    world.run(60_000);
+    world.pool("default", &none);
+    world.pass(60_000);
     lead(&mut world, true);
-    world.run(120_000);
-    assert!(
-        world.get("Node", "m").is_some(),
-        "the budget allows nothing"
-    );
+    world.pass(120_000);
+    assert!(world.has("Node/m"), "the budget allows nothing");
     assert!(!has_taint(&world), "what the command left is taken away");
 
     // Somebody protects its pod meanwhile.
@@ -75,18 +70,17 @@ fn a_command_of_an_earlier_term_is_not_carried_out() {
     let pod = world.names("Pod").remove(0);
     let protect =
         json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } });
-    world.change("Pod", &pod, &protect);
-    world.run(60_000);
+    world.edit(&format!("Pod/{pod}"), &protect);
+    world.pass(60_000);
     lead(&mut world, true);
-    world.run(120_000);
-    assert!(world.get("Node", "m").is_some());
+    world.pass(120_000);
+    assert!(world.has("Node/m"));
     assert!(!has_taint(&world));
 }
 
 /// What the ledger holds, without times.
-fn held(world: &mut SmallWorld) -> Vec<String> {
-    let now = world.now;
-    let ledger = Arc::clone(&world.engine.snapshot(now).ledger);
+fn held(world: &mut TestCluster) -> Vec<String> {
+    let ledger = Arc::clone(&world.snapshot().ledger);
     let pods = ledger.nominations();
     let pods = pods.map(|each| format!("{} on {:?}", each.pod, each.place));
     let coming = ledger.expected_claims().values();
@@ -102,11 +96,11 @@ fn held(world: &mut SmallWorld) -> Vec<String> {
 #[test]
 fn after_a_term_the_ledger_holds_what_objects_show() {
     for ms in (0..9_000).step_by(300) {
-        let mut world = SmallWorld::ordinary();
-        world.create_ms = 700;
-        world.machine("m", "large", "default");
+        let mut world = ordinary_cluster();
+        world.answers.create_ms = 700;
+        world.running_node("m", "large", "default");
         world.pods("web", 6, 1_500, &json!({}));
-        world.run(ms);
+        world.pass(ms);
         lead(&mut world, false);
         let kept = held(&mut world);
         world.restart();
@@ -195,11 +189,11 @@ fn a_step_and_an_answer_of_an_earlier_term_come_to_nothing() {
 }
 
 /// Names of the claims that a process makes for these pods, which is then killed. The cloud has no room, so all claims go.
-fn names_of_a_life(world: &mut SmallWorld) -> Vec<String> {
-    world.restart_with(7);
+fn names_of_a_life(world: &mut TestCluster) -> Vec<String> {
+    world.restart();
     let before = world.effects.len();
     world.pods("web", 3, 7_000, &json!({}));
-    world.run(4_000);
+    world.pass(4_000);
     let new = world.effects.get(before..).unwrap();
     let new = new.iter().filter_map(|(_, effect)| match &**effect {
         Effect::CreateClaim(claim) => Some(claim.name().to_string()),
@@ -210,8 +204,8 @@ fn names_of_a_life(world: &mut SmallWorld) -> Vec<String> {
 
 #[test]
 fn names_do_not_repeat_when_a_process_is_started_again_with_the_same_seed() {
-    let mut world = SmallWorld::ordinary();
-    world.no_capacity = true;
+    let mut world = ordinary_cluster();
+    world.automation.no_capacity = true;
     let mut all = std::collections::BTreeSet::new();
     for life in 0..5 {
         let names = names_of_a_life(&mut world);
@@ -220,8 +214,8 @@ fn names_do_not_repeat_when_a_process_is_started_again_with_the_same_seed() {
             assert!(all.insert(name.clone()), "{name} again, in life {life}");
         }
         for pod in world.names("Pod") {
-            world.remove("Pod", &pod);
+            world.erase(&format!("Pod/{pod}"));
         }
-        world.run(10_000);
+        world.pass(10_000);
     }
 }

@@ -11,6 +11,7 @@
 //! | fault injection | `faults/` |
 //! | invariants; totals | `invariants.rs`, `stats.rs` |
 //! | the event loop, which owns all of them | `simulation.rs` |
+//! | the same cluster, step by step, for tests of deciders | `test_cluster/` |
 
 mod clock;
 mod cluster;
@@ -20,6 +21,7 @@ mod options;
 mod replicas;
 mod simulation;
 mod stats;
+pub mod test_cluster;
 mod watches;
 
 pub use cluster::{ApiServer, Cloud, Extender, SimInstance};

@@ -221,7 +221,7 @@ fn start_engine(options: &SimOptions, deciders: Vec<Box<dyn Decider>>, now: Time
 }
 
 /// Delivers every object to a replica, as the initial lists do.
-fn list_all(engine: &mut Engine, cluster: &mut Cluster) {
+pub(crate) fn list_all(engine: &mut Engine, cluster: &mut Cluster) {
     let now = cluster.now();
     let all = cluster.api_server.iter();
     let all: Vec<_> = all

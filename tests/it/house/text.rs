@@ -110,7 +110,7 @@ fn texts(below: &str) -> Result<Vec<(String, String)>> {
 }
 
 fn is_of_tests(file: &str) -> bool {
-    file.contains("/tests") || file.ends_with("tests.rs") || file.contains("/testing/")
+    file.contains("/tests") || file.ends_with("tests.rs")
 }
 
 /// Lines of code: no comments, and nothing after the unit tests begin.

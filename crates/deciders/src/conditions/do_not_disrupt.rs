@@ -135,14 +135,15 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::TestCluster;
+    use crate::tests::cluster;
+    use mortise_sim::test_cluster::TestCluster;
 
     fn marked(value: &str) -> Value {
         json!({ "metadata": { "annotations": { labels::DO_NOT_DISRUPT: value } } })
     }
 
     fn told(world: &TestCluster) -> Vec<(&str, String)> {
-        let events = world.events.iter();
+        let events = world.events();
         let about_pods = events.filter(|event| event.target.kind() == "Pod");
         about_pods
             .map(|event| (&*event.reason, event.message.clone()))
@@ -151,11 +152,11 @@ mod tests {
 
     #[test]
     fn a_protection_is_told_when_it_runs_and_when_it_is_over() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         let node = world.up("c", &json!({}));
         world.pod("web", &node, &marked("30m"));
         world.settle();
-        let until = seconds(after(world.now, 30 * 60_000));
+        let until = seconds(after(world.now(), 30 * 60_000));
         let runs = (
             "DoNotDisruptUntil",
             format!("Pod is not disrupted before {until}"),
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_word_that_protects_nobody_is_told() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         let node = world.up("c", &json!({}));
         world.pod("forever", &node, &marked("true"));
         world.pod("off", &node, &marked("false"));
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(all.len(), 1, "{all:?}");
         assert_eq!(all[0].0, "InvalidDoNotDisruptAnnotation");
         assert!(all[0].1.contains("\"30 minutes\""), "{all:?}");
-        assert!(world.events.iter().any(|event| {
+        assert!(world.events().any(|event| {
             event.reason == "InvalidDoNotDisruptAnnotation"
                 && event.warning
                 && event.target.to_string() == "pod/default/typo"
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn many_protected_pods_are_told_of_in_turns() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         let node = world.up("c", &json!({}));
         for number in 0..2 * MOST {
             world.pod(&format!("web-{number}"), &node, &marked("30m"));

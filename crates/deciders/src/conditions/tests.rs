@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
-use crate::testing::TestCluster;
+use crate::tests::cluster;
 use mortise_apis::labels;
+use mortise_sim::test_cluster::TestCluster;
 
 #[test]
 fn a_claim_is_consolidatable_after_its_rest_and_not_after_a_pod_event() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.pass(29_000);
     assert!(world.condition("c", "Consolidatable").is_none());
@@ -25,7 +26,7 @@ fn a_claim_is_consolidatable_after_its_rest_and_not_after_a_pod_event() {
     );
     assert_eq!(
         world.get("NodeClaim/c")["status"]["lastPodEventTime"],
-        world.now.to_string()
+        world.now().to_string()
     );
     world.pass(29_000);
     assert!(world.condition("c", "Consolidatable").is_none());
@@ -35,7 +36,7 @@ fn a_claim_is_consolidatable_after_its_rest_and_not_after_a_pod_event() {
 
 #[test]
 fn timers_survive_a_restart() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
     world.settle();
@@ -55,7 +56,7 @@ fn timers_survive_a_restart() {
 
 #[test]
 fn pod_events_are_written_at_most_every_ten_seconds_and_the_last_one_is_not_lost() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     let time = |world: &TestCluster| {
         world.get("NodeClaim/c")["status"]["lastPodEventTime"]
@@ -68,7 +69,7 @@ fn pod_events_are_written_at_most_every_ten_seconds_and_the_last_one_is_not_lost
     let first = time(&world);
     world.pass(4_000);
     world.pod("b", &node, &json!({}));
-    let second = world.now.to_string();
+    let second = world.now().to_string();
     world.pass(5_000);
     assert_eq!(time(&world), first);
     world.pass(2_000);
@@ -82,7 +83,7 @@ fn pod_events_are_written_at_most_every_ten_seconds_and_the_last_one_is_not_lost
 
 #[test]
 fn never_means_never() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.up("c", &json!({}));
     world.pass(60_000);
     assert!(world.is_true("c", "Consolidatable"));
@@ -96,7 +97,7 @@ fn never_means_never() {
 
 #[test]
 fn a_change_of_the_template_drifts_and_a_change_back_does_not() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let hash =
         world.get("NodePool/default")["metadata"]["annotations"][labels::NODEPOOL_HASH].clone();
     world.up("c", &json!({}));
@@ -131,7 +132,7 @@ fn a_change_of_the_template_drifts_and_a_change_back_does_not() {
 
 #[test]
 fn a_provider_is_asked_every_five_minutes_and_when_its_class_changes() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.up("c", &json!({}));
     let checks = |world: &TestCluster| {
         world
@@ -144,7 +145,10 @@ fn a_provider_is_asked_every_five_minutes_and_when_its_class_changes() {
     assert_eq!(checks(&world), 1, "spread over the period");
     world.pass(10 * 60_000);
     assert_eq!(checks(&world), 3);
-    world.drifted.insert("c".to_owned(), "AMIDrift".to_owned());
+    world
+        .answers
+        .drifted
+        .insert("c".to_owned(), "AMIDrift".to_owned());
     world.edit(
         "FakeNodeClass/default",
         &json!({ "spec": { "image": "2" } }),
@@ -156,14 +160,14 @@ fn a_provider_is_asked_every_five_minutes_and_when_its_class_changes() {
     world.restart();
     world.settle();
     assert!(world.is_true("c", "Drifted"));
-    world.drifted.clear();
+    world.answers.drifted.clear();
     world.pass(5 * 60_000);
     assert!(world.condition("c", "Drifted").is_none());
 }
 
 #[test]
 fn an_instance_type_that_vanished_drifts_after_an_hour() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.up("c", &json!({}));
     world.edit(
         "NodeClaim/c",
@@ -180,7 +184,7 @@ fn an_instance_type_that_vanished_drifts_after_an_hour() {
 
 #[test]
 fn a_node_with_less_than_was_promised_is_told_of_every_ten_minutes() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.up("c", &json!({}));
     assert!(world.is_true("c", "ConsistentStateFound"));
     let shrink = json!({ "status": { "capacity": { "cpu": "1500m" } } });
@@ -198,8 +202,7 @@ fn a_node_with_less_than_was_promised_is_told_of_every_ten_minutes() {
     );
     let said = |world: &TestCluster| {
         world
-            .events
-            .iter()
+            .events()
             .filter(|event| event.reason == "FailedConsistencyCheck")
             .count()
     };

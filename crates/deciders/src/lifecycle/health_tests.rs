@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::testing::TestCluster;
+use crate::tests::{cluster, cluster_with};
 use mortise_apis::karpenter::nodepool::LAUNCHES_PAUSED;
 use mortise_engine::record::Verdict;
 use mortise_planning::settings::Settings;
+use mortise_sim::test_cluster::TestCluster;
 
 const MINUTE: i64 = 60_000;
 const HEALTHY: &str = "NodeRegistrationHealthy";
@@ -61,7 +62,7 @@ fn an_hour_of_demand(world: &mut TestCluster, wanted: usize, minutes: usize) {
 #[test]
 fn a_bad_image_costs_at_most_ten_machines_in_its_first_hour_and_says_so() {
     for wanted in [1, 3, 20, 100] {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         an_hour_of_demand(&mut world, wanted, 60);
         assert!(
             launches(&world) <= 10,
@@ -89,7 +90,7 @@ fn a_bad_image_costs_at_most_ten_machines_in_its_first_hour_and_says_so() {
 
 #[test]
 fn machines_of_a_trial_that_fail_one_after_another_are_not_made_up_for() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     for n in 0..30 {
         claim(&mut world, &format!("c{n:02}"));
         world.pass(2_000);
@@ -101,7 +102,7 @@ fn machines_of_a_trial_that_fail_one_after_another_are_not_made_up_for() {
 
 #[test]
 fn later_hours_cost_at_most_two_machines_each_also_with_restarts() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     an_hour_of_demand(&mut world, 5, 60);
     let before = launches(&world);
     an_hour_of_demand(&mut world, 5, 120);
@@ -122,7 +123,7 @@ fn later_hours_cost_at_most_two_machines_each_also_with_restarts() {
 
 #[test]
 fn a_restart_knows_how_often_it_failed_and_when_the_next_is_tried() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     // Long enough for the wait to have doubled a few times.
     an_hour_of_demand(&mut world, 5, 240);
     while status(&world, LAUNCHES_PAUSED) != "True" {
@@ -142,22 +143,26 @@ fn a_restart_knows_how_often_it_failed_and_when_the_next_is_tried() {
 
 #[test]
 fn the_first_that_registers_lets_all_others_go() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     for n in 0..30 {
         claim(&mut world, &format!("c{n:02}"));
     }
     world.pass(1_000);
-    assert_eq!(world.machines.len(), 8);
+    assert_eq!(world.instances().len(), 8);
     assert_eq!(
         world.condition("c20", "Launched").unwrap().1,
         "LaunchPaused"
     );
     world.pass(6 * MINUTE);
-    assert_eq!(world.machines.len(), 8, "waiting is no failure to launch");
+    assert_eq!(
+        world.instances().len(),
+        8,
+        "waiting is no failure to launch"
+    );
     assert!(world.has("NodeClaim/c20"));
     world.join("c03");
     world.pass(1_000);
-    assert_eq!(world.machines.len(), 30);
+    assert_eq!(world.instances().len(), 30);
     assert_eq!(status(&world, HEALTHY), "True");
     assert_eq!(condition(&world, LAUNCHES_PAUSED), None);
     world.pass(14 * MINUTE);
@@ -169,7 +174,7 @@ fn the_first_that_registers_lets_all_others_go() {
 
 #[test]
 fn that_a_launch_is_held_back_is_written_after_a_moment() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.settings.held_grace_ms = 3_000;
     world.restart();
     world.settle();
@@ -177,7 +182,7 @@ fn that_a_launch_is_held_back_is_written_after_a_moment() {
         claim(&mut world, &format!("c{n}"));
     }
     world.pass(2_900);
-    assert_eq!(world.machines.len(), 8);
+    assert_eq!(world.instances().len(), 8);
     for held in ["c8", "c9"] {
         assert_eq!(world.condition(held, "Launched"), None);
     }
@@ -190,7 +195,7 @@ fn that_a_launch_is_held_back_is_written_after_a_moment() {
 
 #[test]
 fn a_proven_pool_is_not_tried_again_after_a_restart_but_after_a_change_of_its_class() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     claim(&mut world, "first");
     world.settle();
     world.join("first");
@@ -200,7 +205,7 @@ fn a_proven_pool_is_not_tried_again_after_a_restart_but_after_a_change_of_its_cl
         claim(&mut world, &format!("c{n}"));
     }
     world.pass(1_000);
-    assert_eq!(world.machines.len(), 21);
+    assert_eq!(world.instances().len(), 21);
     world.edit(
         "FakeNodeClass/default",
         &json!({ "metadata": { "generation": 2 }, "spec": { "image": "new" } }),
@@ -216,12 +221,12 @@ fn a_proven_pool_is_not_tried_again_after_a_restart_but_after_a_change_of_its_cl
     }
     world.pass(1_000);
     // 20 of the old ones are still out.
-    assert_eq!(world.machines.len(), 21);
+    assert_eq!(world.instances().len(), 21);
 }
 
 #[test]
 fn a_mended_class_ends_the_wait() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     an_hour_of_demand(&mut world, 4, 17);
     assert_eq!(status(&world, LAUNCHES_PAUSED), "True");
     let before = launches(&world);
@@ -241,12 +246,12 @@ fn a_mended_class_ends_the_wait() {
 
 #[test]
 fn one_is_tried_and_when_it_registers_launches_go_on() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     an_hour_of_demand(&mut world, 4, 21);
     assert_eq!(condition(&world, LAUNCHES_PAUSED).unwrap().1, "ProbeLaunch");
     let tried: Vec<String> = world
-        .machines
-        .values()
+        .instances()
+        .iter()
         .map(|machine| machine.claim.clone())
         .collect();
     let alive: Vec<&String> = tried
@@ -269,7 +274,7 @@ fn the_breaker_can_be_switched_off() {
         launch_failure_threshold: 0,
         ..Settings::default()
     };
-    let mut world = TestCluster::with(settings);
+    let mut world = cluster_with(settings);
     an_hour_of_demand(&mut world, 20, 40);
     assert!(launches(&world) >= 40, "{}", launches(&world));
     assert_eq!(condition(&world, LAUNCHES_PAUSED), None);
@@ -278,7 +283,7 @@ fn the_breaker_can_be_switched_off() {
 
 #[test]
 fn two_failures_of_the_last_four_are_unhealthy_and_claims_of_others_do_not_count() {
-    let mut world = TestCluster::with(Settings {
+    let mut world = cluster_with(Settings {
         launch_failure_threshold: 0,
         ..Settings::default()
     });

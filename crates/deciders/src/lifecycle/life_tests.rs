@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use crate::testing::{GROUP, KIND, TestCluster};
+use crate::tests::{cluster, cluster_with};
 use mortise_apis::labels;
+use mortise_sim::test_cluster::{GROUP, KIND, TestCluster};
 
 /// A life from a claim to nothing: a pod comes to the node, ends, and emptiness takes the node. Returns its writes, in
 /// order, but for the creation of the claim, which is provisioning's, and the pool's share.
@@ -11,7 +12,7 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
     let mut settings = mortise_planning::settings::Settings::default();
     // Which the decider of disruption comes with in these tests.
     settings.gates.static_capacity = true;
-    let mut world = TestCluster::with(settings);
+    let mut world = cluster_with(settings);
     world.edit(
         "NodePool/default",
         &json!({ "spec": { "disruption": { "consolidateAfter": "0s", "consolidationPolicy": "WhenEmpty", "budgets": [{ "nodes": "100%" }] } } }),
@@ -20,7 +21,7 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
     world.settings.condition_grace_ms = 1_000;
     world.settings.reason_grace_ms = 10_000;
     world.settings.end_grace_ms = 5_000;
-    world.machine_exit_ms = machine_exit_ms;
+    world.set_termination_ms(machine_exit_ms);
     world.restart();
     world.settle();
     let pool = world.get("NodePool/default")["metadata"]["annotations"].clone();
@@ -56,7 +57,7 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
     world.delete("Pod/default/web");
     world.pass(120_000);
     assert!(!world.has("NodeClaim/c") && !world.has("Node/node-c"));
-    assert_eq!(world.violations, [""; 0]);
+    assert_eq!(world.violations(), [""; 0]);
     let is_write = |each: &&String| {
         (each.starts_with("patch node") || each.starts_with("delete node"))
             && !each.contains("nodepool")
@@ -107,7 +108,7 @@ fn a_life_is_thirteen_writes_where_machines_take_their_time() {
 
 #[test]
 fn a_reason_that_gives_way_to_the_next_is_not_written() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.settings.reason_grace_ms = 10_000;
     world.restart();
     world.claim("c", &json!({ "startupTaints": [] }));
@@ -148,19 +149,22 @@ fn a_reason_that_gives_way_to_the_next_is_not_written() {
 /// The Node cannot be registered: its machine is told of all the same.
 #[test]
 fn a_machine_whose_node_cannot_be_written_is_told_of() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.settings.join_grace_ms = 250;
     world.restart();
     world.claim("c", &json!({}));
     world.settle();
-    world.refused_writes.insert("Node/node-c".to_owned());
+    world
+        .answers
+        .refused_writes
+        .insert("Node/node-c".to_owned());
     world.join("c");
     world.pass(4_000);
     assert!(!world.is_true("c", "Launched"), "it may be in a moment");
     world.pass(500);
     assert!(world.is_true("c", "Launched"));
     assert!(!world.is_true("c", "Registered"));
-    world.refused_writes.clear();
+    world.answers.refused_writes.clear();
     world.pass(60_000);
     assert!(world.is_true("c", "Registered"));
 }
@@ -168,7 +172,7 @@ fn a_machine_whose_node_cannot_be_written_is_told_of() {
 /// The process is killed between the machine's labels and its status, with the Node there.
 #[test]
 fn a_machine_that_only_an_annotation_names_is_found_again() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.settings.join_grace_ms = 250;
     world.restart();
     world.claim("c", &json!({ "startupTaints": [] }));
@@ -182,6 +186,6 @@ fn a_machine_that_only_an_annotation_names_is_found_again() {
     world.ready(&node);
     world.pass(1_000);
     assert!(world.is_true("c", "Initialized"));
-    assert_eq!(world.machines.len(), 1);
-    assert_eq!(world.violations, [""; 0]);
+    assert_eq!(world.instances().len(), 1);
+    assert_eq!(world.violations(), [""; 0]);
 }

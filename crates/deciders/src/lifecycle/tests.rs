@@ -2,11 +2,12 @@
 
 use serde_json::json;
 
-use crate::testing::TestCluster;
+use crate::tests::{cluster, cluster_with};
 use mortise_apis::labels;
 use mortise_cloudprovider::{CloudError, LaunchError, Retry};
 use mortise_engine::record::Verdict;
 use mortise_planning::settings::Settings;
+use mortise_sim::test_cluster::TestCluster;
 
 fn busy() -> LaunchError {
     LaunchError::Other(CloudError {
@@ -18,11 +19,11 @@ fn busy() -> LaunchError {
 
 #[test]
 fn a_claim_is_launched_registered_and_initialized() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.claim("c", &json!({}));
     world.settle();
     let claim = world.get("NodeClaim/c");
-    assert_eq!(claim["status"]["providerID"], "fake:///zone-a/i-1");
+    assert_eq!(claim["status"]["providerID"], "sim:///zone-a/i-00000001");
     assert_eq!(claim["status"]["imageID"], "image-1");
     assert_eq!(claim["status"]["capacity"]["cpu"], "2");
     assert_eq!(claim["metadata"]["labels"][labels::INSTANCE_TYPE], "small");
@@ -106,7 +107,7 @@ fn a_claim_is_launched_registered_and_initialized() {
 
 #[test]
 fn what_is_missing_for_initialization_is_named_in_order() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.claim("c", &json!({}));
     world.settle();
     let node = format!("Node/{}", world.join("c"));
@@ -139,7 +140,7 @@ fn what_is_missing_for_initialization_is_named_in_order() {
 
 #[test]
 fn a_node_that_joins_ready_waits_for_the_devices_that_its_pods_count_on() {
-    let mut world = TestCluster::with(Settings {
+    let mut world = cluster_with(Settings {
         ignore_devices: false,
         ..Settings::default()
     });
@@ -158,19 +159,19 @@ fn a_node_that_joins_ready_waits_for_the_devices_that_its_pods_count_on() {
         "DRADriverPoolsNotPublished".to_owned(),
     );
     assert_eq!(world.condition("c", "Initialized"), Some(waits));
-    world.publish(&node);
+    world.publish_devices(&node);
     world.pass(2_000);
     assert!(world.is_true("c", "Initialized") && is_marked(&world));
-    assert_eq!(world.violations, Vec::<String>::new());
+    assert_eq!(world.violations(), Vec::<String>::new());
 }
 
 #[test]
 fn taints_are_left_alone_where_the_node_manages_them() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.claim("c", &json!({}));
     world.settle();
     world.put(&json!({ "kind": "Node", "metadata": { "name": "n", "labels": { labels::DO_NOT_SYNC_TAINTS: "true" } },
-        "spec": { "providerID": "fake:///zone-a/i-1", "taints": [{ "key": "mine", "effect": "NoSchedule" }] } }));
+        "spec": { "providerID": "sim:///zone-a/i-00000001", "taints": [{ "key": "mine", "effect": "NoSchedule" }] } }));
     world.settle();
     assert_eq!(
         world.get("Node/n")["spec"]["taints"],
@@ -184,7 +185,7 @@ fn taints_are_left_alone_where_the_node_manages_them() {
 
 #[test]
 fn a_claim_without_finalizer_gets_it_before_the_launch() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.put(&json!({ "kind": "NodeClaim", "metadata": { "name": "mine" }, "spec": { "nodeClassRef": { "group": "fake.test", "kind": "FakeNodeClass", "name": "default" } } }));
     world.settle();
     let order: Vec<&String> = world
@@ -211,8 +212,8 @@ fn without_capacity_the_claim_is_given_up() {
         },
     ];
     for (error, event) in errors.into_iter().zip([true, false]) {
-        let mut world = TestCluster::new();
-        world.launch_errors.push_back(error);
+        let mut world = cluster();
+        world.answers.launch_errors.push_back(error);
         world.claim("c", &json!({}));
         world.settle();
         assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
@@ -230,8 +231,8 @@ fn without_capacity_the_claim_is_given_up() {
 
 #[test]
 fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
-    let mut world = TestCluster::new();
-    world.launch_errors.push_back(LaunchError::Create {
+    let mut world = cluster();
+    world.answers.launch_errors.push_back(LaunchError::Create {
         reason: "BadImage".to_owned(),
         message: "x".repeat(1_000),
     });
@@ -241,7 +242,7 @@ fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
         world.condition("c", "Launched").unwrap(),
         ("Unknown".to_owned(), "BadImage".to_owned())
     );
-    world.launch_errors.push_back(busy());
+    world.answers.launch_errors.push_back(busy());
     world.pass(999);
     let launches = |world: &TestCluster| {
         world
@@ -260,7 +261,10 @@ fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
     assert_eq!(launches(&world), 3);
     assert!(world.is_true("c", "Launched"));
 
-    world.launch_errors.extend(std::iter::repeat_n(busy(), 100));
+    world
+        .answers
+        .launch_errors
+        .extend(std::iter::repeat_n(busy(), 100));
     world.claim("d", &json!({}));
     world.pass(5 * 60_000 - 1_000);
     assert!(world.has("NodeClaim/d"));
@@ -274,7 +278,7 @@ fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
 
 #[test]
 fn a_machine_that_does_not_register_is_given_up() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.claim("c", &json!({}));
     world.pass(14 * 60_000);
     assert!(world.has("NodeClaim/c"));
@@ -283,32 +287,32 @@ fn a_machine_that_does_not_register_is_given_up() {
     assert!(world.done.contains(&"delete nodeclaim/c".to_owned()));
     world.pass(10_000);
     assert!(!world.has("NodeClaim/c"));
-    assert!(world.machines.is_empty(), "its machine was ended");
+    assert!(world.instances().is_empty(), "its machine was ended");
 }
 
 #[test]
 fn killed_between_launch_and_status_there_is_exactly_one_machine() {
     for label in ["launch", "patch"] {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         world.claim("c", &json!({}));
-        world.die_after = Some(label);
+        world.answers.crash_after = Some(label);
         world.settle();
         world.settle();
-        assert_eq!(world.machines.len(), 1, "after {label}");
+        assert_eq!(world.instances().len(), 1, "after {label}");
         assert!(world.is_true("c", "Launched"));
     }
 }
 
 #[test]
 fn killed_after_the_launch_and_deleted_meanwhile_no_machine_is_left() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.claim("c", &json!({}));
-    world.die_after = Some("launch");
+    world.answers.crash_after = Some("launch");
     world.settle();
-    assert_eq!(world.machines.len(), 1);
+    assert_eq!(world.instances().len(), 1);
     world.delete("NodeClaim/c");
     world.pass(10_000);
-    assert!(world.machines.is_empty(), "{:?}", world.done);
+    assert!(world.instances().is_empty(), "{:?}", world.done);
     assert!(!world.has("NodeClaim/c"));
     assert_eq!(
         world
@@ -323,29 +327,32 @@ fn killed_after_the_launch_and_deleted_meanwhile_no_machine_is_left() {
 
 #[test]
 fn a_provider_that_does_not_answer_has_not_said_that_there_is_no_machine() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.claim("c", &json!({}));
-    world.die_after = Some("launch");
+    world.answers.crash_after = Some("launch");
     world.settle();
-    world.mute = true;
+    world.answers.mute = true;
     world.delete("NodeClaim/c");
     world.pass(60_000);
     assert!(
         world.has("NodeClaim/c"),
         "another provider's answer is no answer"
     );
-    assert_eq!(world.machines.len(), 1);
-    world.mute = false;
+    assert_eq!(world.instances().len(), 1);
+    world.answers.mute = false;
     world.pass(60_000);
-    assert!(world.machines.is_empty(), "{:?}", world.done);
+    assert!(world.instances().is_empty(), "{:?}", world.done);
     assert!(!world.has("NodeClaim/c"));
 }
 
 #[test]
 fn a_claim_deleted_before_any_launch_is_released_after_one_list() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let mut claims = Vec::new();
-    world.launch_errors.extend(std::iter::repeat_n(busy(), 50));
+    world
+        .answers
+        .launch_errors
+        .extend(std::iter::repeat_n(busy(), 50));
     for n in 0..50 {
         world.claim(&format!("c{n}"), &json!({}));
         claims.push(format!("NodeClaim/c{n}"));
@@ -369,26 +376,26 @@ fn a_claim_deleted_before_any_launch_is_released_after_one_list() {
 
 #[test]
 fn conflicts_are_decided_again() {
-    let mut world = TestCluster::new();
-    world.conflicts = 7;
+    let mut world = cluster();
+    world.answers.conflicts = 7;
     world.claim("c", &json!({}));
     world.pass(60_000);
     let node = world.join("c");
-    world.conflicts = 2;
+    world.answers.conflicts = 2;
     world.pass(1_000);
     world.ready(&node);
     world.pass(10_000);
     assert!(world.is_true("c", "Initialized"));
-    assert_eq!(world.machines.len(), 1);
+    assert_eq!(world.instances().len(), 1);
 }
 
 #[test]
 fn a_label_that_admission_takes_off_is_not_written_as_fast_as_the_server_answers() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.claim("c", &json!({}));
     world.settle();
     let node = world.join("c");
-    world.vetoed_label = Some("team");
+    world.veto_label(Some("team"));
     world.pass(60_000);
     let writes = world
         .done
@@ -397,14 +404,14 @@ fn a_label_that_admission_takes_off_is_not_written_as_fast_as_the_server_answers
         .count();
     assert!((5..=8).contains(&writes), "{writes} writes in a minute");
     assert!(!world.is_true("c", "Registered"));
-    world.vetoed_label = None;
+    world.veto_label(None);
     world.pass(60_000);
     assert!(world.is_true("c", "Registered"));
 }
 
 #[test]
 fn hooks_are_waited_for_by_name_and_the_node_stays_closed_meanwhile() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.claim("c", &json!({}));
     world.edit(
         "NodeClaim/c",
@@ -452,13 +459,13 @@ fn hooks_are_waited_for_by_name_and_the_node_stays_closed_meanwhile() {
 
 #[test]
 fn several_nodes_with_one_provider_id_are_not_registered_and_are_named() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.claim("c", &json!({}));
     world.settle();
     let node = world.join("c");
     let mut twin = world.get(&format!("Node/{node}")).clone();
     twin["metadata"] = json!({ "name": "twin" });
-    let mut both = TestCluster::new();
+    let mut both = cluster();
     both.claim("c", &json!({}));
     both.settle();
     both.put(&twin);
@@ -475,9 +482,12 @@ fn several_nodes_with_one_provider_id_are_not_registered_and_are_named() {
 
 #[test]
 fn objects_of_older_versions_get_the_label_of_their_class() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
-    let label = labels::node_class_key(crate::testing::GROUP, crate::testing::KIND);
+    let label = labels::node_class_key(
+        mortise_sim::test_cluster::GROUP,
+        mortise_sim::test_cluster::KIND,
+    );
     for key in ["NodeClaim/c".to_owned(), format!("Node/{node}")] {
         assert_eq!(
             world.get(&key)["metadata"]["labels"][&label],
@@ -504,7 +514,7 @@ fn a_node_that_does_not_initialize_is_given_up_if_that_is_asked_for() {
             initialization_timeout_ms: limit,
             ..mortise_planning::settings::Settings::default()
         };
-        let mut world = TestCluster::with(settings);
+        let mut world = cluster_with(settings);
         world.claim("c", &json!({}));
         world.pass(9 * 60_000);
         world.join("c"); // and never gets ready
@@ -516,13 +526,13 @@ fn a_node_that_does_not_initialize_is_given_up_if_that_is_asked_for() {
         );
         world.pass(30 * 60_000);
         assert_eq!(world.has("NodeClaim/c"), stays);
-        assert_eq!(world.violations, [""; 0]);
+        assert_eq!(world.violations(), [""; 0]);
     }
 }
 
 #[test]
 fn a_node_that_says_nothing_of_ready_is_registered_after_a_moment() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.settings.join_grace_ms = 250;
     world.restart();
     world.claim("c", &json!({}));

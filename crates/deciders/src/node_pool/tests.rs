@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::testing::{GROUP, KIND, TestCluster};
+use crate::tests::{bare_cluster, cluster};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::validation::template_faults;
 use mortise_engine::record::Verdict;
+use mortise_sim::test_cluster::{GROUP, KIND, TestCluster};
 
 fn condition(world: &TestCluster, type_: &str) -> (String, String) {
     let list = world.get("NodePool/default")["status"]["conditions"]
@@ -25,7 +26,7 @@ fn pair(status: &str, reason: &str) -> (String, String) {
 
 #[test]
 fn a_pool_is_ready_when_its_class_is_and_its_template_is_valid() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     assert_eq!(condition(&world, "Ready"), pair("True", "Ready"));
     world.records.clear();
     world.edit("NodePool/default", &json!({ "metadata": { "generation": 2 }, "spec": { "template": { "spec": { "requirements": [{ "key": "a", "operator": "in", "values": ["b"] }] } } } }));
@@ -66,7 +67,7 @@ fn a_pool_is_ready_when_its_class_is_and_its_template_is_valid() {
 
 #[test]
 fn counters_follow_the_machines() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     assert_eq!(
         world.get("NodePool/default")["status"]["resources"],
         json!({ "cpu": "0", "memory": "0", "pods": "0", "ephemeral-storage": "0", "nodes": "0" })
@@ -97,7 +98,7 @@ fn counters_follow_the_machines() {
 
 #[test]
 fn a_burst_of_machines_is_one_write_in_five_seconds() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.pass(10_000);
     let before = world.done.len();
     for n in 0..100 {
@@ -113,7 +114,7 @@ fn a_burst_of_machines_is_one_write_in_five_seconds() {
 
 #[test]
 fn hashes_of_older_versions_are_migrated_but_drifted_claims_stay_drifted() {
-    let mut world = TestCluster::bare(mortise_planning::settings::Settings::default());
+    let mut world = bare_cluster(mortise_planning::settings::Settings::default());
     world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
     let old = json!({ labels::NODEPOOL_HASH: "1", labels::NODEPOOL_HASH_VERSION: "v2" });
     world.put(&json!({ "kind": "NodePool", "metadata": { "name": "default", "annotations": old }, "spec": { "template": { "spec": { "nodeClassRef": { "group": GROUP, "kind": KIND, "name": "default" } } } } }));

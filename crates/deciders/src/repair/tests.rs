@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::testing::{TestCluster, served};
+use crate::tests::cluster_with;
 use mortise_apis::labels;
 use mortise_cloudprovider::RepairPolicy;
 use mortise_engine::freshness::WatchState;
 use mortise_engine::record::Record;
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::{FeatureGates, RepairPolicies, Settings};
+use mortise_sim::test_cluster::{TestCluster, served};
 use mortise_state::resource_kinds::ObjectKind;
 
 const MINUTE: i64 = 60_000;
@@ -38,7 +39,7 @@ fn settings() -> Settings {
 
 /// A world with so many nodes that are well.
 fn world(nodes: usize) -> TestCluster {
-    let mut world = TestCluster::with(settings());
+    let mut world = cluster_with(settings());
     for n in 0..nodes {
         world.up(&format!("c{n}"), &json!({}));
     }
@@ -49,16 +50,16 @@ fn world(nodes: usize) -> TestCluster {
 fn a_sick_node_waits_for_a_watch_that_is_old() {
     let mut world = world(5);
     fall(&mut world, &[0], "Ready", "False");
-    world.watch_is(ObjectKind::Node, WatchState::Stands);
-    world.watch_is(ObjectKind::Node, WatchState::Broke);
+    world.report_watch(ObjectKind::Node, WatchState::Stands);
+    world.report_watch(ObjectKind::Node, WatchState::Broke);
     world.pass(20 * MINUTE);
     assert!(world.has("NodeClaim/c0"), "{:?}", world.done);
     let old = |reason: &Reason| matches!(reason, Reason::Outdated(old) if old.kind == "Node");
     let told = |record: &&Record| record.reasons.iter().any(old);
     let told = world.records.iter().filter(told).count();
     assert!((9..=11).contains(&told), "once a minute, not {told} times");
-    world.watch_is(ObjectKind::Node, WatchState::Stands);
-    world.watch_is(ObjectKind::Node, WatchState::Bookmark(Some(u64::MAX)));
+    world.report_watch(ObjectKind::Node, WatchState::Stands);
+    world.report_watch(ObjectKind::Node, WatchState::Bookmark(Some(u64::MAX)));
     world.pass(2 * MINUTE);
     assert!(!world.has("NodeClaim/c0"), "{:?}", world.done);
 }
@@ -66,7 +67,7 @@ fn a_sick_node_waits_for_a_watch_that_is_old() {
 /// The nodes' condition takes this status now.
 fn fall(world: &mut TestCluster, nodes: &[usize], condition: &str, status: &str) {
     for n in nodes {
-        let now = world.now.to_string();
+        let now = world.now().to_string();
         let mut all: Vec<Value> =
             vec![json!({ "type": condition, "status": status, "lastTransitionTime": now })];
         if condition != "Ready" {
@@ -108,8 +109,8 @@ fn a_node_that_is_not_ready_for_too_long_is_replaced_and_its_pods_are_not_asked(
         world.pass(2_000);
         assert!(going(&world, 0), "{status}");
         world.pass(MINUTE);
-        assert!(!world.has("NodeClaim/c0") && world.machines.is_empty());
-        assert_eq!(world.violations, [""; 0]);
+        assert!(!world.has("NodeClaim/c0") && world.instances().is_empty());
+        assert_eq!(world.violations(), [""; 0]);
         let event = world.event("DisruptionTerminating").unwrap();
         assert!(
             event.message.contains("Unhealthy") && event.message.contains("Ready"),
@@ -152,8 +153,7 @@ fn too_many_at_once_are_left_alone_until_some_recover() {
     world.pass(11 * MINUTE);
     assert!((0..10).all(|n| !going(&world, n)));
     let about: Vec<String> = world
-        .events
-        .iter()
+        .events()
         .filter(|event| event.reason == "NodeRepairBlocked")
         .map(|event| format!("{} {}", event.target, event.message))
         .collect();
@@ -201,7 +201,7 @@ fn off_means_off() {
     annotate(&mut world, labels::REPAIR_MODE, "forceful");
     world.pass(1_000);
     assert!(going(&world, 0), "switched on again it is long overdue");
-    let mut closed = TestCluster::with(Settings {
+    let mut closed = cluster_with(Settings {
         gates: FeatureGates::default(),
         ..settings()
     });
@@ -228,12 +228,12 @@ fn settings_that_cannot_be_read_are_said_and_do_not_count() {
         ),
     ] {
         annotate(&mut world, key, value);
-        let said = world.events.iter().any(|event| {
+        let said = world.events().any(|event| {
             event.reason == "InvalidRepairSetting"
                 && event.message.contains(part)
                 && event.message.contains(key)
         });
-        assert!(said, "{key}: {:?}", world.events);
+        assert!(said, "{key}: {:?}", world.events().collect::<Vec<_>>());
     }
     fall(&mut world, &[0], "Ready", "False");
     world.pass(10 * MINUTE + 1_000);
@@ -246,13 +246,13 @@ fn killed_after_any_write_a_sick_node_still_goes() {
         let mut world = world(1);
         fall(&mut world, &[0], "Ready", "False");
         world.pass(10 * MINUTE - 1_000);
-        world.die_after = Some(effect);
+        world.answers.crash_after = Some(effect);
         world.pass(2 * MINUTE);
         assert!(
-            !world.has("NodeClaim/c0") && world.machines.is_empty(),
+            !world.has("NodeClaim/c0") && world.instances().is_empty(),
             "{effect}: {:?}",
             world.done
         );
-        assert_eq!(world.violations, [""; 0]);
+        assert_eq!(world.violations(), [""; 0]);
     }
 }

@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
-use crate::testing::{GROUP, KIND, TestCluster};
+use crate::tests::{cluster, cluster_with};
 use mortise_engine::record::Verdict;
 use mortise_planning::settings::{FeatureGates, Settings};
+use mortise_sim::test_cluster::{GROUP, KIND, TestCluster};
 
 fn world() -> TestCluster {
-    TestCluster::with(Settings {
+    cluster_with(Settings {
         gates: FeatureGates {
             static_capacity: true,
             ..FeatureGates::default()
@@ -81,12 +82,12 @@ fn nodes_follow_replicas_up_and_down_and_zero() {
     scale(&mut world, 2);
     assert_eq!(claims(&mut world).len(), 2);
     world.pass(30_000);
-    assert_eq!(world.machines.len(), 2);
+    assert_eq!(world.instances().len(), 2);
     assert_eq!(world.get("NodePool/fixed")["status"]["nodes"], 2);
     scale(&mut world, 0);
     world.pass(30_000);
-    assert_eq!(world.machines.len(), 0);
-    assert_eq!(world.violations, [""; 0]);
+    assert_eq!(world.instances().len(), 0);
+    assert_eq!(world.violations(), [""; 0]);
     assert!(
         world
             .event("DisruptionTerminating")
@@ -110,7 +111,7 @@ fn a_node_that_is_lost_is_replaced_once_also_across_a_restart() {
     world.pass(60_000);
     let now = claims(&mut world);
     assert!(now.len() == 3 && !now.contains(&lost), "{now:?}");
-    assert_eq!(world.machines.len(), 3);
+    assert_eq!(world.instances().len(), 3);
 }
 
 #[test]
@@ -212,7 +213,7 @@ fn drifted_nodes_are_replaced_one_for_one_under_the_budget() {
         "{before:?} {after:?}"
     );
     assert_eq!(most, 4, "one at a time");
-    assert_eq!(world.machines.len(), 3);
+    assert_eq!(world.instances().len(), 3);
     let made = world
         .done
         .iter()
@@ -224,7 +225,7 @@ fn drifted_nodes_are_replaced_one_for_one_under_the_budget() {
 #[test]
 fn refusals_are_said_and_tried_again() {
     let mut world = world();
-    world.refused_creations = 3;
+    world.answers.refused_creations = 3;
     pool(&mut world, 3, &json!({}));
     assert_eq!(claims(&mut world).len(), 0);
     let event = world.event("StaticCapacityShort").unwrap();
@@ -240,7 +241,7 @@ fn refusals_are_said_and_tried_again() {
 
 #[test]
 fn without_the_gate_nothing_is_made_and_the_pool_says_so() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     pool(&mut world, 3, &json!({}));
     world.pass(60_000);
     assert_eq!(claims(&mut world).len(), 0);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::testing::TestCluster;
+use crate::tests::cluster;
 use mortise_apis::labels;
 use mortise_apis::values::since;
 use mortise_cloudprovider::{CloudError, Retry};
@@ -13,6 +13,7 @@ use mortise_engine::effect::EffectError;
 use mortise_planning::drain::stuck_drains;
 use mortise_planning::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use mortise_planning::reason::Reason;
+use mortise_sim::test_cluster::TestCluster;
 
 const MINUTE: i64 = 60_000;
 
@@ -30,7 +31,7 @@ fn budget(world: &mut TestCluster, name: &str, status: &Value) {
 fn budgeted(world: &mut TestCluster, is_ready: &str, status: &Value) {
     budget(world, "web", status);
     world.pod("web", "node-c", &ready(is_ready));
-    world.blocked.insert("Pod/default/web".to_owned());
+    world.answers.blocked.insert("Pod/default/web".to_owned());
 }
 
 fn counts(healthy: i64, desired: i64, expected: i64) -> Value {
@@ -40,6 +41,7 @@ fn counts(healthy: i64, desired: i64, expected: i64) -> Value {
 fn refused(world: &mut TestCluster, error: EffectError) {
     world.pod("web", "node-c", &json!({}));
     world
+        .answers
         .eviction_errors
         .insert("Pod/default/web".to_owned(), error);
 }
@@ -89,7 +91,7 @@ fn set_up(world: &mut TestCluster, shape: DrainBlockerKind) {
             budget(world, "one", &counts(3, 2, 3));
             budget(world, "two", &counts(3, 2, 3));
             world.pod("web", "node-c", &ready("True"));
-            world.eviction_errors.insert(
+            world.answers.eviction_errors.insert(
                 "Pod/default/web".to_owned(),
                 EffectError::MultipleBudgets(String::new()),
             );
@@ -120,28 +122,31 @@ fn set_up(world: &mut TestCluster, shape: DrainBlockerKind) {
         }
         DrainBlockerKind::VolumeAttached => attachment(world, &json!({})),
         DrainBlockerKind::VolumeDetaching => {
-            let now = world.now.to_string();
+            let now = world.now().to_string();
             attachment(world, &json!({ "metadata": { "deletionTimestamp": now } }));
         }
         DrainBlockerKind::VolumeDetachFailed => {
-            let now = world.now.to_string();
+            let now = world.now().to_string();
             attachment(
                 world,
                 &json!({ "metadata": { "deletionTimestamp": now }, "status": { "detachError": { "message": "device is busy" } } }),
             );
         }
         DrainBlockerKind::InstanceTerminationFailed => {
-            world.terminate_error = Some(CloudError {
+            world.answers.terminate_error = Some(CloudError {
                 label: "unauthorized",
                 message: "not allowed".to_owned(),
                 retry: Retry::Again,
             })
         }
-        DrainBlockerKind::InstanceTerminating => world.machine_exit_ms = 60 * MINUTE,
+        DrainBlockerKind::InstanceTerminating => world.set_termination_ms(60 * MINUTE),
         DrainBlockerKind::NodeFinalizer => foreign_finalizer(world, "Node/node-c"),
         DrainBlockerKind::ClaimFinalizer => foreign_finalizer(world, "NodeClaim/c"),
         DrainBlockerKind::ApiWriteRejected => {
-            world.refused_writes.insert("Node/node-c".to_owned());
+            world
+                .answers
+                .refused_writes
+                .insert("Node/node-c".to_owned());
         }
     }
 }
@@ -179,11 +184,11 @@ fn each_shape_is_told_within_a_minute_with_owner_age_and_what_would_clear_it() {
         .collect();
     assert_eq!(labels.len(), DrainBlockerKind::ALL.len());
     for shape in DrainBlockerKind::ALL.iter().copied() {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         world.up("c", &json!({}));
         set_up(&mut world, shape);
         world.settle();
-        let start = world.now;
+        let start = world.now();
         world.delete("NodeClaim/c");
         // What follows a drain of some seconds comes a few seconds later.
         world.pass(MINUTE + 8_000);
@@ -211,10 +216,10 @@ fn each_shape_is_told_within_a_minute_with_owner_age_and_what_would_clear_it() {
         };
         assert_eq!(owner.as_deref(), owned, "{shape:?}");
         let event = world
-            .events
-            .iter()
+            .events()
             .find(|event| event.reason == shape.event() && event.message.contains(&unblocks));
-        let event = event.unwrap_or_else(|| panic!("{shape:?}: {:#?}", world.events));
+        let event =
+            event.unwrap_or_else(|| panic!("{shape:?}: {:#?}", world.events().collect::<Vec<_>>()));
         assert!(
             event.warning && event.message.contains(" s; "),
             "{shape:?}: {}",
@@ -227,14 +232,14 @@ fn each_shape_is_told_within_a_minute_with_owner_age_and_what_would_clear_it() {
             DrainBlockerKind::KubeletNotResponding,
         ];
         if !left_behind.contains(&shape) {
-            assert_eq!(world.violations, [""; 0], "{shape:?}");
+            assert_eq!(world.violations(), [""; 0], "{shape:?}");
         }
     }
 }
 
 #[test]
 fn a_budget_that_was_counted_for_an_older_spec_is_not_counted() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.up("c", &json!({}));
     let before = json!({ "disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2, "expectedPods": 3, "observedGeneration": 0 });
     budgeted(&mut world, "True", &before);
@@ -246,7 +251,7 @@ fn a_budget_that_was_counted_for_an_older_spec_is_not_counted() {
 
 #[test]
 fn a_budget_that_was_counted_before_its_pod_was_ready_is_not_counted() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.up("c", &json!({}));
     budgeted(&mut world, "True", &counts(0, 0, 1));
     world.delete("NodeClaim/c");
@@ -272,23 +277,23 @@ fn the_arithmetic_of_a_budget_is_told() {
             "(minAvailable 2) has 2 ready pods of 3, and requires 2",
         ),
     ] {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         world.up("c", &json!({}));
         set_up(&mut world, shape);
         world.delete("NodeClaim/c");
         world.pass(MINUTE);
-        let mut said = world.events.iter().map(|event| &event.message);
+        let mut said = world.events().map(|event| &event.message);
         assert!(
             said.any(|text| text.contains(arithmetic)),
             "{shape:?}: {:#?}",
-            world.events
+            world.events().collect::<Vec<_>>()
         );
     }
 }
 
 #[test]
 fn a_drain_that_goes_well_is_not_spoken_of() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.up("c", &json!({}));
     for name in ["a", "b"] {
         world.pod(name, "node-c", &json!({}));
@@ -303,14 +308,13 @@ fn a_drain_that_goes_well_is_not_spoken_of() {
 
 #[test]
 fn what_stays_in_the_way_is_repeated_every_two_minutes_and_no_more() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.up("c", &json!({}));
     set_up(&mut world, DrainBlockerKind::DoNotDisrupt);
     world.delete("NodeClaim/c");
     world.pass(21 * MINUTE);
     let said = world
-        .events
-        .iter()
+        .events()
         .filter(|event| {
             event
                 .message
@@ -322,7 +326,7 @@ fn what_stays_in_the_way_is_repeated_every_two_minutes_and_no_more() {
 
 #[test]
 fn every_replica_can_say_what_is_in_the_way_and_of_the_oldest_first() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     for claim in ["b", "c"] {
         world.up(claim, &json!({}));
         let guarded = json!({ "metadata": { "annotations": { labels::DO_NOT_DISRUPT: "true" } } });
@@ -332,13 +336,13 @@ fn every_replica_can_say_what_is_in_the_way_and_of_the_oldest_first() {
             &guarded,
         );
     }
-    let now = world.now;
+    let now = world.now();
     assert_eq!(stuck_drains(&world.snapshot(), now), []);
     world.delete("NodeClaim/c");
     world.pass(30_000);
     world.delete("NodeClaim/b");
     world.pass(30_000);
-    let now = world.now;
+    let now = world.now();
     let stuck = stuck_drains(&world.snapshot(), now);
     assert_eq!(
         stuck.len(),
@@ -346,7 +350,7 @@ fn every_replica_can_say_what_is_in_the_way_and_of_the_oldest_first() {
         "b has only been going for half a minute: {stuck:?}"
     );
     world.pass(30_000);
-    let now = world.now;
+    let now = world.now();
     let stuck = stuck_drains(&world.snapshot(), now);
     let names: Vec<&str> = stuck
         .iter()

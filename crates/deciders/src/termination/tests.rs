@@ -3,13 +3,14 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::testing::TestCluster;
+use crate::tests::cluster;
 use mortise_apis::labels;
 use mortise_apis::names::NamespacedName;
 use mortise_apis::values::{after, since};
 use mortise_engine::freshness::WatchState;
 use mortise_engine::record::{Record, Verdict};
 use mortise_planning::reason::Reason;
+use mortise_sim::test_cluster::TestCluster;
 use mortise_state::resource_kinds::ObjectKind;
 use mortise_state::watch_age::Age;
 
@@ -32,10 +33,10 @@ fn deadline(world: &TestCluster, claim: &str) -> Timestamp {
 
 #[test]
 fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
-    world.blocked.insert("Pod/default/web".to_owned());
+    world.answers.blocked.insert("Pod/default/web".to_owned());
     world.delete("NodeClaim/c");
     world.pass(500);
     let tainted = world.get(&format!("Node/{node}"));
@@ -68,9 +69,9 @@ fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
         (8..=14).contains(&late),
         "{late} attempts in the following minute, back-off ends at 10 s"
     );
-    assert_eq!(world.machines.len(), 1);
+    assert_eq!(world.instances().len(), 1);
 
-    world.blocked.clear();
+    world.answers.blocked.clear();
     world.pass(11_000);
     assert!(!world.has("Pod/default/web"));
     assert!(world.event("Evicted").unwrap().message.ends_with(
@@ -78,7 +79,7 @@ fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
     ));
     world.pass(20_000);
     assert!(!world.has(&format!("Node/{node}")) && !world.has("NodeClaim/c"));
-    assert!(world.machines.is_empty());
+    assert!(world.instances().is_empty());
     assert!(
         position(&world, &format!("delete node/{node}"))
             < position(&world, "evict pod/default/web")
@@ -101,10 +102,10 @@ fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
 
 #[test]
 fn an_empty_node_is_held_for_pods_bound_in_the_last_moment() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.delete("NodeClaim/c");
-    let start = world.now;
+    let start = world.now();
     world.pass(3_000);
     world.restart();
     world.pod("late", &node, &json!({}));
@@ -113,23 +114,23 @@ fn an_empty_node_is_held_for_pods_bound_in_the_last_moment() {
         !world.has("Pod/default/late"),
         "a pod that came late is evicted"
     );
-    while world.machines.values().all(|machine| machine.claim == "c")
+    while world.instances().iter().all(|machine| machine.claim == "c")
         && !world.done.iter().any(|each| each.starts_with("terminate"))
     {
         world.pass(100);
     }
-    let held = since(world.now, start);
+    let held = since(world.now(), start);
     assert!((5_000..7_500).contains(&held), "held {held} ms");
 }
 
 #[test]
 fn groups_leave_one_after_another_and_some_pods_stay() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     let daemon = json!({ "metadata": { "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ds", "uid": "ds", "controller": true }] } });
     let critical = json!({ "spec": { "priorityClassName": "system-cluster-critical" } });
     let mut both = daemon.clone();
-    crate::testing::merge_into(&mut both, &critical);
+    mortise_sim::test_cluster::merge_into(&mut both, &critical);
     world.pod("d-critical-daemon", &node, &both);
     world.pod("c-critical", &node, &critical);
     world.pod("b-daemon", &node, &daemon);
@@ -156,7 +157,7 @@ fn groups_leave_one_after_another_and_some_pods_stay() {
 
 #[test]
 fn deleting_the_node_is_the_same_as_deleting_the_claim() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
     world.delete(&format!("Node/{node}"));
@@ -166,12 +167,12 @@ fn deleting_the_node_is_the_same_as_deleting_the_claim() {
             && !world.has("NodeClaim/c")
             && !world.has("Pod/default/web")
     );
-    assert!(world.machines.is_empty());
+    assert!(world.instances().is_empty());
 }
 
 #[test]
 fn protected_pods_stay_until_the_grace_period_ends() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({ "terminationGracePeriod": "2m" }));
     world.pod(
         "protected",
@@ -183,9 +184,12 @@ fn protected_pods_stay_until_the_grace_period_ends() {
         &node,
         &json!({ "spec": { "terminationGracePeriodSeconds": 60 } }),
     );
-    world.blocked.insert("Pod/default/budgeted".to_owned());
+    world
+        .answers
+        .blocked
+        .insert("Pod/default/budgeted".to_owned());
     world.delete("NodeClaim/c");
-    let start = world.now;
+    let start = world.now();
     world.pass(1_000);
     assert_eq!(deadline(&world, "c"), after(start, 120_000));
     assert!(
@@ -224,7 +228,7 @@ fn protected_pods_stay_until_the_grace_period_ends() {
 
 #[test]
 fn a_protection_that_lapses_lets_the_pod_go() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.pod(
         "guarded",
@@ -240,7 +244,7 @@ fn a_protection_that_lapses_lets_the_pod_go() {
 
 #[test]
 fn a_pod_stuck_in_deletion_is_not_waited_for() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.pod("stuck", &node, &json!({}));
     world.stuck.insert("Pod/default/stuck".to_owned());
@@ -262,7 +266,7 @@ fn a_pod_stuck_in_deletion_is_not_waited_for() {
 
 #[test]
 fn volumes_are_waited_for_unless_a_staying_pod_uses_them() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.put(&json!({ "kind": "PersistentVolumeClaim", "metadata": { "name": "kept", "namespace": "default" }, "spec": { "volumeName": "pv-kept" } }));
     world.pod("stays", &node, &json!({ "spec": { "tolerations": [{ "operator": "Exists" }], "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "kept" } }] } }));
@@ -280,20 +284,20 @@ fn volumes_are_waited_for_unless_a_staying_pod_uses_them() {
         event.message,
         "Awaiting deletion of bound volumeattachments (data)"
     );
-    assert_eq!(world.machines.len(), 1);
+    assert_eq!(world.instances().len(), 1);
     world.delete("VolumeAttachment/data");
     world.pass(10_000);
-    assert!(world.machines.is_empty() && !world.has("NodeClaim/c"));
+    assert!(world.instances().is_empty() && !world.has("NodeClaim/c"));
 }
 
 #[test]
 fn past_the_deadline_volumes_are_left() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({ "terminationGracePeriod": "60s" }));
     world.put(&json!({ "kind": "VolumeAttachment", "metadata": { "name": "data" }, "spec": { "nodeName": node, "source": { "persistentVolumeName": "pv" } } }));
     world.delete("NodeClaim/c");
     world.pass(59_000);
-    assert_eq!(world.machines.len(), 1);
+    assert_eq!(world.instances().len(), 1);
     world.pass(2_000);
     assert_eq!(
         world.condition("c", "VolumesDetached").unwrap().1,
@@ -305,12 +309,12 @@ fn past_the_deadline_volumes_are_left() {
 
 #[test]
 fn a_machine_that_never_registered_goes_without_drain() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.claim("c", &json!({}));
     world.settle();
     world.delete("NodeClaim/c");
     world.pass(5_000);
-    assert!(!world.has("NodeClaim/c") && world.machines.is_empty());
+    assert!(!world.has("NodeClaim/c") && world.instances().is_empty());
     assert!(
         !world
             .done
@@ -321,10 +325,10 @@ fn a_machine_that_never_registered_goes_without_drain() {
 
 #[test]
 fn a_node_whose_machine_is_lost_goes_at_once() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
-    world.blocked.insert("Pod/default/web".to_owned());
+    world.answers.blocked.insert("Pod/default/web".to_owned());
     world.edit(
         &format!("Node/{node}"),
         &json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } }),
@@ -335,7 +339,7 @@ fn a_node_whose_machine_is_lost_goes_at_once() {
         world.has(&format!("Node/{node}")),
         "not ready, but the machine is there"
     );
-    world.machines.clear();
+    world.lose_instances();
     world.pass(6_000);
     assert!(
         !world.has(&format!("Node/{node}")) && !world.has("NodeClaim/c"),
@@ -346,20 +350,20 @@ fn a_node_whose_machine_is_lost_goes_at_once() {
 
 #[test]
 fn no_machine_ends_under_a_pod_that_no_watch_shows() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.delete("NodeClaim/c");
     world.settle();
     // Bound before the taint was seen, by a scheduler that had not heard of it.
     world.put_unseen(
-        json!({ "kind": "Pod", "metadata": { "name": "late", "namespace": "ns", "uid": "late",
-        "generation": 1, "creationTimestamp": world.now.to_string() },
+        &json!({ "kind": "Pod", "metadata": { "name": "late", "namespace": "ns", "uid": "late",
+        "generation": 1, "creationTimestamp": world.now().to_string() },
         "spec": { "nodeName": node, "containers": [] }, "status": { "phase": "Running" } }),
     );
     world.pass(60_000);
     assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
     assert!(!world.has("Pod/ns/late"));
-    assert!(world.violations.is_empty(), "{:?}", world.violations);
+    assert!(world.violations().is_empty(), "{:?}", world.violations());
     let evicted = position(&world, "evict pod/ns/late");
     assert!(position(&world, "list_pods node/node-c") < evicted);
     assert!(evicted < position(&world, "terminate nodeclaim/c"));
@@ -367,14 +371,14 @@ fn no_machine_ends_under_a_pod_that_no_watch_shows() {
 
 #[test]
 fn a_drain_waits_for_a_watch_that_is_old() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.put(
         &json!({ "kind": "Pod", "metadata": { "name": "p", "namespace": "ns" },
         "spec": { "nodeName": node, "containers": [] }, "status": { "phase": "Running" } }),
     );
     world.settle();
-    world.watch_is(ObjectKind::Pod, WatchState::Stands);
+    world.report_watch(ObjectKind::Pod, WatchState::Stands);
     world.pass(91_000);
     world.delete("NodeClaim/c");
     world.pass(30_000);
@@ -386,7 +390,7 @@ fn a_drain_waits_for_a_watch_that_is_old() {
         record.verdict == Verdict::Blocked && record.reasons.iter().any(of)
     };
     assert_eq!(world.records.iter().filter(held).count(), 1);
-    world.watch_is(ObjectKind::Pod, WatchState::Bookmark(Some(u64::MAX)));
+    world.report_watch(ObjectKind::Pod, WatchState::Bookmark(Some(u64::MAX)));
     world.pass(60_000);
     assert!(!world.has("NodeClaim/c"), "{:?}", world.done);
 }
@@ -394,20 +398,20 @@ fn a_drain_waits_for_a_watch_that_is_old() {
 #[test]
 fn killed_after_any_effect_everything_still_goes() {
     for label in ["patch", "delete", "evict", "terminate"] {
-        let mut world = TestCluster::new();
+        let mut world = cluster();
         let node = world.up("c", &json!({ "terminationGracePeriod": "10m" }));
         world.pod("web", &node, &json!({}));
         world.delete("NodeClaim/c");
         for _ in 0..12 {
-            world.die_after = Some(label);
+            world.answers.crash_after = Some(label);
             world.pass(1_000);
         }
-        world.die_after = None;
+        world.answers.crash_after = None;
         world.pass(60_000);
         assert!(
             !world.has("NodeClaim/c")
                 && !world.has(&format!("Node/{node}"))
-                && world.machines.is_empty(),
+                && world.instances().is_empty(),
             "{label}: {:#?}",
             world.done
         );
@@ -416,21 +420,21 @@ fn killed_after_any_effect_everything_still_goes() {
 
 #[test]
 fn conflicts_are_decided_again() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.delete("NodeClaim/c");
     for _ in 0..20 {
-        world.conflicts = 1;
+        world.answers.conflicts = 1;
         world.pass(1_000);
     }
-    world.conflicts = 0;
+    world.answers.conflicts = 0;
     world.pass(60_000);
     assert!(!world.has("NodeClaim/c") && !world.has(&format!("Node/{node}")));
 }
 
 #[test]
 fn nodes_of_others_are_left_alone() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let with = |name: &str, more: &str| json!({ "kind": "Node", "metadata": { "name": name, "finalizers": [labels::TERMINATION_FINALIZER], "labels": { more: "x" } }, "spec": { "providerID": format!("other:///{name}") } });
     world.put(&with("theirs", "karpenter.other.com/othernodeclass"));
     world.put(&with(
@@ -450,7 +454,7 @@ fn nodes_of_others_are_left_alone() {
 
 #[test]
 fn the_reason_of_a_disruption_is_told() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
     let mut list = world.get("NodeClaim/c")["status"]["conditions"].clone();
@@ -472,7 +476,7 @@ fn the_reason_of_a_disruption_is_told() {
 
 #[test]
 fn the_reason_is_told_of_pods_that_go_at_once() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     let at_once = json!({ "spec": { "terminationGracePeriodSeconds": 0 } });
     world.pod("web", &node, &at_once);
@@ -490,7 +494,7 @@ fn the_reason_is_told_of_pods_that_go_at_once() {
 
 #[test]
 fn the_budget_that_blocks_is_named() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.pod(
         "web",
@@ -501,7 +505,7 @@ fn the_budget_that_blocks_is_named() {
         world.put(&json!({ "kind": "PodDisruptionBudget", "metadata": { "name": name, "namespace": "default" },
             "spec": { "selector": { "matchLabels": { "app": app } } }, "status": { "disruptionsAllowed": allowed } }));
     }
-    world.blocked.insert("Pod/default/web".to_owned());
+    world.answers.blocked.insert("Pod/default/web".to_owned());
     world.delete("NodeClaim/c");
     world.pass(60_000);
     let blocked: Vec<_> = world

@@ -16,6 +16,7 @@ pub struct ApiServer {
     objects: BTreeMap<ObjectKey, Value>,
     version: u64,
     changes: Vec<StoreEvent>,
+    vetoed_label: Option<&'static str>,
 }
 
 impl ApiServer {
@@ -51,6 +52,11 @@ impl ApiServer {
     fn stamp(&mut self, value: &mut Value) {
         self.version += 1;
         value["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        if let Some(label) = self.vetoed_label
+            && let Some(labels) = value["metadata"]["labels"].as_object_mut()
+        {
+            labels.remove(label);
+        }
     }
 
     /// Creates an object.
@@ -122,18 +128,29 @@ impl ApiServer {
         if value == *current {
             return Ok(value);
         }
-        self.stamp(&mut value);
-        if is_deleting(&value) && !has_finalizers(&value) && !matches!(key, ObjectKey::Pod(_)) {
-            self.insert(key.clone(), value.clone());
-            self.remove(key);
-        } else {
-            self.insert(key.clone(), value.clone());
-        }
-        Ok(value)
+        Ok(self.put(key.clone(), value))
     }
 
-    /// Deletes an object: immediately if it has no finalizers, otherwise it is marked. Pods are always marked; their kubelet
-    /// removes them with [`ApiServer::erase`]. Returns the marked object, if it still exists.
+    /// Creates or replaces an object as it is, under a new version. Returns what is stored.
+    pub(crate) fn put(&mut self, key: ObjectKey, mut value: Value) -> Value {
+        self.stamp(&mut value);
+        let is_over =
+            is_deleting(&value) && !has_finalizers(&value) && !matches!(key, ObjectKey::Pod(_));
+        self.insert(key.clone(), value.clone());
+        if is_over {
+            self.remove(&key);
+        }
+        value
+    }
+
+    /// An admission webhook removes this label from every object that is written; `None` = no webhook.
+    pub(crate) const fn veto_label(&mut self, label: Option<&'static str>) {
+        self.vetoed_label = label;
+    }
+
+    /// Deletes an object: immediately if it has no finalizers, otherwise it is marked with `at`, or with the earlier time if
+    /// it is marked already. Pods are always marked; their kubelet removes them with [`ApiServer::erase`]. Returns the marked
+    /// object, if it still exists.
     ///
     /// # Errors
     /// Not found; or it has another UID.
@@ -141,7 +158,7 @@ impl ApiServer {
         &mut self,
         key: &ObjectKey,
         uid: Option<&str>,
-        now: Timestamp,
+        at: Timestamp,
     ) -> Result<Option<Value>, EffectError> {
         let Some(current) = self.objects.get(key) else {
             return Err(EffectError::NotFound(format!("{key:?}")));
@@ -153,8 +170,10 @@ impl ApiServer {
         }
         if has_finalizers(current) || matches!(key, ObjectKey::Pod(_)) {
             let mut value = current.clone();
-            if !is_deleting(&value) {
-                value["metadata"]["deletionTimestamp"] = json!(whole_seconds(now));
+            let marked = value.pointer("/metadata/deletionTimestamp");
+            let marked = marked.and_then(|at| at.as_str()?.parse::<Timestamp>().ok());
+            if marked.is_none_or(|marked| at.as_second() < marked.as_second()) {
+                value["metadata"]["deletionTimestamp"] = json!(whole_seconds(at));
                 self.stamp(&mut value);
                 self.insert(key.clone(), value.clone());
             }
@@ -193,7 +212,7 @@ pub(super) fn has_finalizers(value: &Value) -> bool {
 }
 
 /// RFC 7396.
-pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
+pub(crate) fn merge_patch(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
         return;

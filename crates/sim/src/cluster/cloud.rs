@@ -51,6 +51,7 @@ pub struct Cloud {
     empty_until: BTreeMap<UnavailableOffering, Timestamp>,
     count: u64,
     shortage_per_mille: u64,
+    is_named_by_claims: bool,
     /// Interruption notices that the service has not acknowledged, by id.
     notices: BTreeMap<Arc<str>, InterruptionNotice>,
 }
@@ -64,6 +65,11 @@ impl Cloud {
             shortage_per_mille,
             ..Self::default()
         }
+    }
+
+    /// Instances and their Nodes are named as their claims are, so that tests can tell which is whose.
+    pub(crate) const fn name_by_claims(&mut self) {
+        self.is_named_by_claims = true;
     }
 
     /// Running and terminating instances.
@@ -153,7 +159,12 @@ impl Cloud {
             });
         };
         self.count += 1;
-        let id = ProviderId::from(format!("sim:///{}/i-{:08x}", offering.zone, self.count));
+        let instance_id = if self.is_named_by_claims {
+            claim.name().to_string()
+        } else {
+            format!("i-{:08x}", self.count)
+        };
+        let id = ProviderId::from(format!("sim:///{}/{instance_id}", offering.zone));
         let instance = SimInstance {
             claim: claim.name().to_string(),
             claim_uid: uid,
@@ -170,12 +181,21 @@ impl Cloud {
     }
 
     /// Terminates an instance soon, unless it does not exist or is already terminating.
-    pub(crate) fn terminate(&mut self, id: &ProviderId, clock: &mut Clock) -> TerminationStatus {
+    pub(crate) fn terminate(
+        &mut self,
+        id: &ProviderId,
+        termination_ms: (i64, i64),
+        clock: &mut Clock,
+    ) -> TerminationStatus {
         let Some(instance) = self.instances.get_mut(id) else {
             return TerminationStatus::Gone;
         };
         if instance.terminates_at.is_none() {
-            let ms = clock.random.between(5_000, 20_000);
+            let ms = clock.random.between(termination_ms.0, termination_ms.1);
+            if ms == 0 {
+                self.instances.remove(id);
+                return TerminationStatus::Gone;
+            }
             let at = after(clock.now(), ms);
             instance.terminates_at = Some(at);
             clock.at(at, Action::RemoveInstance(id.clone()));

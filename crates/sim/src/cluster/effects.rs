@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{NodeName, ObjectRef};
 use mortise_apis::node_class::served::ServedNodeClasses;
-use mortise_apis::values::SplitMix64;
+use mortise_apis::values::{SplitMix64, after};
 use mortise_cloudprovider::{LaunchError, ResolvedNodeClass};
 use mortise_engine::effect::{Effect, EffectError, EffectOutput, InstanceListing};
 use mortise_engine::write::{ObjectWrite, PatchBody};
@@ -72,10 +73,17 @@ pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
         Effect::ListPods(node) => return list_pods(node, cluster),
         Effect::Launch(request) => launch(&request.claim, cluster),
         Effect::Terminate { provider_id, .. } => {
-            let Cluster { cloud, clock, .. } = cluster;
-            Ok(EffectOutput::Terminated(
-                cloud.terminate(provider_id, clock),
-            ))
+            let Cluster {
+                cloud,
+                clock,
+                timing,
+                ..
+            } = cluster;
+            Ok(EffectOutput::Terminated(cloud.terminate(
+                provider_id,
+                timing.termination_ms,
+                clock,
+            )))
         }
         Effect::ListInstances => Ok(EffectOutput::Instances(vec![InstanceListing {
             provider: "sim".into(),
@@ -154,9 +162,18 @@ fn delete(
     grace_seconds: Option<i64>,
     cluster: &mut Cluster,
 ) -> Executed {
-    let key = ObjectKey::from(target);
-    let now = cluster.now();
-    match cluster.api_server.delete(&key, uid, now) {
+    delete_object(ObjectKey::from(target), uid, grace_seconds, cluster)
+}
+
+/// Deletes an object, for the service or for somebody else.
+pub(crate) fn delete_object(
+    key: ObjectKey,
+    uid: Option<&str>,
+    grace_seconds: Option<i64>,
+    cluster: &mut Cluster,
+) -> Executed {
+    let at = deletion_time(&key, grace_seconds, cluster);
+    match cluster.api_server.delete(&key, uid, at) {
         Ok(Some(value)) => {
             stop_pod(&key, &value, grace_seconds, cluster);
             Executed::returning(EffectOutput::Deleted, key, value)
@@ -166,15 +183,30 @@ fn delete(
     }
 }
 
+/// The deletion time that an object gets when it is deleted now.
+fn deletion_time(key: &ObjectKey, grace_seconds: Option<i64>, cluster: &Cluster) -> Timestamp {
+    let now = cluster.now();
+    match (key, cluster.api_server.get(key)) {
+        (ObjectKey::Pod(_), Some(pod)) if cluster.timing.marks_grace => {
+            after(now, grace_seconds.unwrap_or_else(|| own_grace(pod)) * 1_000)
+        }
+        _ => now,
+    }
+}
+
+fn own_grace(pod: &Value) -> i64 {
+    pod.pointer("/spec/terminationGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(30)
+}
+
 /// A pod that is being deleted stops after a part of its grace period.
 fn stop_pod(key: &ObjectKey, value: &Value, grace_seconds: Option<i64>, cluster: &mut Cluster) {
     let ObjectKey::Pod(pod) = key else { return };
-    let own = value
-        .pointer("/spec/terminationGracePeriodSeconds")
-        .and_then(Value::as_i64)
-        .unwrap_or(30);
-    let most = grace_seconds.unwrap_or(own).clamp(1, 30) * 1000;
-    let ms = cluster.clock.random.between(500, 3_000).min(most);
+    let most = grace_seconds.unwrap_or_else(|| own_grace(value));
+    let most = most.clamp(1, 30) * 1000;
+    let (low, high) = cluster.timing.pod_stop_ms;
+    let ms = cluster.clock.random.between(low, high).min(most);
     let uid = value
         .pointer("/metadata/uid")
         .and_then(Value::as_str)
@@ -258,13 +290,14 @@ fn launch(claim: &NodeClaim, cluster: &mut Cluster) -> Result<EffectOutput, Effe
         clock,
         cloud,
         stats,
+        timing,
         ..
     } = cluster;
     match cloud.launch(claim, clock.now(), &mut clock.random) {
         Ok((launched, is_new)) => {
             if is_new {
                 stats.nodes_launched += 1;
-                let ms = clock.random.between(15_000, 35_000);
+                let ms = clock.random.between(timing.boot_ms.0, timing.boot_ms.1);
                 clock.in_ms(ms, Action::CreateNode(launched.provider_id.clone()));
             }
             Ok(EffectOutput::Launched(Box::new(launched)))

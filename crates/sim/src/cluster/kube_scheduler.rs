@@ -25,12 +25,18 @@ pub(crate) struct KubeScheduler {
     next_cycle: Option<Timestamp>,
     /// Generation of the last observed snapshot of the service.
     generation: u64,
+    names_nodes: bool,
 }
 
 impl KubeScheduler {
     /// Configures the extender.
     pub(crate) fn set_extender(&mut self, extender: Box<dyn Extender>) {
         self.extender = Some(extender);
+    }
+
+    /// Messages about unschedulable pods name the nodes instead of counting them: each rejection on another node is visible.
+    pub(crate) const fn name_nodes(&mut self, is_on: bool) {
+        self.names_nodes = is_on;
     }
 
     /// Observes changes of objects, in order.
@@ -81,10 +87,18 @@ impl KubeScheduler {
                 cluster.stats.pods_placed += 1;
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": cluster.now().to_string() }]);
                 cluster.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
-                let ms = cluster.clock.random.between(800, 2_500);
+                let (low, high) = cluster.timing.pod_start_ms;
+                let ms = cluster.clock.random.between(low, high);
                 cluster.clock.in_ms(ms, Action::RunPod(pod));
             }
-            Some(CycleResult::Unschedulable(pod)) => reject(pod, snapshot, cluster),
+            Some(CycleResult::Unschedulable(pod)) => {
+                let message = if self.names_nodes {
+                    message_with_names(cluster)
+                } else {
+                    message_with_count(snapshot)
+                };
+                reject(pod, &message, cluster);
+            }
             None => {}
         }
         self.plan(&mut cluster.clock);
@@ -92,14 +106,26 @@ impl KubeScheduler {
     }
 }
 
-/// Writes the condition of an unschedulable pod, as kube-scheduler does: only when the message changes, which counts nodes.
-fn reject(pod: PodKey, snapshot: &Snapshot, cluster: &mut Cluster) {
-    let key = ObjectKey::Pod(pod);
+fn message_with_count(snapshot: &Snapshot) -> String {
     let nodes = snapshot.nodes.values().filter(|node| node.node.is_some());
-    let message = format!("0/{} nodes are available", nodes.count());
+    format!("0/{} nodes are available", nodes.count())
+}
+
+fn message_with_names(cluster: &Cluster) -> String {
+    let names = cluster.api_server.iter().filter_map(|(key, _)| match key {
+        ObjectKey::Node(name) => Some(name.as_str()),
+        _ => None,
+    });
+    let names: Vec<&str> = names.collect();
+    format!("no node of {} is suitable", names.join(" "))
+}
+
+/// Writes the condition of an unschedulable pod, as kube-scheduler does: only when the message changes.
+fn reject(pod: PodKey, message: &str, cluster: &mut Cluster) {
+    let key = ObjectKey::Pod(pod);
     let said = cluster.api_server.get(&key);
     let said = said.and_then(|pod| pod.pointer("/status/conditions/0"));
-    if said.is_some_and(|said| said["message"] == message.as_str()) {
+    if said.is_some_and(|said| said["message"] == message) {
         return;
     }
     let since = said.filter(|said| said["status"] == "False");

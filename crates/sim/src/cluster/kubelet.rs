@@ -12,9 +12,12 @@ use super::api_server::{has_finalizers, is_deleting};
 use crate::clock::Action;
 
 /// Name of the Node, derived from the instance id as clouds do.
-fn node_name(id: &ProviderId) -> NodeName {
+pub(crate) fn node_name(id: &ProviderId) -> NodeName {
     let instance = id.rsplit('/').next().unwrap_or_default();
-    NodeName::from(format!("node-{}", instance.trim_start_matches("i-")))
+    match instance.strip_prefix("i-") {
+        Some(number) => NodeName::from(format!("node-{number}")),
+        None => NodeName::from(instance),
+    }
 }
 
 /// The kubelets of all nodes.

@@ -9,6 +9,7 @@ mod extender;
 mod kube_scheduler;
 mod kubelet;
 mod scheduler;
+mod timing;
 mod workload_controllers;
 
 use jiff::Timestamp;
@@ -20,14 +21,15 @@ use crate::options::SimOptions;
 use crate::stats::Stats;
 
 pub use api_server::ApiServer;
-pub(crate) use api_server::{is_deleting, object};
+pub(crate) use api_server::{is_deleting, merge_patch, object};
 pub use cloud::{Cloud, SimInstance};
-pub(crate) use effects::{execute, latency};
+pub(crate) use effects::{Executed, delete_object, execute, latency};
 pub use extender::Extender;
 pub(crate) use kube_scheduler::KubeScheduler;
 pub(crate) use kubelet::{
-    Kubelets, complete_pod, mark_node_ready, remove_instance, remove_stopped_pod,
+    Kubelets, complete_pod, mark_node_ready, node_name, remove_instance, remove_stopped_pod,
 };
+pub(crate) use timing::Timing;
 pub(crate) use workload_controllers::WorkloadControllers;
 
 /// Time, objects, instances and totals.
@@ -36,16 +38,24 @@ pub(crate) struct Cluster {
     pub(crate) api_server: ApiServer,
     pub(crate) cloud: Cloud,
     pub(crate) stats: Stats,
+    pub(crate) timing: Timing,
 }
 
 impl Cluster {
     /// A cluster without objects and instances.
     pub(crate) fn new(options: &SimOptions) -> Self {
+        let cloud = Cloud::new(options.catalog.clone(), options.shortage_per_mille);
+        Self::with_cloud(cloud, options.start, options.seed)
+    }
+
+    /// A cluster with this cloud and without objects.
+    pub(crate) fn with_cloud(cloud: Cloud, start: Timestamp, seed: u64) -> Self {
         Self {
-            clock: Clock::new(options.start, options.seed),
+            clock: Clock::new(start, seed),
             api_server: ApiServer::default(),
-            cloud: Cloud::new(options.catalog.clone(), options.shortage_per_mille),
+            cloud,
             stats: Stats::default(),
+            timing: Timing::default(),
         }
     }
 

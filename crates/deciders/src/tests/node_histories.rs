@@ -3,10 +3,11 @@
 
 use serde_json::json;
 
-use super::TestCluster;
+use crate::tests::bare_cluster;
 use mortise_apis::values::{SplitMix64, after};
 use mortise_cloudprovider::{CloudError, InterruptionKind, LaunchError, Retry};
 use mortise_planning::settings::Settings;
+use mortise_sim::test_cluster::{GROUP, KIND, TestCluster};
 
 /// The same seed gives the same history.
 struct Chance(SplitMix64);
@@ -23,12 +24,9 @@ impl Chance {
 }
 
 fn keys(world: &TestCluster, prefix: &str) -> Vec<String> {
-    world
-        .objects
-        .keys()
-        .filter(|key| key.starts_with(prefix))
-        .cloned()
-        .collect()
+    let names = world.names(prefix.trim_end_matches('/'));
+    let keys = names.into_iter().map(|name| format!("{prefix}{name}"));
+    keys.collect()
 }
 
 fn name(key: &str) -> String {
@@ -43,7 +41,7 @@ fn act(world: &mut TestCluster, chance: &mut Chance, count: u64) {
         14 => world.claim_with_devices(&format!("c{count}")),
         15 => {
             if let Some(node) = chance.one_of(&nodes) {
-                world.publish(&name(node));
+                world.publish_devices(&name(node));
             }
         }
         0..=2 => world.claim(&format!("c{count}"), &json!({})),
@@ -70,9 +68,9 @@ fn act(world: &mut TestCluster, chance: &mut Chance, count: u64) {
         }
         8 => {
             if let Some(pod) = chance.one_of(&pods)
-                && !world.blocked.remove(pod)
+                && !world.answers.blocked.remove(pod)
             {
-                world.blocked.insert(pod.clone());
+                world.answers.blocked.insert(pod.clone());
             }
         }
         9 => {
@@ -95,17 +93,19 @@ fn act(world: &mut TestCluster, chance: &mut Chance, count: u64) {
                 "list_instances",
                 "resolve",
             ];
-            world.die_after = chance.one_of(&labels).copied();
+            world.answers.crash_after = chance.one_of(&labels).copied();
         }
-        12 => world.conflicts = usize::try_from(chance.next(4)).unwrap(),
+        12 => world.answers.conflicts = usize::try_from(chance.next(4)).unwrap(),
         _ => match chance.next(4) {
             0 => world
+                .answers
                 .launch_errors
                 .push_back(LaunchError::InsufficientCapacity {
                     message: "none".to_owned(),
                     unavailable: Vec::new(),
                 }),
             1 => world
+                .answers
                 .launch_errors
                 .push_back(LaunchError::Other(CloudError {
                     label: "lost",
@@ -113,11 +113,11 @@ fn act(world: &mut TestCluster, chance: &mut Chance, count: u64) {
                     retry: Retry::Again,
                 })),
             2 => {
-                let machine = chance.next(2 + world.launched as u64);
+                let machine = chance.next(2 + world.launched());
                 world.notice(
                     &format!("m{count}"),
                     InterruptionKind::SpotInterruption,
-                    &format!("i-{machine}"),
+                    &format!("i-{machine:08x}"),
                 );
             }
             _ => world.restart(),
@@ -133,10 +133,10 @@ fn history(seed: u64) -> Vec<String> {
         ignore_devices: false,
         ..Settings::default()
     };
-    let mut world = TestCluster::bare(settings);
-    world.put(&json!({ "kind": super::KIND, "metadata": { "name": "default" } }));
+    let mut world = bare_cluster(settings);
+    world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
     world.put(&json!({ "kind": "NodePool", "metadata": { "name": "default" }, "spec": {
-        "template": { "spec": { "nodeClassRef": { "group": super::GROUP, "kind": super::KIND, "name": "default" } } },
+        "template": { "spec": { "nodeClassRef": { "group": GROUP, "kind": KIND, "name": "default" } } },
     }}));
     let mut chance = Chance(SplitMix64::new(seed));
     for count in 0..60 {
@@ -152,20 +152,20 @@ fn history(seed: u64) -> Vec<String> {
             .find(|each| each.starts_with("delete pod/"));
         assert_eq!(forced, None, "seed {seed}");
     }
-    world.die_after = None;
-    world.conflicts = 0;
-    world.launch_errors.clear();
-    world.blocked.clear();
+    world.answers.crash_after = None;
+    world.answers.conflicts = 0;
+    world.answers.launch_errors.clear();
+    world.answers.blocked.clear();
     for claim in keys(&world, "NodeClaim/") {
         world.delete(&claim);
     }
-    let start = world.now;
+    let start = world.now();
     world.pass(10 * 60_000);
-    assert_eq!(world.violations, Vec::<String>::new(), "seed {seed}");
+    assert_eq!(world.violations(), Vec::<String>::new(), "seed {seed}");
     assert!(
-        world.machines.is_empty(),
+        world.instances().is_empty(),
         "seed {seed}: {:?} left, {:#?}",
-        world.machines,
+        world.instances(),
         world.done
     );
     let claims: Vec<_> = keys(&world, "NodeClaim/")
@@ -186,7 +186,7 @@ fn history(seed: u64) -> Vec<String> {
         })
         .collect();
     assert_eq!(kept, Vec::<String>::new(), "seed {seed}: {:#?}", world.done);
-    assert!(world.now >= after(start, 10 * 60_000));
+    assert!(world.now() >= after(start, 10 * 60_000));
     let snapshot = world.snapshot();
     assert_eq!(
         (

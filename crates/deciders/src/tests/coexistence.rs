@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{GROUP, KIND, TestCluster};
+use crate::tests::{bare_cluster, cluster};
 use mortise_apis::labels;
+use mortise_sim::test_cluster::{GROUP, KIND};
 
 /// A claim of a class that nobody here serves, with everything that could tempt a decider.
 fn theirs(name: &str, id: Option<&str>, finalizers: &[&str]) -> Value {
@@ -26,13 +27,13 @@ fn theirs(name: &str, id: Option<&str>, finalizers: &[&str]) -> Value {
 
 #[test]
 fn claims_and_pools_of_classes_that_nobody_here_serves_are_left_alone() {
-    let mut world = TestCluster::new();
+    let mut world = cluster();
     world.put(&theirs("unlaunched", None, &[]));
     // Its id looks like one of ours, so an orphan hunt would find nothing behind it.
-    world.put(&theirs("up", Some("fake:///zone-a/i-77"), &[]));
+    world.put(&theirs("up", Some("sim:///zone-a/i-00000077"), &[]));
     world.put(&theirs(
         "going",
-        Some("fake:///zone-a/i-78"),
+        Some("sim:///zone-a/i-00000078"),
         &[labels::TERMINATION_FINALIZER],
     ));
     world.put(&json!({ "kind": "NodePool", "metadata": { "name": "theirs" }, "spec": {
@@ -44,7 +45,7 @@ fn claims_and_pools_of_classes_that_nobody_here_serves_are_left_alone() {
             "name": "going", "finalizers": [labels::TERMINATION_FINALIZER],
             "labels": { labels::node_class_key("other.test", KIND): "default", labels::NODEPOOL: "theirs" },
         },
-        "spec": { "providerID": "fake:///zone-a/i-78" },
+        "spec": { "providerID": "sim:///zone-a/i-00000078" },
         "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] },
     }));
     world.delete("NodeClaim/going");
@@ -74,7 +75,7 @@ fn claims_and_pools_of_classes_that_nobody_here_serves_are_left_alone() {
 
 #[test]
 fn a_node_without_claim_is_ours_by_its_class_label_even_when_no_class_is_left() {
-    let mut world = TestCluster::bare(mortise_planning::settings::Settings::default());
+    let mut world = bare_cluster(mortise_planning::settings::Settings::default());
     let node = |group: &str| {
         json!({
             "kind": "Node",

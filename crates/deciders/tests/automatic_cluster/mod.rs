@@ -1,0 +1,31 @@
+//! The simulated cluster of integration tests: provisioning and disruption are stepped, the lifecycle of nodes is automatic.
+
+#![allow(
+    dead_code,
+    reason = "each test binary uses its own part of this module"
+)]
+
+use mortise_cloudprovider::InstanceType;
+use mortise_deciders::{DisruptionDecider, ProvisioningDecider};
+use mortise_engine::decider::Decider;
+use mortise_planning::settings::Settings;
+use mortise_sim::test_cluster::{TestCluster, ordinary_types};
+
+fn deciders(_: &Settings) -> Vec<Box<dyn Decider>> {
+    vec![
+        Box::new(ProvisioningDecider::new()),
+        Box::new(DisruptionDecider::new()),
+    ]
+}
+
+/// A cluster with one NodePool `default` and these instance types.
+pub(crate) fn automatic_cluster(types: Vec<InstanceType>, settings: Settings) -> TestCluster {
+    let mut cluster = TestCluster::with_types(deciders, settings, types);
+    cluster.put_automatic_pool();
+    cluster
+}
+
+/// The same with types of 2, 4 and 8 CPUs, and default settings.
+pub(crate) fn ordinary_cluster() -> TestCluster {
+    automatic_cluster(ordinary_types(), Settings::default())
+}

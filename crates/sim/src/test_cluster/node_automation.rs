@@ -1,0 +1,84 @@
+//! Automatic nodes, for tests of deciders that place pods: a claim is launched after a second, registered and initialized as
+//! soon as its kubelet has created the Node, and drained when it is deleted, without the deciders that would do so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_apis::k8s;
+use mortise_state::snapshot::Snapshot;
+
+use crate::cluster::{Extender, KubeScheduler};
+
+/// What happens to a claim next.
+#[derive(Clone, Debug)]
+pub(super) enum NodeStep {
+    Launch(String),
+    Drain(String),
+}
+
+/// State and faults of the automation.
+#[derive(Default)]
+pub struct NodeAutomation {
+    /// Every launch fails: the claim is deleted.
+    pub no_capacity: bool,
+    /// Instances never create their Nodes.
+    pub never_ready: bool,
+    /// Nodes that boot from now on have this CPU, regardless of their type.
+    pub cpu_of_nodes: Option<&'static str>,
+    /// kube-scheduler does nothing.
+    pub scheduler_is_down: bool,
+    /// kube-scheduler rejects the pods of these apps on every node, and names the nodes.
+    pub rejected_apps: BTreeSet<String>,
+    pub(super) is_on: bool,
+    pub(super) scheduler: KubeScheduler,
+    steps: BTreeMap<(Timestamp, u64), NodeStep>,
+    planned: u64,
+}
+
+impl NodeAutomation {
+    pub(super) fn plan(&mut self, at: Timestamp, step: NodeStep) {
+        self.planned += 1;
+        self.steps.insert((at, self.planned), step);
+    }
+
+    pub(super) fn next_at(&self) -> Option<Timestamp> {
+        self.steps.keys().next().map(|(at, _)| *at)
+    }
+
+    pub(super) fn take_due(&mut self, now: Timestamp) -> Option<NodeStep> {
+        let first = self.steps.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+}
+
+/// Rejects the pods of some apps on every node.
+pub(super) struct RejectingExtender(pub(super) BTreeSet<String>);
+
+impl Extender for RejectingExtender {
+    fn filter(
+        &self,
+        _: &Arc<Snapshot>,
+        _: Timestamp,
+        pod: &k8s::Pod,
+        nodes: &[String],
+    ) -> Vec<String> {
+        let labels = pod.metadata.labels.as_ref();
+        let app = labels.and_then(|all| all.get("app"));
+        if app.is_some_and(|app| self.0.contains(app)) {
+            Vec::new()
+        } else {
+            nodes.to_vec()
+        }
+    }
+
+    fn prioritize(
+        &self,
+        _: &Arc<Snapshot>,
+        _: Timestamp,
+        _: &k8s::Pod,
+        _: &[String],
+    ) -> Vec<(String, i64)> {
+        Vec::new()
+    }
+}
