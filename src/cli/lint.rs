@@ -47,7 +47,7 @@ pub(super) struct LintArgs {
     strict: bool,
     /// Provider of CRDs and instance types; default: kwok if the files contain KWOKNodeClass and no EC2NodeClass, otherwise aws
     #[arg(long, value_enum)]
-    provider: Option<Provider>,
+    provider: Option<LintProvider>,
     /// aws: regions of instance types and zones; default: the regions of the zones in the files, or all known regions
     #[arg(long, value_name = "REGION")]
     region: Vec<String>,
@@ -70,7 +70,7 @@ enum LintReportFormat {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Provider {
+enum LintProvider {
     /// Amazon EC2
     Aws,
     /// Simulated nodes
@@ -95,20 +95,20 @@ fn time(text: &str) -> Result<Timestamp, String> {
 pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let sources = read(&args.paths)?;
     let provider = args.provider.unwrap_or_else(|| provider_of(&sources));
-    if provider == Provider::Kwok && !args.region.is_empty() {
+    if provider == LintProvider::Kwok && !args.region.is_empty() {
         bail!(RunError::Usage(
             "--region: only provider aws has regions".to_owned()
         ));
     }
     let (provider, types) = match provider {
-        Provider::Aws => {
+        LintProvider::Aws => {
             let (types, warnings) = catalog::types(&sources, &args.region)?;
             warnings
                 .iter()
                 .for_each(|text| warning(&format!("mortise: {text}")));
             (providers::AWS, types)
         }
-        Provider::Kwok => (providers::KWOK, mortise_kwok::instance_types()),
+        LintProvider::Kwok => (providers::KWOK, mortise_kwok::instance_types()),
     };
     let crds = provider.crds();
     let now = || {
@@ -144,12 +144,12 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The provider of the files, from the kind of node class in them.
-fn provider_of(sources: &[SourceFile]) -> Provider {
+fn provider_of(sources: &[SourceFile]) -> LintProvider {
     let names = |word: &str| sources.iter().any(|source| source.text.contains(word));
     if names("KWOKNodeClass") && !names("EC2NodeClass") {
-        Provider::Kwok
+        LintProvider::Kwok
     } else {
-        Provider::Aws
+        LintProvider::Aws
     }
 }
 

@@ -196,7 +196,6 @@ const EDGES: [(&str, &[&str]); 18] = [
             "controller",
             "deciders",
             "demo",
-            "engine",
             "kwok",
             "kwok-class",
             "manifests",

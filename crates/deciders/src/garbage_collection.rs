@@ -115,14 +115,14 @@ impl GarbageCollectionDecider {
         let mut there: BTreeSet<&ProviderId> = BTreeSet::new();
         for listing in listings {
             // Silence says nothing about any machine.
-            let Ok(machines) = &listing.machines else {
+            let Ok(machines) = &listing.instances else {
                 continue;
             };
             self.ask_for_missing(input, &listing.serves, machines, step);
             self.machines_without_claim(input, listing, machines, step);
             there.extend(machines.iter().map(|machine| &machine.provider_id));
         }
-        if listings.iter().all(|listing| listing.machines.is_ok()) {
+        if listings.iter().all(|listing| listing.instances.is_ok()) {
             self.first_seen.retain(|id, _| there.contains(id));
             self.orphans.retain(|id| there.contains(id));
             self.finds.retain(|id| !there.contains(id));

@@ -255,19 +255,19 @@ pub struct InstanceListing {
     /// Node classes whose machines it makes.
     pub serves: ServedNodeClasses,
     /// All its machines; an error says nothing about any of them, least of all that there are none.
-    pub machines: Result<Vec<Instance>, CloudError>,
+    pub instances: Result<Vec<Instance>, CloudError>,
 }
 
 /// The machines of the provider that serves a class; `None` when that provider did not answer or is not there.
 #[must_use]
-pub fn machines_for<'a>(
+pub fn instances_for<'a>(
     listings: &'a [InstanceListing],
     class: &NodeClassKey,
 ) -> Option<&'a [Instance]> {
     listings
         .iter()
         .filter(|listing| listing.serves.covers(class))
-        .find_map(|listing| listing.machines.as_deref().ok())
+        .find_map(|listing| listing.instances.as_deref().ok())
 }
 
 /// What an effect gave.

@@ -46,8 +46,8 @@ pub(super) fn check() -> Result<()> {
         for dependency in list(package, "dependencies")? {
             let name = text(dependency, "name")?;
             let written = dependency["rename"].as_str().unwrap_or(name);
+            declared.insert(written.to_owned());
             let written = written.replace('-', "_");
-            declared.insert(name.to_owned());
             if !sources.iter().any(|source| does_name(source, &written)) {
                 unnamed.insert((text(package, "name")?.to_owned(), name.to_owned()));
             }

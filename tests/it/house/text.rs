@@ -32,7 +32,12 @@ const UNTYPED: [&str; 8] = [
 const CLOUDS: [&str; 7] = ["ec2", "aws", "kwok", "azure", "gke", "alibaba", "eks"];
 
 /// Where clouds may be named: their providers, what composes the program, and the migration from APIs that were made for one.
-const OF_CLOUDS: [&str; 3] = ["crates/providers/", "src/", "crates/manifests/src/migrate/"];
+const OF_CLOUDS: [&str; 4] = [
+    "crates/providers/",
+    "src/",
+    "crates/demo/", // composes a cloud, as src does
+    "crates/manifests/src/migrate/",
+];
 
 /// Sources and documents by area, for the words.
 const AREAS: [(&str, &[&str]); 15] = [
@@ -148,6 +153,9 @@ pub(super) fn cloud_names() -> Result<Violations> {
                 continue;
             }
             let count = code(&text)
+                .map(|line| line.replace("aws_lc_rs", "")) // a crypto library
+                .collect::<Vec<String>>()
+                .iter()
                 .flat_map(|line| line.split(|letter: char| !letter.is_ascii_alphanumeric()))
                 .filter(|word| is_of_a_cloud(word))
                 .count();

@@ -29,7 +29,7 @@ macro_rules! object {
 
         impl<'de> serde::Deserialize<'de> for $root {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                // An attribute names a function by text, which would be looked for in the crate of the kind. The inner type has the
+                // An attribute names a function by text, which would be searched for in the crate of the kind. The inner type has the
                 // name of the kind because errors quote it.
                 use $crate::schema::object::lean_metadata;
 

@@ -187,20 +187,20 @@ impl CloudProviders {
             InstanceListing {
                 provider: provider.name().into(),
                 serves: ServedNodeClasses::only(provider.node_class_kinds()),
-                machines: result,
+                instances: result,
             }
         });
         let mut listings = futures::future::join_all(asked).await;
         listings.sort_by(|one, other| one.provider.cmp(&other.provider));
         let mut failed = None;
         for listing in &listings {
-            if let Err(error) = &listing.machines {
+            if let Err(error) = &listing.instances {
                 tracing::warn!(provider = &*listing.provider, %error, "failed to list instances");
                 failed = Some(error);
             }
         }
         match failed {
-            Some(error) if listings.iter().all(|listing| listing.machines.is_err()) => {
+            Some(error) if listings.iter().all(|listing| listing.instances.is_err()) => {
                 Err(EffectError::Cloud(error.clone()))
             }
             _ => Ok(EffectOutput::Instances(listings)),

@@ -263,7 +263,7 @@ async fn a_provider_that_does_not_list_its_machines_is_told_from_one_that_has_no
     let said: Vec<(&str, Result<usize, &str>)> = listings
         .iter()
         .map(|listing| {
-            let machines = listing.machines.as_ref();
+            let machines = listing.instances.as_ref();
             let machines = machines.map(Vec::len).map_err(|error| error.label);
             (&*listing.provider, machines)
         })

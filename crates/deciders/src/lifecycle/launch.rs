@@ -18,7 +18,9 @@ use mortise_cloudprovider::{Instance, LaunchError, LaunchRequest, LaunchedInstan
 use mortise_engine::condition_edits::edited_claim;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, EffectError, EffectOutput, Event, ProviderRef, machines_for};
+use mortise_engine::effect::{
+    Effect, EffectError, EffectOutput, Event, ProviderRef, instances_for,
+};
 use mortise_engine::record::Verdict;
 use mortise_engine::write::{InstanceMetadata, InstanceStatus, NodeClaimStatusEdit, ObjectWrite};
 use mortise_planning::reason::Reason;
@@ -154,7 +156,7 @@ impl LifecycleDecider {
                 self.wanted.remove(&uid); // gone in the meantime
                 continue;
             };
-            let Some(machines) = machines_for(listings, &claim.node_class_key()) else {
+            let Some(machines) = instances_for(listings, &claim.node_class_key()) else {
                 unanswered = true;
                 continue;
             };

@@ -9,7 +9,7 @@ use mortise_cloudprovider::TerminationStatus;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{
-    Effect, EffectError, EffectOutput, Event, Outcome, ProviderRef, machines_for,
+    Effect, EffectError, EffectOutput, Event, Outcome, ProviderRef, instances_for,
 };
 use mortise_engine::record::Verdict;
 use mortise_planning::drain::{EvictionError, EvictionFailure};
@@ -283,7 +283,7 @@ impl TerminationDecider {
                 continue;
             };
             let class = claim.node_class_key();
-            let left_out = machines_for(listings, &class)
+            let left_out = instances_for(listings, &class)
                 .is_some_and(|all| !all.iter().any(|each| each.provider_id == id));
             if left_out && attempt(&mut self.finds, &id, input.now).is_ok() {
                 step.effect(Effect::FindInstance {

@@ -88,7 +88,7 @@ pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
         Effect::ListInstances => Ok(EffectOutput::Instances(vec![InstanceListing {
             provider: "sim".into(),
             serves: ServedNodeClasses::All,
-            machines: Ok(cluster.cloud.list()),
+            instances: Ok(cluster.cloud.list()),
         }])),
         Effect::FindInstance { provider_id, .. } => {
             Ok(EffectOutput::Found(cluster.cloud.find(provider_id)))
@@ -165,7 +165,7 @@ fn delete(
     delete_object(ObjectKey::from(target), uid, grace_seconds, cluster)
 }
 
-/// Deletes an object, for the service or for somebody else.
+/// Deletes an object, for the service or for another client.
 pub(crate) fn delete_object(
     key: ObjectKey,
     uid: Option<&str>,

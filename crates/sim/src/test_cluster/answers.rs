@@ -182,12 +182,12 @@ impl Answers {
             InstanceListing {
                 provider: "another".into(),
                 serves: ServedNodeClasses::only([]),
-                machines: Ok(Vec::new()),
+                instances: Ok(Vec::new()),
             },
             InstanceListing {
                 provider: PROVIDER.into(),
                 serves: served(),
-                machines: instances,
+                instances,
             },
         ]
     }

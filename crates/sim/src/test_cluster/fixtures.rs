@@ -1,5 +1,5 @@
-//! Claims, nodes and pods. By hand, each call is one step of somebody outside of the service; automatically, pods of apps run
-//! on nodes that come up and drain.
+//! Claims, nodes and pods. By hand, each call is one step of a component outside of the service; automatically, pods of apps run
+//! on nodes that register and drain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -420,7 +420,7 @@ impl TestCluster {
         }
     }
 
-    /// Removes pods of an app, the last ones first, and nobody re-creates them.
+    /// Removes pods of an app, the last ones first, and no controller re-creates them.
     pub fn scale_down(&mut self, app: &str, by: usize) {
         let prefix = format!("default/{app}-");
         let mut names = self.names("Pod");

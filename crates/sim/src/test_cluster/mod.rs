@@ -9,7 +9,7 @@
 //! | build, restart, advance time, execute effects | this file |
 //! | create, read, change and delete objects, by `Kind/name` or `Kind/namespace/name`; read events and verdicts | `objects.rs` |
 //! | say how an effect ends: errors, delays, a crash | [`Answers`] |
-//! | bring up claims, nodes and pods by hand; or run pods of apps on nodes that come up and drain automatically | `fixtures.rs` |
+//! | bring up claims, nodes and pods by hand; or run pods of apps on nodes that register and drain automatically | `fixtures.rs` |
 //! | make automatic nodes fail | [`NodeAutomation`] |
 //! | know what must never happen and did | `violations.rs` |
 //!

@@ -120,7 +120,7 @@ impl TestCluster {
             .map(|(_, value)| value)
     }
 
-    /// Changes an object with a merge patch, as somebody else does.
+    /// Changes an object with a merge patch, as another client does.
     ///
     /// # Panics
     /// The object does not exist.

@@ -6,6 +6,7 @@ use mortise_apis::k8s::{self, Node};
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::{NodeClassKey, ObjectRef, PodKey};
 use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::node_class::{NodeClassApi, NodeClassRegistry};
 use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
@@ -30,6 +31,13 @@ use crate::service_state::ServiceState;
 use crate::testing;
 
 mod upstream;
+
+/// Labels of a cluster with kwok nodes.
+fn well_known() -> WellKnown {
+    let class: &'static dyn NodeClassApi = &mortise_kwok_class::KwokNodeClassApi;
+    let classes: NodeClassRegistry = std::iter::once(class).collect();
+    classes.well_known()
+}
 
 /// A unique word.
 fn word(n: usize) -> &'static str {
@@ -57,11 +65,11 @@ fn the_page_stays_below_its_ceiling() {
     let now = testing::noon();
     let shared = ServiceState::new(
         Arc::new(testing::Stopped(now)),
-        WellKnown::core(),
+        well_known(),
         "1",
         json!({}),
     );
-    let mut index = Index::new(WellKnown::core(), true, now);
+    let mut index = Index::new(well_known(), true, now);
     for n in 0..200 {
         let limits = json!({ "cpu": "1", "memory": "1Gi", "pods": "1", "ephemeral-storage": "1Gi", "nvidia.com/gpu": "1", "nodes": "1", "other/thing": "1" });
         let pool = json!({ "metadata": { "name": format!("pool-{n}"), "resourceVersion": "1" }, "spec": { "limits": limits }, "status": { "conditions": conditions("Ready") } });
@@ -236,7 +244,7 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     let now = testing::noon();
     let shared = ServiceState::with_detail(
         Arc::new(testing::Stopped(now)),
-        WellKnown::core(),
+        well_known(),
         "1",
         json!({}),
         detail,
@@ -276,7 +284,7 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     leaving.metadata.name = Some("n2".to_owned());
     leaving.metadata.deletion_timestamp = claim.metadata.deletion_timestamp.clone();
     leaving.spec.provider_id = Some("kwok://n2".to_owned());
-    let mut index = Index::new(WellKnown::core(), true, now);
+    let mut index = Index::new(well_known(), true, now);
     for object in [
         Object::Claim(Box::new(staying)),
         Object::Node(Box::new(node.clone())),
@@ -427,7 +435,7 @@ fn pod(name: &str, uid: &str, node: Option<&str>, ready: bool) -> k8s::Pod {
 
 /// The pod as the index keeps it.
 fn index_of(pod: &k8s::Pod, now: jiff::Timestamp) -> Arc<Pod> {
-    let mut index = Index::new(WellKnown::core(), true, now);
+    let mut index = Index::new(well_known(), true, now);
     let object = Object::Pod(Box::new(pod.clone()));
     index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     let key = PodKey::new("default", pod.metadata.name.as_deref().unwrap());
