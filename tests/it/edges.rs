@@ -44,20 +44,26 @@ fn tree(package: &str, depth: &str) -> Result<BTreeSet<String>> {
         .collect())
 }
 
-/// Packages of the workspace, without tests, fuzz targets and benches, which may know everything.
-fn members() -> Result<Vec<String>> {
+/// Packages of the workspace with their folders below its root, without tests, fuzz targets and benches, which may know everything.
+pub(crate) fn packages() -> Result<Vec<(String, PathBuf)>> {
     let metadata: Value =
         serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1"])?)?;
-    let packages = metadata["packages"].as_array().context("packages")?;
-    let names = packages
-        .iter()
-        .filter_map(|package| package["name"].as_str());
-    let names: Vec<String> = names
-        .filter(|name| !["mortise-tests", "mortise-bench", "mortise-fuzz"].contains(name))
-        .map(str::to_owned)
-        .collect();
-    ensure!(names.len() >= 13, "{names:?}");
-    Ok(names)
+    let root = metadata["workspace_root"].as_str().context("its root")?;
+    let mut found = Vec::new();
+    for package in metadata["packages"].as_array().context("packages")? {
+        let name = package["name"].as_str().context("a name")?;
+        let manifest = package["manifest_path"].as_str().context("a manifest")?;
+        let folder = Path::new(manifest).parent().context("its folder")?;
+        if !["mortise-tests", "mortise-bench", "mortise-fuzz"].contains(&name) {
+            found.push((name.to_owned(), folder.strip_prefix(root)?.to_owned()));
+        }
+    }
+    ensure!(found.len() >= 13, "{found:?}");
+    Ok(found)
+}
+
+fn members() -> Result<Vec<String>> {
+    Ok(packages()?.into_iter().map(|(name, _)| name).collect())
 }
 
 /// Crates that do input or output, tell the time to sleep, or log.

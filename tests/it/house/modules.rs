@@ -8,6 +8,8 @@ use anyhow::{Context as _, Result};
 use quote::ToTokens as _;
 use syn::visit::Visit;
 
+use crate::edges::packages;
+
 /// A crate's module tree.
 pub(super) struct Crate {
     /// Its folder.
@@ -30,25 +32,6 @@ pub(super) struct Use {
     is_public: bool,
 }
 
-/// Folders of the crates of the product.
-const CRATES: [&str; 15] = [
-    "crates/apis",
-    "crates/cloudprovider",
-    "crates/state",
-    "crates/planning",
-    "crates/engine",
-    "crates/deciders",
-    "crates/manifests",
-    "crates/controller",
-    "crates/sim",
-    "crates/providers/aws",
-    "crates/providers/aws/class",
-    "crates/providers/kwok",
-    "crates/providers/kwok/class",
-    "webhooks",
-    ".",
-];
-
 /// The root of the workspace.
 pub(super) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -57,15 +40,20 @@ pub(super) fn workspace() -> PathBuf {
 impl Crate {
     /// The crates of the product.
     pub(super) fn all() -> Result<Vec<Self>> {
-        CRATES.iter().map(|folder| Self::read(folder)).collect()
+        let packages = packages()?.into_iter();
+        packages.map(|(_, folder)| Self::read(&folder)).collect()
     }
 
-    fn read(folder: &str) -> Result<Self> {
+    fn read(folder: &Path) -> Result<Self> {
         let root = workspace().join(folder).join("src/lib.rs");
         let mut modules = Vec::new();
         read_module(&root, &root.with_file_name(""), Vec::new(), &mut modules)?;
         Ok(Self {
-            name: if folder == "." { "src" } else { folder }.to_owned(),
+            name: if folder.as_os_str().is_empty() {
+                "src".to_owned()
+            } else {
+                folder.display().to_string()
+            },
             modules,
         })
     }
