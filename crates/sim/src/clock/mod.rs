@@ -4,20 +4,18 @@
 //! one seed gives one history.
 
 mod action;
-
-use std::collections::BTreeMap;
+mod event_queue;
 
 use jiff::Timestamp;
 use mortise_apis::values::{SplitMix64, after};
 
 pub(crate) use action::{Action, StoreEvent};
+pub(crate) use event_queue::EventQueue;
 
 /// Time, planned events and the random number generator.
 pub(crate) struct Clock {
     now: Timestamp,
-    /// Planned events by time, then in the order of planning.
-    queue: BTreeMap<(Timestamp, u64), Action>,
-    planned: u64,
+    queue: EventQueue<Action>,
     pub(crate) random: SplitMix64,
 }
 
@@ -26,8 +24,7 @@ impl Clock {
     pub(crate) const fn new(start: Timestamp, seed: u64) -> Self {
         Self {
             now: start,
-            queue: BTreeMap::new(),
-            planned: 0,
+            queue: EventQueue::new(),
             random: SplitMix64::new(seed),
         }
     }
@@ -44,8 +41,7 @@ impl Clock {
 
     /// Plans an event for a time.
     pub(crate) fn at(&mut self, at: Timestamp, action: Action) {
-        self.planned += 1;
-        self.queue.insert((at, self.planned), action);
+        self.queue.plan(at, action);
     }
 
     /// Plans an event in `ms` milliseconds.
@@ -55,22 +51,21 @@ impl Clock {
 
     /// Time of the next planned event.
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
-        self.queue.keys().next().map(|(at, _)| *at)
+        self.queue.next_at()
     }
 
     /// Removes and returns the next due event.
     pub(crate) fn take_due(&mut self) -> Option<Action> {
-        let first = self.queue.first_entry()?;
-        (first.key().0 <= self.now).then(|| first.remove())
+        self.queue.take_due(self.now)
     }
 
     /// All planned events, in order.
     pub(crate) fn planned(&self) -> impl Iterator<Item = &Action> {
-        self.queue.values()
+        self.queue.iter()
     }
 
     /// Removes the planned events that do not match.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(&Action) -> bool) {
-        self.queue.retain(|_, action| is_kept(action));
+        self.queue.retain(is_kept);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use mortise_apis::names::PodKey;
 use mortise_engine::effect::EffectError;
-use mortise_state::resource_kinds::{Object, ObjectKey};
+use mortise_state::resource_kinds::{Object, ObjectKey, ObjectKind};
 use serde_json::{Map, Value, json};
 
 use crate::clock::StoreEvent;
@@ -29,6 +29,13 @@ impl ApiServer {
     /// Every object, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Value)> {
         self.objects.iter()
+    }
+
+    /// Every object of a kind.
+    pub(crate) fn of_kind(&self, kind: ObjectKind) -> impl Iterator<Item = &Value> {
+        let all = self.objects.iter();
+        all.filter(move |(key, _)| key.kind() == kind)
+            .map(|(_, value)| value)
     }
 
     /// Every pod, by key.

@@ -190,7 +190,9 @@ impl TestCluster {
     }
 
     fn plan_automation(&mut self, ms: i64, step: NodeStep) {
-        self.automation.plan(after(self.cluster.now(), ms), step);
+        self.automation
+            .steps
+            .plan(after(self.cluster.now(), ms), step);
     }
 
     pub(super) fn perform_automation(&mut self, step: &NodeStep) {
@@ -447,7 +449,7 @@ impl TestCluster {
     #[must_use]
     pub fn bound(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for pod in self.objects(ObjectKind::Pod) {
+        for pod in self.cluster.api_server.of_kind(ObjectKind::Pod) {
             if let Some(node) = pod["spec"]["nodeName"].as_str() {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
                 let names = all.entry(node.to_owned()).or_default();
@@ -472,7 +474,7 @@ impl TestCluster {
     /// Instance types of the Nodes, sorted.
     #[must_use]
     pub fn node_types(&self) -> Vec<String> {
-        let nodes = self.objects(ObjectKind::Node);
+        let nodes = self.cluster.api_server.of_kind(ObjectKind::Node);
         let mut all: Vec<String> = nodes
             .map(|node| {
                 let of = node["metadata"]["labels"][labels::INSTANCE_TYPE].as_str();
@@ -486,7 +488,7 @@ impl TestCluster {
     /// Price of all Nodes per hour, in micro-dollars.
     #[must_use]
     pub fn bill(&self) -> i64 {
-        let nodes = self.objects(ObjectKind::Node);
+        let nodes = self.cluster.api_server.of_kind(ObjectKind::Node);
         nodes
             .filter_map(|node| {
                 let id = node["spec"]["providerID"].as_str()?;
@@ -509,12 +511,21 @@ impl TestCluster {
 
     /// Updates the allowed disruptions of every budget; the caller delivers them.
     pub(super) fn update_budgets(&mut self) {
-        let budgets: Vec<Value> = self.objects(ObjectKind::Pdb).cloned().collect();
+        let budgets: Vec<Value> = self
+            .cluster
+            .api_server
+            .of_kind(ObjectKind::Pdb)
+            .cloned()
+            .collect();
         for budget in budgets {
             let app = &budget["spec"]["selector"]["matchLabels"]["app"];
-            let pods = self.objects(ObjectKind::Pod).filter(|pod| {
-                pod["metadata"]["labels"]["app"] == *app && pod["spec"]["nodeName"].is_string()
-            });
+            let pods = self
+                .cluster
+                .api_server
+                .of_kind(ObjectKind::Pod)
+                .filter(|pod| {
+                    pod["metadata"]["labels"]["app"] == *app && pod["spec"]["nodeName"].is_string()
+                });
             let healthy = i64::try_from(pods.count()).unwrap_or(0);
             let least = budget["spec"]["minAvailable"].as_i64().unwrap_or(0);
             let name = budget["metadata"]["name"].as_str().unwrap_or_default();
@@ -526,9 +537,12 @@ impl TestCluster {
 
     pub(super) fn has_exhausted_budget(&self, pod: &str) -> bool {
         let pod = self.get(&format!("Pod/{pod}"));
-        self.objects(ObjectKind::Pdb).any(|budget| {
-            budget["spec"]["selector"]["matchLabels"]["app"] == pod["metadata"]["labels"]["app"]
-                && budget["status"]["disruptionsAllowed"] == 0
-        })
+        self.cluster
+            .api_server
+            .of_kind(ObjectKind::Pdb)
+            .any(|budget| {
+                budget["spec"]["selector"]["matchLabels"]["app"] == pod["metadata"]["labels"]["app"]
+                    && budget["status"]["disruptionsAllowed"] == 0
+            })
     }
 }

@@ -63,6 +63,13 @@ pub use objects::merge_into;
 pub const GROUP: &str = "fake.test";
 /// Kind of the node classes of test clusters.
 pub const KIND: &str = "FakeNodeClass";
+/// The node class of test clusters.
+const NODE_CLASS: NodeClassKind = NodeClassKind {
+    group: GROUP,
+    version: "v1",
+    kind: KIND,
+    plural: "fakenodeclasses",
+};
 /// When a test cluster starts.
 const START: &str = "2030-01-01T00:00:00Z";
 /// Seed of the service and of the cluster.
@@ -104,12 +111,7 @@ pub struct TestCluster {
 /// Node classes that test clusters serve.
 #[must_use]
 pub fn served() -> ServedNodeClasses {
-    ServedNodeClasses::only([NodeClassKind {
-        group: GROUP,
-        version: "v1",
-        kind: KIND,
-        plural: "fakenodeclasses",
-    }])
+    ServedNodeClasses::only([NODE_CLASS])
 }
 
 impl TestCluster {
@@ -262,7 +264,10 @@ impl TestCluster {
             }
             let planned = self.cluster.clock.next_at();
             let wake = self.engine.next_wake().into_iter();
-            let next = wake.chain(planned).chain(self.automation.next_at()).min();
+            let next = wake
+                .chain(planned)
+                .chain(self.automation.steps.next_at())
+                .min();
             let soonest = after(self.now(), 1);
             let next = next.map_or(end, |next| next.max(soonest)).min(end);
             self.cluster.clock.advance(next);
@@ -276,7 +281,7 @@ impl TestCluster {
             has_performed = true;
             self.perform(action);
         }
-        while let Some(step) = self.automation.take_due(self.now()) {
+        while let Some(step) = self.automation.steps.take_due(self.now()) {
             has_performed = true;
             self.perform_automation(&step);
         }

@@ -1,13 +1,14 @@
 //! Automatic nodes, for tests of deciders that place pods: a claim is launched after a second, registered and initialized as
 //! soon as its kubelet has created the Node, and drained when it is deleted, without the deciders that would do so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::k8s;
 use mortise_state::snapshot::Snapshot;
 
+use crate::clock::EventQueue;
 use crate::cluster::{Extender, KubeScheduler};
 
 /// What happens to a claim next.
@@ -32,24 +33,7 @@ pub struct NodeAutomation {
     pub rejected_apps: BTreeSet<String>,
     pub(super) is_on: bool,
     pub(super) scheduler: KubeScheduler,
-    steps: BTreeMap<(Timestamp, u64), NodeStep>,
-    planned: u64,
-}
-
-impl NodeAutomation {
-    pub(super) fn plan(&mut self, at: Timestamp, step: NodeStep) {
-        self.planned += 1;
-        self.steps.insert((at, self.planned), step);
-    }
-
-    pub(super) fn next_at(&self) -> Option<Timestamp> {
-        self.steps.keys().next().map(|(at, _)| *at)
-    }
-
-    pub(super) fn take_due(&mut self, now: Timestamp) -> Option<NodeStep> {
-        let first = self.steps.first_entry()?;
-        (first.key().0 <= now).then(|| first.remove())
-    }
+    pub(super) steps: EventQueue<NodeStep>,
 }
 
 /// Rejects the pods of some apps on every node.

@@ -1,15 +1,19 @@
 //! Objects of the test cluster, by text keys (`Kind/name` or `Kind/namespace/name`), and what the service said and did.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
-use mortise_apis::names::{NamespacedName, NodeClassKey};
+use mortise_apis::names::NamespacedName;
 use mortise_engine::effect::{Effect, Event};
 use mortise_engine::engine::EngineInput;
 use mortise_engine::freshness::WatchState;
 use mortise_engine::record::{Record, Verdict};
-use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
+use mortise_state::resource_kinds::{
+    EventSource, ObjectEvent, ObjectKey, ObjectKind, ResourceKind,
+};
 use serde_json::{Value, json};
 
-use super::{GROUP, KIND, TestCluster};
+use super::{NODE_CLASS, TestCluster};
 use crate::clock::StoreEvent;
 use crate::cluster::{delete_object, merge_patch};
 
@@ -20,21 +24,12 @@ pub fn merge_into(value: &mut Value, patch: &Value) {
 
 /// The key of an object, from its text.
 pub(super) fn key(text: &str) -> ObjectKey {
+    static KINDS: LazyLock<Vec<ResourceKind>> = LazyLock::new(|| ResourceKind::all(&[NODE_CLASS]));
     let (kind, name) = text.split_once('/').unwrap();
-    let namespaced = || NamespacedName::parse(name);
-    match kind {
-        "Pod" => ObjectKey::Pod(namespaced()),
-        "Node" => ObjectKey::Node(name.into()),
-        "NodeClaim" => ObjectKey::Claim(name.into()),
-        "NodePool" => ObjectKey::Pool(name.into()),
-        "NodeOverlay" => ObjectKey::Overlay(name.into()),
-        "PodDisruptionBudget" => ObjectKey::Pdb(namespaced()),
-        "PersistentVolumeClaim" => ObjectKey::VolumeClaim(namespaced()),
-        "VolumeAttachment" => ObjectKey::Attachment(name.into()),
-        "ResourceSlice" => ObjectKey::ResourceSlice(name.into()),
-        KIND => ObjectKey::NodeClass(NodeClassKey::new(GROUP, KIND, name)),
-        other => panic!("no such kind: {other}"),
-    }
+    let known = KINDS.iter().find(|each| each.api.kind == kind);
+    let known = known.unwrap_or_else(|| panic!("no such kind: {kind}"));
+    let NamespacedName { namespace, name } = NamespacedName::parse(name);
+    known.index.key(&namespace, &name)
 }
 
 /// The key text of an object.
@@ -111,13 +106,6 @@ impl TestCluster {
         all.filter(|(key, _)| key.kind().to_string() == kind)
             .map(|(key, _)| name_of(key))
             .collect()
-    }
-
-    /// Objects of a kind.
-    pub(super) fn objects(&self, kind: ObjectKind) -> impl Iterator<Item = &Value> {
-        let all = self.cluster.api_server.iter();
-        all.filter(move |(key, _)| key.kind() == kind)
-            .map(|(_, value)| value)
     }
 
     /// Changes an object with a merge patch, as another client does.

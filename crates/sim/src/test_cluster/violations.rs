@@ -18,22 +18,16 @@ pub(super) fn violation_of(effect: &Effect, cluster: &Cluster) -> Option<String>
     }
 }
 
-fn objects(kind: ObjectKind, cluster: &Cluster) -> impl Iterator<Item = &Value> {
-    let all = cluster.api_server.iter();
-    all.filter(move |(key, _)| key.kind() == kind)
-        .map(|(_, value)| value)
-}
-
 /// An instance may be terminated when no pod is left on its registered node.
 fn pods_of_instance(id: &ProviderId, cluster: &Cluster) -> Option<String> {
     cluster.cloud.instance(id)?;
-    let mut nodes = objects(ObjectKind::Node, cluster);
+    let mut nodes = cluster.api_server.of_kind(ObjectKind::Node);
     let node = nodes.find(|node| {
         node["spec"]["providerID"] == **id
             && node["metadata"]["labels"][labels::REGISTERED] == "true"
     })?;
     let name = &node["metadata"]["name"];
-    let pods = objects(ObjectKind::Pod, cluster);
+    let pods = cluster.api_server.of_kind(ObjectKind::Pod);
     let left: Vec<&Value> = pods
         .filter(|pod| pod["spec"]["nodeName"] == *name)
         .map(|pod| &pod["metadata"]["name"])
@@ -67,7 +61,7 @@ fn early_initialization(write: &ObjectWrite, cluster: &Cluster) -> Option<String
     }
     let drivers = node["metadata"]["annotations"][labels::REQUESTED_DRA_DRIVERS].as_str();
     for driver in drivers.into_iter().flat_map(|all| all.split(',')) {
-        let mut slices = objects(ObjectKind::ResourceSlice, cluster);
+        let mut slices = cluster.api_server.of_kind(ObjectKind::ResourceSlice);
         let is_own =
             |slice: &Value| slice["spec"]["driver"] == driver && slice["spec"]["nodeName"] == *name;
         if !slices.any(is_own) {
