@@ -7,30 +7,12 @@
 
 mod facts;
 
-use facts::check;
+use facts::{agrees, check};
 use mortise_apis::CrdSet;
-use mortise_apis::issues::{FieldIssue, IssueSeverity};
+use mortise_apis::issues::IssueSeverity;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::validation::faults;
 use serde_json::json;
-
-fn texts(found: &[FieldIssue]) -> Vec<String> {
-    found
-        .iter()
-        .map(|fault| format!("{:?} {fault}", fault.weight))
-        .collect()
-}
-
-/// `Ok` when a verdict is the recorded one.
-fn agrees(valid: bool, found: &[FieldIssue]) -> Result<(), String> {
-    if valid == found.is_empty() {
-        Ok(())
-    } else if valid {
-        Err(format!("is valid, but: {:#?}", texts(found)))
-    } else {
-        Err("is not valid, but nothing was found".to_owned())
-    }
-}
 
 #[test]
 fn pools_are_valid_as_at_run_time() {

@@ -7,13 +7,15 @@
     reason = "test support: the report is its output, a panic its failure"
 )]
 
+#[path = "../../apis/tests/facts/mod.rs"]
+mod facts;
 #[path = "../../../webhooks/tests/node_classes/mod.rs"]
 mod node_classes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use facts::recorded;
 use mortise_apis::schema::absent::without_nulls;
 use mortise_apis::schema::crd_manifest::CrdManifest;
 use mortise_apis::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
@@ -26,23 +28,6 @@ use serde_json::{Map, Value, json};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn recorded(name: &str) -> String {
-    let folder = std::env::var_os("MORTISE_FACTS_DIR")
-        .map_or_else(|| repository().join("tests/data/facts"), PathBuf::from);
-    let plain = folder.join(name);
-    if plain.exists() {
-        return std::fs::read_to_string(plain).unwrap();
-    }
-    let packed = folder.join(format!("{name}.gz"));
-    let bytes =
-        std::fs::read(&packed).unwrap_or_else(|error| panic!("{}: {error}", packed.display()));
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(bytes.as_slice())
-        .read_to_string(&mut text)
-        .unwrap();
-    text
 }
 
 // === files ===

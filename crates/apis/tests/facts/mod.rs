@@ -12,6 +12,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
+use mortise_apis::issues::FieldIssue;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -35,12 +37,10 @@ fn folder() -> PathBuf {
     std::env::var_os("MORTISE_FACTS_DIR").map_or_else(own_folder, PathBuf::from)
 }
 
-fn open(name: &str) -> Box<dyn Read> {
+/// A file, packed or plain.
+fn open(file: &str) -> Box<dyn Read> {
     let folder = folder();
-    let (plain, packed) = (
-        folder.join(format!("{name}.jsonl")),
-        folder.join(format!("{name}.jsonl.gz")),
-    );
+    let (plain, packed) = (folder.join(file), folder.join(format!("{file}.gz")));
     if let Ok(file) = File::open(&plain) {
         return Box::new(file);
     }
@@ -54,10 +54,21 @@ fn open(name: &str) -> Box<dyn Read> {
     Box::new(GzDecoder::new(std::io::Cursor::new(bytes)))
 }
 
+/// The whole text of a file.
+pub(crate) fn recorded(file: &str) -> String {
+    let mut text = String::new();
+    let read = open(file).read_to_string(&mut text);
+    read.unwrap_or_else(|error| panic!("{file}: {error}"));
+    text
+}
+
 /// Compares every case of a file; prints `N passed, M failed` and fails when any case does or when there is none.
 pub(crate) fn check(name: &str, compare: impl Fn(&Value) -> Result<(), String>) {
     let (mut passed, mut failures) = (0_usize, Vec::new());
-    for (number, line) in BufReader::new(open(name)).lines().enumerate() {
+    for (number, line) in BufReader::new(open(&format!("{name}.jsonl")))
+        .lines()
+        .enumerate()
+    {
         let line = line.unwrap_or_else(|error| panic!("{name}: line {}: {error}", number + 1));
         if line.trim().is_empty() {
             continue;
@@ -94,6 +105,39 @@ pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
         Ok(())
     } else {
         Err(format!("{what}: we say {ours:?}, recorded {theirs:?}"))
+    }
+}
+
+/// Compares the hash of every case, also after the object was written and read again: what passes through here must
+/// not look drifted.
+pub(crate) fn check_hashes<K: DeserializeOwned + Serialize>(
+    name: &str,
+    object: &str,
+    version: &str,
+    hash: impl Fn(&K, &Value) -> u64,
+) {
+    check(name, |case| {
+        same("version", version, text(case, "version")?)?;
+        let once: K = read(&case[object])?;
+        let written = serde_json::to_value(&once).map_err(|error| error.to_string())?;
+        for each in [once, read(&written)?] {
+            let hash = hash(&each, case).to_string();
+            same("hash", hash.as_str(), text(case, "hash")?)?;
+        }
+        Ok(())
+    });
+}
+
+/// `Ok` when a verdict is the recorded one.
+pub(crate) fn agrees(valid: bool, found: &[FieldIssue]) -> Result<(), String> {
+    let texts: Vec<String> = found
+        .iter()
+        .map(|fault| format!("{:?} {fault}", fault.weight))
+        .collect();
+    match (valid, texts.is_empty()) {
+        (true, true) | (false, false) => Ok(()),
+        (true, false) => Err(format!("is valid, but: {texts:#?}")),
+        (false, true) => Err("is not valid, but nothing was found".to_owned()),
     }
 }
 

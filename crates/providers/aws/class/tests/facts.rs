@@ -8,38 +8,19 @@
 #[path = "../../../../apis/tests/facts/mod.rs"]
 mod facts;
 
-use facts::{check, same, table, text, texts};
+use facts::{agrees, check, check_hashes, table, texts};
 use mortise_apis::CrdSet;
 use mortise_apis::issues::{FieldIssue, IssueSeverity};
 use mortise_apis::labels::WellKnown;
-use mortise_apis::node_class::NodeClassRegistry;
 use mortise_apis::validation::faults;
 use mortise_aws_class::Ec2NodeClassApi;
 use mortise_aws_class::hash::HASH_VERSION;
 use mortise_aws_class::labels::well_known;
-use mortise_aws_class::spec::{Ec2NodeClass, KIND};
+use mortise_aws_class::spec::Ec2NodeClass;
 use serde_json::{Value, json};
 
 fn definitions() -> CrdSet {
-    CrdSet::for_classes(&NodeClassRegistry::new([&Ec2NodeClassApi]), &[KIND])
-}
-
-fn issue_texts(found: &[FieldIssue]) -> Vec<String> {
-    found
-        .iter()
-        .map(|fault| format!("{:?} {fault}", fault.weight))
-        .collect()
-}
-
-/// `Ok` when a verdict is the recorded one.
-fn agrees(valid: bool, found: &[FieldIssue]) -> Result<(), String> {
-    if valid == found.is_empty() {
-        Ok(())
-    } else if valid {
-        Err(format!("is valid, but: {:#?}", issue_texts(found)))
-    } else {
-        Err("is not valid, but nothing was found".to_owned())
-    }
+    CrdSet::of_class(&Ec2NodeClassApi)
 }
 
 #[test]
@@ -79,19 +60,12 @@ fn kubelet_settings_are_valid_as_recorded() {
 
 #[test]
 fn hashes_are_as_recorded() {
-    check("ec2nodeclass_hash", |case| {
-        let ca_bundle = case["caBundle"].as_str().unwrap_or_default();
-        let read: Ec2NodeClass = serde_json::from_value(case["ec2NodeClass"].clone()).unwrap();
-        // What is written and read again must not look drifted.
-        let again: Ec2NodeClass =
-            serde_json::from_value(serde_json::to_value(&read).unwrap()).unwrap();
-        same("version", HASH_VERSION, text(case, "version")?)?;
-        for class in [read, again] {
-            let hash = class.hash(ca_bundle).to_string();
-            same("hash", hash.as_str(), text(case, "hash")?)?;
-        }
-        Ok(())
-    });
+    check_hashes(
+        "ec2nodeclass_hash",
+        "ec2NodeClass",
+        HASH_VERSION,
+        |class: &Ec2NodeClass, case| class.hash(case["caBundle"].as_str().unwrap_or_default()),
+    );
 }
 
 #[test]
