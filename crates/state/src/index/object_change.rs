@@ -30,23 +30,18 @@ pub enum ObjectChange {
     Other(ObjectKey),
 }
 
-/// The object of a key, as the index has it.
-enum KnownObject {
-    Pod(Option<Arc<Pod>>),
-    Node(Option<Arc<k8s::Node>>),
-    Claim(Option<Arc<NodeClaim>>),
-    Pool(Option<Arc<NodePool>>),
-    Other,
-}
-
-impl KnownObject {
-    fn from_index(index: &Index, key: &ObjectKey) -> Self {
-        match key {
-            ObjectKey::Pod(key) => Self::Pod(index.pod(key).cloned()),
-            ObjectKey::Node(name) => Self::Node(index.node(name).cloned()),
-            ObjectKey::Claim(name) => Self::Claim(index.claim(name).cloned()),
-            ObjectKey::Pool(name) => Self::Pool(index.pool(name).cloned()),
-            _ => Self::Other,
+impl<T> Diff<T> {
+    /// Makes a change, and looks at an object before and after it.
+    fn observe(
+        index: &mut Index,
+        change: impl FnOnce(&mut Index),
+        object: impl Fn(&Index) -> Option<&Arc<T>>,
+    ) -> Self {
+        let before = object(index).cloned();
+        change(index);
+        Self {
+            before,
+            after: object(index).cloned(),
         }
     }
 }
@@ -58,22 +53,22 @@ impl ObjectChange {
         key: ObjectKey,
         change: impl FnOnce(&mut Index, &ObjectKey),
     ) -> Self {
-        let before = KnownObject::from_index(index, &key);
-        change(index, &key);
-        match (before, KnownObject::from_index(index, &key)) {
-            (KnownObject::Pod(before), KnownObject::Pod(after)) => {
-                Self::Pod(Diff { before, after })
+        let change = |index: &mut Index| change(index, &key);
+        match &key {
+            ObjectKey::Pod(pod) => Self::Pod(Diff::observe(index, change, |index| index.pod(pod))),
+            ObjectKey::Node(node) => {
+                Self::Node(Diff::observe(index, change, |index| index.node(node)))
             }
-            (KnownObject::Node(before), KnownObject::Node(after)) => {
-                Self::Node(Diff { before, after })
+            ObjectKey::Claim(claim) => {
+                Self::Claim(Diff::observe(index, change, |index| index.claim(claim)))
             }
-            (KnownObject::Claim(before), KnownObject::Claim(after)) => {
-                Self::Claim(Diff { before, after })
+            ObjectKey::Pool(pool) => {
+                Self::Pool(Diff::observe(index, change, |index| index.pool(pool)))
             }
-            (KnownObject::Pool(before), KnownObject::Pool(after)) => {
-                Self::Pool(Diff { before, after })
+            _ => {
+                change(index);
+                Self::Other(key)
             }
-            _ => Self::Other(key),
         }
     }
 }
