@@ -3,12 +3,10 @@
 use std::sync::{Arc, LazyLock};
 
 use mortise_apis::CrdSet;
-use mortise_apis::node_class::NodeClassRegistry;
 use mortise_apis::schema::absent::drop_nulls;
 use mortise_apis::values::{CronSchedule, Format, GoDuration, NillableDuration, Quantity};
 use mortise_aws_class::Ec2NodeClassApi;
 use mortise_aws_class::labels::well_known;
-use mortise_aws_class::spec::KIND;
 use mortise_manifests::lint::{LintOptions, lint};
 use mortise_manifests::migrate::{MigrateOptions, MigrationLevel, SourceFile, migrate};
 use mortise_webhooks::admission::{self, AdmissionContext, AdmissionSettings};
@@ -27,7 +25,7 @@ static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::default);
 static RULES: LazyLock<AdmissionSettings> = LazyLock::new(|| AdmissionSettings {
     deny_unsatisfiable: true,
     offline: false,
-    crds: CrdSet::for_classes(&NodeClassRegistry::new([&Ec2NodeClassApi]), &[KIND]),
+    crds: CrdSet::of_class(&Ec2NodeClassApi),
 });
 
 static LINT: LazyLock<LintOptions> = LazyLock::new(|| LintOptions {

@@ -1,10 +1,7 @@
 //! The simulated cluster: three NodePools, workloads that grow and shrink, and Jobs.
 
 use anyhow::Context as _;
-use mortise_apis::CrdSet;
 use mortise_apis::names::NodeClassKey;
-use mortise_apis::node_class::{NodeClassApi, NodeClassRegistry};
-use mortise_aws_class::Ec2NodeClassApi;
 use mortise_aws_class::labels::well_known;
 use mortise_aws_class::spec::KIND;
 use mortise_planning::settings::{FeatureGates, Settings};
@@ -24,13 +21,6 @@ pub(crate) const MISFIT: &str = "arm-only";
 
 /// Karpenter's defaults, except for one feature gate: most nodes of the demo are spot instances, which would otherwise
 /// never be replaced by cheaper ones.
-/// The definitions of the cluster.
-pub(crate) fn crds() -> CrdSet {
-    let class: &'static dyn NodeClassApi = &Ec2NodeClassApi;
-    let classes: NodeClassRegistry = std::iter::once(class).collect();
-    CrdSet::for_classes(&classes, &[class.kind()])
-}
-
 pub(crate) fn settings() -> Settings {
     Settings {
         gates: FeatureGates {
@@ -250,6 +240,8 @@ fn jobs() -> Vec<JobSpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mortise_apis::CrdSet;
+    use mortise_aws_class::Ec2NodeClassApi;
 
     #[test]
     fn pools_are_what_admission_lets_pass() {
@@ -268,7 +260,7 @@ mod tests {
         let rules = AdmissionSettings {
             deny_unsatisfiable: true,
             offline: false,
-            crds: crds(),
+            crds: CrdSet::of_class(&Ec2NodeClassApi),
         };
         for pool in &options.pools {
             let request: AdmissionRequest = serde_json::from_value(json!({

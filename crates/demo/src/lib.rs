@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
+use mortise_apis::CrdSet;
+use mortise_aws_class::Ec2NodeClassApi;
 use mortise_controller::pem::Files;
 use mortise_controller::{
     Addresses, ApiServers, Clock as _, DebugAccess, HttpsService, Listen, Listeners, ServiceState,
@@ -195,7 +197,7 @@ impl DemoService {
             rules: Arc::new(mortise_webhooks::admission::AdmissionSettings {
                 deny_unsatisfiable: false,
                 offline: false,
-                crds: demo_cluster::crds(),
+                crds: CrdSet::of_class(&Ec2NodeClassApi),
             }),
             conversion: false,
         };

@@ -152,7 +152,7 @@ fn known() -> NodeClassRegistry {
 }
 
 fn crds() -> CrdSet {
-    CrdSet::for_classes(&known(), &[KIND])
+    CrdSet::of_class(&BalloonClassApi)
 }
 
 fn class(spec: &Value) -> Value {

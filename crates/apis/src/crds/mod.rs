@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde::Deserialize as _;
 
-use crate::node_class::{NodeClassKind, NodeClassRegistry};
+use crate::node_class::{NodeClassApi, NodeClassKind, NodeClassRegistry};
 use crate::schema::crd_manifest::CrdManifest;
 
 pub use v1beta1::with_conversion;
@@ -52,6 +52,12 @@ impl CrdSet {
                 .collect(),
             manifests: OnceLock::new(),
         }))
+    }
+
+    /// The definitions where this is the only class that the program knows, and it is served.
+    #[must_use]
+    pub fn of_class(class: &'static dyn NodeClassApi) -> Self {
+        Self::for_classes(&NodeClassRegistry::new([class]), &[class.kind()])
     }
 
     /// Node classes that the program knows, also those that are not served.

@@ -142,9 +142,7 @@ fn other_class(api_version: &str, kind: &str) -> ObjectClass {
 #[cfg(test)]
 mod tests {
     use crate::file::manifests;
-    use mortise_apis::node_class::NodeClassRegistry;
     use mortise_aws_class::Ec2NodeClassApi;
-    use mortise_aws_class::spec::KIND;
 
     use super::*;
 
@@ -152,7 +150,7 @@ mod tests {
     fn assert_class(api_version: &str, kind: &str, want: &str) {
         let text = format!("apiVersion: {api_version}\nkind: {kind}\n");
         let manifest = manifests(&text).remove(0).unwrap();
-        let aws = CrdSet::for_classes(&NodeClassRegistry::new([&Ec2NodeClassApi]), &[KIND]);
+        let aws = CrdSet::of_class(&Ec2NodeClassApi);
         let got = match classify(&aws, &manifest, api_version, kind) {
             ObjectClass::Own => "ours".to_owned(),
             ObjectClass::Wrong { field, fix, .. } => format!("{field}: {fix}"),

@@ -120,12 +120,11 @@ impl NodeClassApi for Ec2NodeClassApi {
 mod tests {
     use super::*;
     use mortise_apis::CrdSet;
-    use mortise_apis::node_class::NodeClassRegistry;
     use mortise_apis::validation::{coverage, faults};
     use serde_json::json;
 
     fn definitions() -> CrdSet {
-        CrdSet::for_classes(&NodeClassRegistry::new([&Ec2NodeClassApi]), &[KIND])
+        CrdSet::of_class(&Ec2NodeClassApi)
     }
 
     #[test]

@@ -57,11 +57,10 @@ impl NodeClassApi for KwokNodeClassApi {
 mod tests {
     use super::*;
     use mortise_apis::CrdSet;
-    use mortise_apis::node_class::NodeClassRegistry;
     use mortise_apis::validation::coverage;
 
     fn definitions() -> CrdSet {
-        CrdSet::for_classes(&NodeClassRegistry::new([&KwokNodeClassApi]), &[KIND])
+        CrdSet::of_class(&KwokNodeClassApi)
     }
 
     #[test]

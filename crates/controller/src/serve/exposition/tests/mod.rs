@@ -3,10 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_apis::k8s::{self, Node};
-use mortise_apis::labels::WellKnown;
 use mortise_apis::names::{NodeClassKey, ObjectRef, PodKey};
 use mortise_apis::node_class::NodeClassObject;
-use mortise_apis::node_class::{NodeClassApi, NodeClassRegistry};
 use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
@@ -17,6 +15,7 @@ use mortise_cloudprovider::{
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::metric_event::MetricEvent;
 use mortise_engine::record::{Record, Verdict};
+use mortise_kwok_class::labels::well_known;
 use mortise_planning::disruption::command::CommandKind;
 use mortise_planning::reason::Reason;
 use mortise_state::catalog::Catalog;
@@ -31,13 +30,6 @@ use crate::service_state::ServiceState;
 use crate::testing;
 
 mod upstream;
-
-/// Labels of a cluster with kwok nodes.
-fn well_known() -> WellKnown {
-    let class: &'static dyn NodeClassApi = &mortise_kwok_class::KwokNodeClassApi;
-    let classes: NodeClassRegistry = std::iter::once(class).collect();
-    classes.well_known()
-}
 
 /// A unique word.
 fn word(n: usize) -> &'static str {
