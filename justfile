@@ -5,7 +5,7 @@ cluster_dir := env("MORTISE_CLUSTER_DIR", ".cache/cluster")
 # Always the whole workspace: another selection of packages changes features and rebuilds the AWS SDK.
 build := "cargo build --workspace"
 # The pure crates, and what stands on them alone.
-pure := "-p mortise-apis -p mortise-cloudprovider -p mortise-state -p mortise-planning -p mortise-engine -p mortise-deciders -p mortise-manifests -p mortise-webhooks -p mortise-sim -p mortise-aws-class -p mortise-kwok-class"
+pure := "-p mortise-apis -p mortise-cloudprovider -p mortise-state -p mortise-planning -p mortise-engine -p mortise-deciders -p mortise-manifests -p mortise-webhooks -p mortise-sim -p mortise-aws-class -p mortise-aws-catalog -p mortise-kwok-class"
 
 # List the recipes
 default:

@@ -115,12 +115,12 @@ impl GarbageCollectionDecider {
         let mut there: BTreeSet<&ProviderId> = BTreeSet::new();
         for listing in listings {
             // Silence says nothing about any machine.
-            let Ok(machines) = &listing.instances else {
+            let Ok(instances) = &listing.instances else {
                 continue;
             };
-            self.ask_for_missing(input, &listing.serves, machines, step);
-            self.machines_without_claim(input, listing, machines, step);
-            there.extend(machines.iter().map(|machine| &machine.provider_id));
+            self.ask_for_missing(input, &listing.serves, instances, step);
+            self.machines_without_claim(input, listing, instances, step);
+            there.extend(instances.iter().map(|instance| &instance.provider_id));
         }
         if listings.iter().all(|listing| listing.instances.is_ok()) {
             self.first_seen.retain(|id, _| there.contains(id));

@@ -56,7 +56,7 @@ pub(super) fn preview_class(
     );
     let affected = edited_class(context.snapshot, &key, hash != old_hash);
     report_drift(context, request, context.snapshot, &affected, answer);
-    if class.changes_selectors(old, new) && affected.drifting.len() < affected.all.len() {
+    if affected.drifting.len() < affected.all.len() && class.changes_selectors(old, new) {
         answer.warn(Check::Preview, "spec", format!(
             "new selectors are resolved after this; any of the {} that does not match the result drifts too",
             count(affected.all.len(), "node")

@@ -21,8 +21,11 @@ mod shared;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::karpenter::nodeclaim::NodeClaim;
+use crate::karpenter::nodepool::NodePool;
 use crate::nearest::nearest;
 use crate::node_class::{NodeClassRegistry, OldVersion};
+use crate::schema::api_kind::{ApiKind, ApiObject as _};
 use crate::schema::groups::{GROUP, V1, V1BETA1};
 use crate::schema::json_fields::{self, WrongType};
 
@@ -63,11 +66,12 @@ pub fn converted_kinds(classes: &NodeClassRegistry) -> Vec<(&'static str, &'stat
 /// Names of the definitions of these kinds, sorted.
 #[must_use]
 pub fn converted_definitions(classes: &NodeClassRegistry) -> Vec<String> {
-    let own = ["nodeclaims", "nodepools"].map(|plural| format!("{plural}.{GROUP}"));
     let of_classes = classes.iter().filter(|class| class.old_version().is_some());
-    let mut all: Vec<String> = of_classes
-        .map(|class| format!("{}.{}", class.kind().plural, class.kind().group))
-        .chain(own)
+    let of_classes = of_classes.map(|class| ApiKind::from(class.kind()));
+    let mut all: Vec<String> = [NodeClaim::KIND, NodePool::KIND]
+        .into_iter()
+        .chain(of_classes)
+        .map(|kind| kind.resource())
         .collect();
     all.sort_unstable();
     all

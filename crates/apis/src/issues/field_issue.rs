@@ -9,7 +9,7 @@ pub enum IssueSeverity {
     Schema,
     /// The API server would store it, and then nothing could ever be done with it.
     Unusable,
-    /// It can be used, but hardly means what it says.
+    /// It can be used, but probably does not mean what it says.
     Suspicious,
 }
 

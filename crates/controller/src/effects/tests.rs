@@ -249,7 +249,7 @@ async fn clouds_are_found_by_the_kind_of_the_class_and_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_does_not_list_its_machines_is_told_from_one_that_has_none() {
+async fn a_provider_that_does_not_list_its_instances_is_told_from_one_that_has_none() {
     let cloud = |name, refusals| -> Arc<dyn CloudProvider> {
         let refusals = Mutex::new(refusals);
         Arc::new(Cloud { name, refusals })
@@ -263,9 +263,9 @@ async fn a_provider_that_does_not_list_its_machines_is_told_from_one_that_has_no
     let said: Vec<(&str, Result<usize, &str>)> = listings
         .iter()
         .map(|listing| {
-            let machines = listing.instances.as_ref();
-            let machines = machines.map(Vec::len).map_err(|error| error.label);
-            (&*listing.provider, machines)
+            let instances = listing.instances.as_ref();
+            let count = instances.map(Vec::len).map_err(|error| error.label);
+            (&*listing.provider, count)
         })
         .collect();
     assert_eq!(said, [("fine", Ok(0)), ("mute", Err("throttled"))]);

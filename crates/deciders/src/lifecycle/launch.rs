@@ -156,13 +156,13 @@ impl LifecycleDecider {
                 self.wanted.remove(&uid); // gone in the meantime
                 continue;
             };
-            let Some(machines) = instances_for(listings, &claim.node_class_key()) else {
+            let Some(instances) = instances_for(listings, &claim.node_class_key()) else {
                 unanswered = true;
                 continue;
             };
             self.wanted.remove(&uid);
-            let found = machines.iter().find(|machine| {
-                !machine.terminating && machine.claim.as_deref() == Some(name.as_str())
+            let found = instances.iter().find(|instance| {
+                !instance.terminating && instance.claim.as_deref() == Some(name.as_str())
             });
             match found {
                 Some(instance) => drop(self.machines.insert(uid, machine_of(instance))),

@@ -287,7 +287,7 @@ fn a_machine_that_does_not_register_is_given_up() {
     assert!(world.done.contains(&"delete nodeclaim/c".to_owned()));
     world.pass(10_000);
     assert!(!world.has("NodeClaim/c"));
-    assert!(world.instances().is_empty(), "its machine was ended");
+    assert!(world.instances().is_empty(), "its instance was terminated");
 }
 
 #[test]

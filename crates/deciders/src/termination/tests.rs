@@ -114,7 +114,10 @@ fn an_empty_node_is_held_for_pods_bound_in_the_last_moment() {
         !world.has("Pod/default/late"),
         "a pod that came late is evicted"
     );
-    while world.instances().iter().all(|machine| machine.claim == "c")
+    while world
+        .instances()
+        .iter()
+        .all(|instance| instance.claim == "c")
         && !world.done.iter().any(|each| each.starts_with("terminate"))
     {
         world.pass(100);

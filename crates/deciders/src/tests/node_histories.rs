@@ -113,11 +113,11 @@ fn act(world: &mut TestCluster, chance: &mut Chance, count: u64) {
                     retry: Retry::Again,
                 })),
             2 => {
-                let machine = chance.next(2 + world.launched());
+                let instance = chance.next(2 + world.launched());
                 world.notice(
                     &format!("m{count}"),
                     InterruptionKind::SpotInterruption,
-                    &format!("i-{machine:08x}"),
+                    &format!("i-{instance:08x}"),
                 );
             }
             _ => world.restart(),
