@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 /// Type of an interruption notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InterruptionKind {
     /// The instance will be interrupted within minutes.
@@ -39,7 +39,7 @@ impl InterruptionKind {
 }
 
 /// One message of a cloud. It is acknowledged (deleted from the queue) only when its consequences are decided.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct InterruptionNotice {
     /// Handle of the message in the queue, for the acknowledgement.
     pub id: Arc<str>,

@@ -4,6 +4,7 @@
 //! cloud does not know is `None`, never zero.
 
 mod capacity_type;
+mod drift;
 mod error;
 mod instance;
 mod instance_type;
@@ -12,9 +13,10 @@ mod launch;
 mod port;
 
 pub use capacity_type::CapacityType;
+pub use drift::DriftReason;
 pub use error::{CloudError, LaunchError, Retry};
 pub use instance::{Instance, TerminationStatus};
 pub use instance_type::{InstanceType, Offering};
 pub use interruption::{InterruptionKind, InterruptionNotice};
 pub use launch::{LaunchRequest, LaunchedInstance, UnavailableOffering};
-pub use port::{BoxFuture, CloudProvider, RepairPolicy, ResolvedNodeClass};
+pub use port::{BoxFuture, CloudProvider, ProviderDescriptor, RepairPolicy, ResolvedNodeClass};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 
+use crate::drift::DriftReason;
 use crate::error::{CloudError, LaunchError};
 use crate::instance::{Instance, TerminationStatus};
 use crate::instance_type::InstanceType;
@@ -43,13 +44,21 @@ pub struct RepairPolicy {
     pub toleration_seconds: i64,
 }
 
+/// A provider as its code declares it.
+#[derive(Clone, Copy, Debug)]
+pub struct ProviderDescriptor {
+    /// Short name, used in metrics and effects.
+    pub name: &'static str,
+    /// Node class kinds that it serves; the first is the default.
+    pub node_classes: &'static [NodeClassKind],
+    /// Node conditions that require repair.
+    pub repair_policies: &'static [RepairPolicy],
+}
+
 /// A cloud. Every call may be repeated; none blocks.
 pub trait CloudProvider: Send + Sync + 'static {
-    /// Short name, used in metrics: `kwok`, `aws`.
-    fn name(&self) -> &'static str;
-
-    /// Node class kinds that it serves; the first is the default.
-    fn node_class_kinds(&self) -> &'static [NodeClassKind];
+    /// What never changes while it runs.
+    fn descriptor(&self) -> ProviderDescriptor;
 
     /// Label keys that may be left undefined on a template because the provider defines them.
     fn well_known(&self) -> WellKnown;
@@ -89,14 +98,11 @@ pub trait CloudProvider: Send + Sync + 'static {
         &'a self,
         claim: &'a NodeClaim,
         class: &'a NodeClassObject,
-    ) -> BoxFuture<'a, Result<Option<String>, CloudError>>;
+    ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>>;
 
     /// Waits for messages (long poll); `None` if the cloud sends none at all.
     fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>>;
 
     /// Removes a message from the queue.
     fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>>;
-
-    /// Node conditions that require repair.
-    fn repair_policies(&self) -> Vec<RepairPolicy>;
 }

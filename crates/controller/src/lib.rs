@@ -44,11 +44,11 @@ pub use effects::failpoint::{
 };
 pub use election::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
 pub use error::{RunError, StepPanicked};
-pub use metrics::Metrics;
+pub use metrics::{Metrics, SeriesRow};
 pub use run::{RunningService, Shutdown, run, start};
 pub use serve::{
-    AccessDenied, Addresses, DebugAccess, DebugView, HttpsService, Listeners, Subject, explanation,
-    serve,
+    AccessDenied, Addresses, DEBUG_ROUTES, DebugAccess, DebugRoute, DebugView, HttpsService,
+    Listeners, Subject, explanation, serve,
 };
 pub use service_state::decision_log::{DecisionLog, NumberedRecord};
 pub use service_state::handshakes::HandshakeCause;

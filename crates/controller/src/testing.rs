@@ -9,7 +9,7 @@ use mortise_apis::resources::Resources;
 use mortise_apis::values::after;
 use mortise_apis::{NodePool, k8s};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::record::{Record, Verdict};
+use mortise_engine::record::{Record, Verdict, Visibility};
 use mortise_planning::reason::{PoolBlocker, Reason};
 use mortise_state::index::Index;
 use mortise_state::ledger::{Fence, FenceReason, LedgerOp, Nomination, NominationTarget};
@@ -119,13 +119,18 @@ pub(crate) fn shared() -> Arc<ServiceState> {
         subject,
         verdict,
         reasons,
+        visibility: Visibility::DecisionLog,
+        related: Vec::new(),
         generation: 1,
     };
     shared.record(vec![
         record(
             ObjectRef::Pod(PodKey::new("shop", "web-2")),
             Verdict::Nominated,
-            vec![Reason::OnNode { node: "n2".into() }],
+            vec![Reason::OnNode {
+                node: "n2".into(),
+                claim: None,
+            }],
         ),
         record(
             ObjectRef::Pod(PodKey::new("shop", "big")),
@@ -135,6 +140,7 @@ pub(crate) fn shared() -> Arc<ServiceState> {
                 blocker: PoolBlocker::Resources,
                 constraint: "no instance type has enough cpu".to_owned(),
                 detail: String::new(),
+                is_tried: true,
             }],
         ),
     ]);

@@ -22,7 +22,7 @@ use mortise_apis::names::{ClaimName, ObjectRef};
 use mortise_apis::values::after;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, Event};
+use mortise_engine::effect::Effect;
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
@@ -82,25 +82,9 @@ impl ExpirationDecider {
             .snapshot
             .node_of_claim(name)
             .and_then(|machine| machine.node_name());
-        step.event(Event::normal(
-            target.clone(),
-            "DisruptionTerminating",
-            "Disrupting NodeClaim: Expired",
-        ));
-        if let Some(node) = node {
-            step.event(Event::normal(
-                ObjectRef::Node(node),
-                "DisruptionTerminating",
-                "Disrupting Node: Expired",
-            ));
-        }
-        step.record(
-            input,
-            DeciderId::Expiration,
-            target,
-            Verdict::Disrupted,
-            vec![Reason::Expired],
-        );
+        let objects = std::iter::once(target).chain(node.map(ObjectRef::Node));
+        let (by, verdict) = (DeciderId::Expiration, Verdict::Disrupted);
+        step.announce(input, by, objects, verdict, vec![Reason::Expired]);
         None
     }
 }

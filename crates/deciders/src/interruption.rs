@@ -20,7 +20,7 @@ use mortise_apis::names::{ClaimName, ObjectRef, Uid};
 use mortise_cloudprovider::{InterruptionKind, InterruptionNotice};
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, EffectError, Event};
+use mortise_engine::effect::{Effect, EffectError};
 use mortise_engine::record::Verdict;
 use mortise_engine::write::ObjectWrite;
 use mortise_planning::reason::Reason;
@@ -129,50 +129,22 @@ impl InterruptionDecider {
             .node_of_claim(&name)
             .and_then(|machine| machine.node_name())
             .map(ObjectRef::Node);
-        let (event, text, warning) = words(kind)?;
-        for target in [Some(target.clone()), node.clone()].into_iter().flatten() {
-            step.event(Event {
-                warning,
-                ..Event::normal(target, event, text)
-            });
+        if kind == InterruptionKind::Other {
+            return None; // it asks for nothing
         }
-        let what = Reason::Note {
-            text: kind.label().to_owned(),
-        };
-        if kind == InterruptionKind::RebalanceRecommendation {
-            let reasons = vec![what];
-            step.record(
-                input,
-                DeciderId::Interruption,
-                target,
-                Verdict::Notified,
-                reasons,
-            );
-            return None;
-        }
-        let reasons = vec![Reason::Interrupted, what];
+        let objects = std::iter::once(target).chain(node);
+        let is_order = kind != InterruptionKind::RebalanceRecommendation;
         let uid = claim
             .uid()
-            .filter(|_| claim.metadata.deletion_timestamp.is_none())?;
-        step.event(Event::warning(
-            target.clone(),
-            "TerminatingOnInterruption",
-            "Interruption triggered termination for the NodeClaim",
-        ));
-        if let Some(node) = node {
-            step.event(Event::warning(
-                node,
-                "TerminatingOnInterruption",
-                "Interruption triggered termination for the Node",
-            ));
-        }
-        step.record(
-            input,
-            DeciderId::Interruption,
-            target,
-            Verdict::Notified,
-            reasons,
-        );
+            .filter(|_| is_order && claim.metadata.deletion_timestamp.is_none());
+        let interrupted = uid.is_some().then_some(Reason::Interrupted);
+        let reasons = interrupted
+            .into_iter()
+            .chain([Reason::Notice { kind }])
+            .collect();
+        let (by, verdict) = (DeciderId::Interruption, Verdict::Notified);
+        step.announce(input, by, objects, verdict, reasons);
+        let uid = uid?;
         self.claims_to_delete.insert(uid.clone(), name);
         Some(uid)
     }
@@ -236,32 +208,6 @@ fn last_part(id: &str) -> Option<Arc<str>> {
         .next()
         .filter(|last| !last.is_empty())
         .map(Arc::from)
-}
-
-/// Reason, text and whether it is a warning; `None` for a message that asks for nothing.
-const fn words(kind: InterruptionKind) -> Option<(&'static str, &'static str, bool)> {
-    match kind {
-        InterruptionKind::SpotInterruption => Some((
-            "SpotInterrupted",
-            "Spot interruption warning was triggered",
-            true,
-        )),
-        InterruptionKind::RebalanceRecommendation => Some((
-            "SpotRebalanceRecommendation",
-            "Spot rebalance recommendation was triggered",
-            false,
-        )),
-        InterruptionKind::ScheduledChange => Some((
-            "InstanceUnhealthy",
-            "An unhealthy warning was triggered for the instance",
-            true,
-        )),
-        InterruptionKind::Stopping => Some(("InstanceStopping", "Instance is stopping", true)),
-        InterruptionKind::Terminated => {
-            Some(("InstanceTerminating", "Instance is terminating", true))
-        }
-        InterruptionKind::Other => None,
-    }
 }
 
 impl Decider for InterruptionDecider {

@@ -30,7 +30,7 @@ use mortise_apis::values::after;
 use mortise_cloudprovider::ResolvedNodeClass;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, EffectOutput, Event, Outcome};
+use mortise_engine::effect::{Effect, EffectOutput, Outcome};
 use mortise_engine::record::Verdict;
 use mortise_engine::write::{ObjectEdit, ObjectWrite, StatusEdit};
 use mortise_planning::reason::Reason;
@@ -292,18 +292,16 @@ impl NodeClassDecider {
         if users.is_empty() {
             return false;
         }
-        let names: Vec<&str> = users
-            .iter()
-            .take(NAMES_IN_EVENT)
-            .map(|name| name.as_str())
-            .collect();
-        let text = format!("Waiting on NodeClaim termination for {}", names.join(", "));
+        let reason = Reason::UsedBy {
+            claims: users.into_iter().take(NAMES_IN_EVENT).collect(),
+        };
         let target = ObjectRef::NodeClass(key.clone());
         if self
             .told
-            .is_news(&target, "users", &text, input.now, 600_000)
+            .is_news(&target, "users", &reason, input.now, 600_000)
         {
-            step.event(Event::normal(target, "WaitingOnNodeClaimTermination", text));
+            let (by, verdict) = (DeciderId::NodeClass, Verdict::Waiting);
+            step.announce(input, by, [target], verdict, vec![reason]);
         }
         true
     }

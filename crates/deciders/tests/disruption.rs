@@ -323,7 +323,7 @@ fn a_drifted_machine_is_replaced_without_a_hold() {
 }
 
 #[test]
-fn a_replacement_that_never_gets_ready_is_waited_for_and_then_given_up() {
+fn a_replacement_that_never_gets_ready_is_waited_for_and_then_abandoned() {
     let mut world = ordinary_cluster();
     world.automation.never_ready = true;
     fleet(&mut world, "large", &[1_500]);

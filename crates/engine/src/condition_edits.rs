@@ -1,13 +1,10 @@
-//! Edits of conditions, and the times and events that derive from them.
+//! Edits of conditions, and the times that derive from them.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::decider::Step;
-use crate::effect::Event;
 use mortise_apis::Condition;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::names::ObjectRef;
 use mortise_apis::schema::conditions::{self, Conditions, KnownConditions};
 use mortise_apis::values::after;
 
@@ -61,19 +58,4 @@ pub fn passed_from_object_time(from: Timestamp, span_ms: i64) -> Timestamp {
             span_ms.saturating_add(999)
         },
     )
-}
-
-/// The event of a condition that became what it is.
-pub fn transition_event(
-    step: &mut Step,
-    target: ObjectRef,
-    type_: &'static str,
-    from: &str,
-    to: &str,
-    reason: &str,
-) {
-    let message = format!(
-        "Status condition transitioned, Type: {type_}, Status: {from} -> {to}, Reason: {reason}"
-    );
-    step.event(Event::normal(target, type_, message));
 }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::decider_id::DeciderId;
-use crate::effect::{Effect, Event, Outcome};
+use crate::effect::{Effect, Outcome};
 use crate::freshness::Freshness;
 use crate::metric_event::MetricEvent;
-use crate::record::{Record, Verdict};
+use crate::record::{Record, Verdict, Visibility};
 use mortise_apis::names::ObjectRef;
 use mortise_apis::values::after;
 use mortise_cloudprovider::InterruptionNotice;
@@ -95,17 +95,14 @@ pub struct Step {
     pub tallies: Vec<MetricEvent>,
     /// Step again at this time even if nothing changes.
     pub wake: Option<Timestamp>,
+    /// Objects on which events of its records appear.
+    announced: usize,
 }
 
 impl Step {
     /// Adds an effect.
     pub fn effect(&mut self, effect: Effect) {
         self.effects.push(effect);
-    }
-
-    /// Adds an event.
-    pub fn event(&mut self, event: Event) {
-        self.effects.push(Effect::Event(event));
     }
 
     /// Wakes at the earlier of `at` and what was asked for already.
@@ -118,7 +115,7 @@ impl Step {
         self.wake_at(after(now, ms));
     }
 
-    /// Adds a record.
+    /// Adds a record for the decision log.
     pub fn record(
         &mut self,
         input: &StepInput<'_>,
@@ -133,8 +130,38 @@ impl Step {
             subject,
             verdict,
             reasons,
+            visibility: Visibility::DecisionLog,
+            related: Vec::new(),
             generation: input.snapshot.generation,
         });
+    }
+
+    /// Adds a record that users see as well, by events on these objects; the first is its subject. None: no record.
+    pub fn announce(
+        &mut self,
+        input: &StepInput<'_>,
+        decider: DeciderId,
+        objects: impl IntoIterator<Item = ObjectRef>,
+        verdict: Verdict,
+        reasons: Vec<Reason>,
+    ) {
+        let mut objects = objects.into_iter();
+        let Some(subject) = objects.next() else {
+            return;
+        };
+        let related: Vec<ObjectRef> = objects.collect();
+        self.announced += 1 + related.len();
+        self.record(input, decider, subject, verdict, reasons);
+        if let Some(record) = self.records.last_mut() {
+            record.visibility = Visibility::Event;
+            record.related = related;
+        }
+    }
+
+    /// Effects so far, and objects on which events will appear.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.effects.len() + self.announced
     }
 }
 

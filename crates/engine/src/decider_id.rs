@@ -34,6 +34,8 @@ pub enum DeciderId {
     Provisioning,
     /// Nodes that are empty, drifted or too dear.
     Disruption,
+    /// None of them: the index saw an object change.
+    Index,
 }
 
 impl DeciderId {
@@ -54,6 +56,7 @@ impl DeciderId {
             Self::StaticCapacity => "static_capacity",
             Self::Provisioning => "provisioning",
             Self::Disruption => "disruption",
+            Self::Index => "index",
         }
     }
 }

@@ -22,8 +22,9 @@ use mortise_cloudprovider::{
 use crate::write::lifecycle_step::LifecycleStep;
 use crate::write::{ObjectWrite, node_ref};
 
-/// An event for people, on an object.
+/// An event for people, on an object. Only [`crate::events::events_of`] makes one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Event {
     /// What it is about.
     pub target: ObjectRef,
@@ -37,45 +38,6 @@ pub struct Event {
     pub dedupe_key: Option<String>,
     /// How long it is not repeated. Upstream's default is 2 min.
     pub dedupe_ms: i64,
-}
-
-impl Event {
-    /// A normal event with the default dedupe of two minutes.
-    pub fn normal(
-        target: ObjectRef,
-        reason: impl Into<Cow<'static, str>>,
-        message: impl Into<String>,
-    ) -> Self {
-        Self {
-            target,
-            warning: false,
-            reason: reason.into(),
-            message: message.into(),
-            dedupe_key: None,
-            dedupe_ms: 120_000,
-        }
-    }
-
-    /// A warning with the default dedupe of two minutes.
-    pub fn warning(
-        target: ObjectRef,
-        reason: impl Into<Cow<'static, str>>,
-        message: impl Into<String>,
-    ) -> Self {
-        Self {
-            warning: true,
-            ..Self::normal(target, reason, message)
-        }
-    }
-
-    /// The same event, not repeated for `ms`.
-    #[must_use]
-    pub fn every(self, ms: i64) -> Self {
-        Self {
-            dedupe_ms: ms,
-            ..self
-        }
-    }
 }
 
 /// Which provider is asked.
@@ -149,7 +111,7 @@ pub enum Effect {
         /// Message handle.
         notice: Arc<str>,
     },
-    /// Sends an event. Nobody waits for the outcome.
+    /// Sends an event. The engine makes it from a record; nobody waits for the outcome.
     Event(Event),
 }
 

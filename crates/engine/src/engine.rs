@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use crate::decider::{Decider, InboxMessage, Step, StepInput};
 use crate::decider_id::DeciderId;
 use crate::effect::{Effect, EffectError, EffectOutput, Outcome};
+use crate::events::events_of;
 use crate::freshness::{Freshness, WatchState};
 use crate::metric_event::MetricEvent;
 use crate::record::Record;
@@ -517,6 +518,12 @@ impl Engine {
                 effect: Arc::new(effect),
             });
         }
+        let events = turn.records.iter().flat_map(events_of);
+        turn.orders.extend(events.map(|event| EffectRequest {
+            decider: id,
+            term,
+            effect: Arc::new(Effect::Event(event)),
+        }));
         turn
     }
 

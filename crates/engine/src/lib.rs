@@ -16,4 +16,5 @@ pub mod events;
 pub mod freshness;
 pub mod metric_event;
 pub mod record;
+pub mod transitions;
 pub mod write;

@@ -21,9 +21,9 @@ pub enum MetricEvent {
         /// Pools of its machines, each once. Sorted.
         pools: Vec<PoolName>,
     },
-    /// A command was given up before anything was done.
+    /// A command was abandoned before anything was done.
     FailedValidation(CommandKind),
-    /// A command was given up after its machines were marked.
+    /// A command was abandoned after its nodes were marked.
     QueueFailure(CommandKind),
     /// A move was scored for a pool with the policy `Balanced`.
     Scored {

@@ -1,4 +1,4 @@
-//! Decisions and refusals, with their reasons. Events, metrics, logs, `explain` and the page are views of these.
+//! Decisions and refusals, with their reasons. Events, metrics, logs, `explain` and the page are functions of these.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -49,6 +49,16 @@ pub enum Verdict {
     Notified,
     /// A condition changed.
     Condition,
+    /// A disruption was found, and is validated before it is done.
+    Considered,
+    /// A disruption is worth it by the policy of its NodePool.
+    Approved,
+    /// Something must happen elsewhere before the next step.
+    Waiting,
+    /// A node or claim is being deleted, or its deadline was set.
+    Terminating,
+    /// A fact to look into; nothing is done about it.
+    Observed,
 }
 
 impl Verdict {
@@ -75,7 +85,32 @@ impl Verdict {
             Self::Removed => "removed",
             Self::Notified => "notified",
             Self::Condition => "condition",
+            Self::Considered => "considered",
+            Self::Approved => "approved",
+            Self::Waiting => "waiting",
+            Self::Terminating => "terminating",
+            Self::Observed => "observed",
         }
+    }
+}
+
+/// Who sees a record. Each value includes those after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Visibility {
+    /// Users, by events on the objects ([`crate::events::events_of`]).
+    Event,
+    /// Readers of the decision log and of explanations.
+    DecisionLog,
+    /// Metrics alone.
+    MetricsOnly,
+}
+
+impl Visibility {
+    /// Whether the decision log contains it.
+    #[must_use]
+    pub const fn is_logged(self) -> bool {
+        matches!(self, Self::Event | Self::DecisionLog)
     }
 }
 
@@ -92,6 +127,11 @@ pub struct Record {
     pub verdict: Verdict,
     /// Why.
     pub reasons: Vec<Reason>,
+    /// Who sees it.
+    pub visibility: Visibility,
+    /// Objects on which its events appear besides the subject: the NodeClaim of a Node, the Node of a NodeClaim.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub related: Vec<ObjectRef>,
     /// Generation of the snapshot it was decided on.
     pub generation: u64,
 }

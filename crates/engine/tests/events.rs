@@ -10,9 +10,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use mortise_apis::names::{ObjectRef, PodKey};
+use mortise_cloudprovider::InterruptionKind;
+use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::Event;
-use mortise_engine::events::{EventRule, RULES, fault};
+use mortise_engine::events::{EventRule, RULES, events_of, fault};
+use mortise_engine::record::{Record, Verdict, Visibility};
+use mortise_planning::reason::Reason;
 
 /// Karpenter's events: reason, type, kinds of objects, seconds until it is repeated, how its text begins.
 const RECORDED: &str = include_str!("recorded_events.tsv");
@@ -86,8 +91,8 @@ fn sources(dir: &Path, text: &mut String) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let is_test = name.contains("test") || name == "events.rs" && dir.ends_with("engine/src");
-        if is_test {
+        let is_table = name == "rules.rs" && dir.ends_with("engine/src/events");
+        if is_table || name.contains("test") {
             continue;
         }
         if path.is_dir() {
@@ -99,27 +104,27 @@ fn sources(dir: &Path, text: &mut String) {
     }
 }
 
+/// `FailedScheduling` is told by `rules::FAILED_SCHEDULING`.
+fn constant(reason: &str) -> String {
+    let mut name = String::new();
+    for each in reason.chars() {
+        if each.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(each.to_ascii_uppercase());
+    }
+    name
+}
+
 #[test]
 fn every_event_of_the_table_is_told_somewhere_and_documented() {
     let mut text = String::new();
-    for crate_ in ["apis", "planning", "engine", "deciders"] {
-        sources(
-            &repository().join(format!("crates/{crate_}/src")),
-            &mut text,
-        );
-    }
-    sources(&repository().join("crates/controller/src"), &mut text);
+    sources(&repository().join("crates/engine/src/events"), &mut text);
     let operations =
         std::fs::read_to_string(repository().join("docs/reference/events.md")).unwrap();
-    let by_name = [
-        ("Finalized", "FINALIZED"),
-        ("LaunchesPaused", "LAUNCHES_PAUSED"),
-    ];
     let reasons: BTreeSet<&str> = RULES.iter().map(|rule| rule.reason).collect();
     for reason in reasons {
-        let constant = by_name.iter().find(|(word, _)| *word == reason);
-        let literal =
-            constant.map_or_else(|| format!("\"{reason}\""), |(_, name)| (*name).to_owned());
+        let literal = format!("rules::{}", constant(reason));
         assert!(text.contains(&literal), "nothing tells {reason}");
         let row = operations
             .lines()
@@ -131,51 +136,106 @@ fn every_event_of_the_table_is_told_somewhere_and_documented() {
     }
 }
 
+fn record(subject: ObjectRef, verdict: Verdict, reasons: Vec<Reason>) -> Record {
+    Record {
+        at: Timestamp::UNIX_EPOCH,
+        decider: DeciderId::Provisioning,
+        subject,
+        verdict,
+        reasons,
+        visibility: Visibility::Event,
+        related: Vec::new(),
+        generation: 1,
+    }
+}
+
+fn nominated() -> Record {
+    let place = Reason::OnNode {
+        node: "n".into(),
+        claim: None,
+    };
+    let pod = ObjectRef::Pod(PodKey::new("a", "p"));
+    record(pod, Verdict::Nominated, vec![place])
+}
+
+#[test]
+fn only_records_for_users_have_events() {
+    assert_eq!(events_of(&nominated()).len(), 1);
+    for visibility in [Visibility::DecisionLog, Visibility::MetricsOnly] {
+        let hidden = Record {
+            visibility,
+            ..nominated()
+        };
+        assert_eq!(events_of(&hidden), [], "{visibility:?}");
+    }
+}
+
+#[test]
+fn related_objects_are_told_the_same_in_turn() {
+    let kind = InterruptionKind::SpotInterruption;
+    let reasons = vec![Reason::Interrupted, Reason::Notice { kind }];
+    let claim = ObjectRef::Claim("c".into());
+    let interrupted = Record {
+        related: vec![ObjectRef::Node("n".into())],
+        ..record(claim, Verdict::Notified, reasons)
+    };
+    let events = events_of(&interrupted);
+    let told: Vec<(&str, &str, &str)> = events
+        .iter()
+        .map(|event| (&*event.reason, event.target.kind(), &*event.message))
+        .collect();
+    let warned = "Spot interruption warning was triggered";
+    assert_eq!(
+        told,
+        [
+            ("SpotInterrupted", "NodeClaim", warned),
+            ("SpotInterrupted", "Node", warned),
+            (
+                "TerminatingOnInterruption",
+                "NodeClaim",
+                "Interruption triggered termination for the NodeClaim"
+            ),
+            (
+                "TerminatingOnInterruption",
+                "Node",
+                "Interruption triggered termination for the Node"
+            ),
+        ]
+    );
+}
+
+/// Makes another event of one.
+type Change = fn(&mut Event);
+
 #[test]
 fn what_is_not_in_the_table_is_a_fault() {
-    let pod = || ObjectRef::Pod(PodKey::new("a", "p"));
-    let node = || ObjectRef::Node("n".into());
-    let good = Event::normal(pod(), "Nominated", "Pod should schedule on: node/n");
+    let good = events_of(&nominated()).remove(0);
     assert_eq!(fault(&good), None);
-    for (why, event) in [
-        (
-            "type",
-            Event {
-                warning: true,
-                ..good.clone()
-            },
-        ),
-        ("time", good.clone().every(1_000)),
-        (
-            "text",
-            Event {
-                message: "pod goes to n".to_owned(),
-                ..good.clone()
-            },
-        ),
-        (
-            "object",
-            Event {
-                target: node(),
-                ..good.clone()
-            },
-        ),
-        (
-            "reason",
-            Event {
-                reason: "Invented".into(),
-                ..good
-            },
-        ),
-    ] {
+    let differing: [(&str, Change); 5] = [
+        ("type", |event| event.warning = true),
+        ("time", |event| event.dedupe_ms = 1_000),
+        ("text", |event| event.message = "pod goes to n".to_owned()),
+        ("object", |event| event.target = ObjectRef::Node("n".into())),
+        ("reason", |event| event.reason = "Invented".into()),
+    ];
+    for (why, differ) in differing {
+        let mut event = good.clone();
+        differ(&mut event);
         assert!(fault(&event).is_some(), "{why}");
     }
-    let transition = |reason: &'static str, on| {
-        let text =
-            "Status condition transitioned, Type: Ready, Status: False -> True, Reason: Ready";
-        Event::normal(on, reason, text)
+    let node = ObjectRef::Node("n".into());
+    let change = Reason::Transition {
+        condition: "Ready".to_owned(),
+        from: "False".to_owned(),
+        to: "True".to_owned(),
+        why: "Ready".to_owned(),
     };
-    assert_eq!(fault(&transition("Ready", node())), None);
-    assert!(fault(&transition("Drained", node())).is_some());
-    assert!(fault(&transition("Ready", pod())).is_some());
+    let transition = events_of(&record(node, Verdict::Condition, vec![change])).remove(0);
+    assert_eq!(fault(&transition), None);
+    let mut other = transition.clone();
+    other.reason = "Drained".into();
+    assert!(fault(&other).is_some());
+    let mut of_pod = transition;
+    of_pod.target = good.target;
+    assert!(fault(&of_pod).is_some());
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_apis::values::since;
 use mortise_engine::decider::Decider;
-use mortise_engine::effect::EffectError;
+use mortise_engine::effect::{Effect, EffectError, Event};
 use mortise_engine::engine::EngineInput;
 use mortise_engine::freshness::WatchState;
 use mortise_engine::record::Record;
@@ -43,6 +43,7 @@ pub struct Simulation {
     invariants: Invariants,
     cost: CostMeter,
     records: Vec<Record>,
+    events: Vec<Event>,
 }
 
 impl Simulation {
@@ -61,6 +62,7 @@ impl Simulation {
             invariants: Invariants::default(),
             cost: CostMeter::new(now),
             records: Vec::new(),
+            events: Vec::new(),
             options,
         };
         let api_server = &mut simulation.cluster.api_server;
@@ -86,6 +88,11 @@ impl Simulation {
     /// Decisions since the last call.
     pub fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
+    }
+
+    /// Events since the last call, in the order in which they were decided.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
     }
 
     /// Totals so far.
@@ -244,6 +251,9 @@ impl Simulation {
             self.records.extend(turn.records);
             check_freshness(&turn.orders, self.replicas.freshness(replica), cluster);
             for request in turn.orders {
+                if let Effect::Event(event) = &*request.effect {
+                    self.events.push(event.clone());
+                }
                 let ms = latency(&request.effect, &mut cluster.clock.random);
                 cluster.clock.in_ms(ms, Action::Execute(replica, request));
             }

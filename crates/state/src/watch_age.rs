@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 /// Why a watch is stale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Age {
     /// It is not connected.
@@ -33,7 +33,7 @@ impl Age {
 }
 
 /// A stale watch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct OldWatch {
     /// Kind of the watched objects.
     pub kind: String,

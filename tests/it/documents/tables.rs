@@ -1,12 +1,15 @@
 //! The tables of the reference pages, from the code.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use clap::{Arg, Args as _};
 use mortise::args::ServeArgs;
 use mortise_apis::schema::conditions::{KnownConditions, NODE_CLAIM, NODE_OVERLAY, NODE_POOL};
+use mortise_controller::DEBUG_ROUTES;
 use mortise_engine::events::RULES;
+use mortise_webhooks::admission::{AdmissionCheck, CHECKS, CheckedKinds};
 use mortise_webhooks::routes::{Access, ROUTES};
 use serde_json::Value;
 
@@ -117,6 +120,46 @@ pub(super) fn routes() -> Vec<String> {
         )
     };
     ROUTES.iter().map(row).collect()
+}
+
+/// Checks that need more than the object: their name in reports, the kinds of objects, when they run, and what they find.
+pub(super) fn checks() -> String {
+    let row = |check: &AdmissionCheck| {
+        let kinds = match check.kinds {
+            CheckedKinds::Named(kinds) => kinds.join(", "),
+            CheckedKinds::NodeClasses => "node classes".to_owned(),
+        };
+        let when = if check.is_of_deletions() {
+            "deletion"
+        } else {
+            "creation, update"
+        };
+        format!(
+            "| `{}` | {kinds} | {when} | {} |\n",
+            check.check.label(),
+            cell(check.check.description())
+        )
+    };
+    let mut rows: Vec<String> = CHECKS.iter().map(row).collect();
+    // Two files may look for the same thing.
+    let mut seen = BTreeSet::new();
+    rows.retain(|row| seen.insert(row.clone()));
+    format!(
+        "| check | objects | on | finds |\n|---|---|---|---|\n{}",
+        rows.concat()
+    )
+}
+
+/// Paths that are read with GET.
+pub(super) fn debug_paths() -> String {
+    let rows = DEBUG_ROUTES.iter().map(|route| {
+        format!(
+            "| {} | {} |\n",
+            code(&cell(&route.usage())),
+            cell(route.shows)
+        )
+    });
+    format!("| path | shows |\n|---|---|\n{}", rows.collect::<String>())
 }
 
 /// For each kind the name of its block and the table of the fields of its spec.

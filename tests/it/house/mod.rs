@@ -81,6 +81,12 @@ fn retired_words_do_not_come_back() -> Result<()> {
     known::compare("retired_words", &text::retired_words()?)
 }
 
+/// Law 3: whoever can write to the API server is in these folders. The lint finds the types, this test the exceptions from it.
+#[test]
+fn clients_that_can_write_stay_with_the_effects() -> Result<()> {
+    text::allowed_clients(&["client", "effects"])
+}
+
 #[test]
 fn every_dependency_is_named_by_a_source() -> Result<()> {
     dependencies::check()

@@ -1,5 +1,6 @@
 //! Text in sources and documents: JSON where decisions are made, names of clouds, retired words.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -15,6 +16,9 @@ const TYPED: [&str; 5] = [
     "crates/controller/src/metrics",
     "crates/controller/src/serve/exposition",
 ];
+
+/// The lint against types that can write to the API server.
+const CLIENT_LINT: &str = "clippy::disallowed_types";
 
 /// What gives away that a decision is made or read as text.
 const UNTYPED: [&str; 8] = [
@@ -144,6 +148,36 @@ pub(super) fn untyped_decisions() -> Result<Violations> {
         }
     }
     Ok(found)
+}
+
+/// Sources of the shell that are exempt from the lint, tests apart.
+///
+/// # Errors
+/// One of them is outside of these folders, or one of these folders needs no exception.
+pub(super) fn allowed_clients(folders: &[&str]) -> Result<()> {
+    const SHELL: &str = "crates/controller/src";
+    let config = std::fs::read_to_string(workspace().join("crates/controller/clippy.toml"))?;
+    for type_ in ["kube::Client", "kube::Api"] {
+        ensure!(
+            config.contains(&format!("\"{type_}\"")),
+            "{type_} is allowed"
+        );
+    }
+    let exempt: BTreeSet<String> = texts(SHELL)?
+        .into_iter()
+        .filter(|(file, text)| {
+            !is_of_tests(file) && code(text).any(|line| line.contains(CLIENT_LINT))
+        })
+        .map(|(file, _)| file)
+        .collect();
+    let wanted = folders
+        .iter()
+        .map(|folder| format!("{SHELL}/{folder}/mod.rs"));
+    ensure!(
+        exempt == wanted.collect(),
+        "exempt from {CLIENT_LINT}: {exempt:?}"
+    );
+    Ok(())
 }
 
 pub(super) fn cloud_names() -> Result<Violations> {

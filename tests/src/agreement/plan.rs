@@ -111,7 +111,7 @@ impl Scenario {
             }
         }
         for (key, why) in report.ignored {
-            made.refused.insert(key.to_string(), why);
+            made.refused.insert(key.to_string(), why.to_string());
         }
         Ok(made)
     }

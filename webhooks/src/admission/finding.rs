@@ -5,152 +5,59 @@ use mortise_apis::issues::{FieldIssue, IssueSeverity, IssueTopic};
 use super::review::AdmissionResult;
 use super::text::warning;
 
-/// The check that a finding comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Check {
-    /// A type, a bound, a pattern or a rule of the definition.
-    Schema,
-    /// A field that the definition does not have.
-    UnknownField,
-    /// A field, a value or a version of before.
-    Deprecated,
-    /// What the API server stores, and nothing can be done with.
-    Unusable,
-    /// What hardly means what it says.
-    Suspicious,
-    /// The node class that a pool refers to.
-    NodeClass,
-    /// A label or value that no instance type has.
-    Catalog,
-    /// No instance type is left.
-    Unsatisfiable,
-    /// `minValues` out of reach.
-    MinValues,
-    /// Disruption budgets that never or always allow.
-    Budgets,
-    /// Limits that limit nothing, or are below what is there.
-    Limits,
-    /// Pools, or overlays, that have the same right.
-    Overlap,
-    /// Nodes that could never be drained.
-    BlockedDrain,
-    /// An overlay that changes nothing.
-    Overlay,
-    /// A buffer that follows nothing.
-    Buffer,
-    /// What goes with an object that is deleted.
-    Deletion,
-    /// What an edit would do.
-    Preview,
-    /// A text that is no YAML.
-    Unreadable,
-    /// `apiVersion` and `kind`.
-    Version,
-    /// An object that is there twice.
-    Duplicate,
-    /// A text that looks as if something should have been put in its place.
-    Placeholder,
+macro_rules! checks {
+    ($($check:ident $label:literal $description:literal;)*) => {
+        /// The check that a finding comes from.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Check {
+            $(#[doc = $description] $check,)*
+        }
+
+        impl Check {
+            /// All of them, in the order of reports.
+            pub const ALL: &[Self] = &[$(Self::$check),*];
+
+            /// Its name in reports.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$check => $label,)*
+                }
+            }
+
+            /// What it finds, in a sentence without an end.
+            #[must_use]
+            pub const fn description(self) -> &'static str {
+                match self {
+                    $(Self::$check => $description,)*
+                }
+            }
+        }
+    };
 }
 
-impl Check {
-    /// All of them.
-    pub const ALL: [Self; 21] = [
-        Self::Schema,
-        Self::UnknownField,
-        Self::Deprecated,
-        Self::Unusable,
-        Self::Suspicious,
-        Self::NodeClass,
-        Self::Catalog,
-        Self::Unsatisfiable,
-        Self::MinValues,
-        Self::Budgets,
-        Self::Limits,
-        Self::Overlap,
-        Self::BlockedDrain,
-        Self::Overlay,
-        Self::Buffer,
-        Self::Deletion,
-        Self::Preview,
-        Self::Unreadable,
-        Self::Version,
-        Self::Duplicate,
-        Self::Placeholder,
-    ];
-
-    /// Its name in reports.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        self.label_and_description().0
-    }
-
-    /// What it finds, in a sentence without an end.
-    #[must_use]
-    pub const fn description(self) -> &'static str {
-        self.label_and_description().1
-    }
-
-    const fn label_and_description(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Schema => (
-                "schema",
-                "A type, bound, pattern or rule of the CRD is violated",
-            ),
-            Self::UnknownField => ("unknown-field", "The CRD has no such field"),
-            Self::Deprecated => (
-                "deprecated",
-                "A field, value or label of an older version, or at its old path",
-            ),
-            Self::Unusable => (
-                "unusable",
-                "The API server accepts it, but the object can never be used",
-            ),
-            Self::Suspicious => (
-                "suspicious",
-                "The value is valid, but probably not intended",
-            ),
-            Self::NodeClass => (
-                "node-class",
-                "The node class that a NodePool references is missing or not usable",
-            ),
-            Self::Catalog => ("catalog", "A label or value that no instance type has"),
-            Self::Unsatisfiable => ("unsatisfiable", "No instance type meets the requirements"),
-            Self::MinValues => (
-                "min-values",
-                "The requirements leave fewer values than minValues requires",
-            ),
-            Self::Budgets => (
-                "budgets",
-                "Disruption budgets that never or always allow a disruption",
-            ),
-            Self::Limits => (
-                "limits",
-                "Limits that have no effect, or are already exceeded",
-            ),
-            Self::Overlap => (
-                "overlap",
-                "Two objects of equal weight that match the same instance types",
-            ),
-            Self::BlockedDrain => ("blocked-drain", "Pods that no drain can ever evict"),
-            Self::Overlay => ("overlay", "A NodeOverlay that has no effect"),
-            Self::Buffer => ("buffer", "A CapacityBuffer without a target"),
-            Self::Deletion => (
-                "deletion",
-                "Nodes and NodeClaims that are deleted with the object",
-            ),
-            Self::Preview => ("preview", "Effects of an edit"),
-            Self::Unreadable => ("unreadable", "The text is not valid YAML"),
-            Self::Version => (
-                "version",
-                "apiVersion and kind are missing, mistyped, or of an older version",
-            ),
-            Self::Duplicate => ("duplicate", "The same object occurs twice in the files"),
-            Self::Placeholder => (
-                "placeholder",
-                "A value looks like a placeholder that was not filled in",
-            ),
-        }
-    }
+checks! {
+    Schema "schema" "A type, bound, pattern or rule of the CRD is violated";
+    UnknownField "unknown-field" "The CRD has no such field";
+    Deprecated "deprecated" "A field, value or label of an older version, or at its old path";
+    Unusable "unusable" "The API server accepts it, but the object can never be used";
+    Suspicious "suspicious" "The value is valid, but probably not intended";
+    NodeClass "node-class" "The node class that a NodePool references is missing or not usable";
+    Catalog "catalog" "A label or value that no instance type has";
+    Unsatisfiable "unsatisfiable" "No instance type meets the requirements";
+    MinValues "min-values" "The requirements leave fewer values than minValues requires";
+    Budgets "budgets" "Disruption budgets that never or always allow a disruption";
+    Limits "limits" "Limits that have no effect, or are already exceeded";
+    Overlap "overlap" "Two objects of equal weight that match the same instance types";
+    BlockedDrain "blocked-drain" "Pods that no drain can ever evict";
+    Overlay "overlay" "A NodeOverlay that has no effect";
+    Buffer "buffer" "A CapacityBuffer without a target";
+    Deletion "deletion" "Nodes and NodeClaims that are deleted with the object";
+    Preview "preview" "Effects of an edit";
+    Unreadable "unreadable" "The text is not valid YAML";
+    Version "version" "apiVersion and kind are missing, mistyped, or of an older version";
+    Duplicate "duplicate" "The same object occurs twice in the files";
+    Placeholder "placeholder" "A value looks like a placeholder that was not filled in";
 }
 
 /// One thing that is said about an object.
@@ -210,35 +117,60 @@ impl AdmissionResult {
         self.findings.push(finding);
     }
 
-    /// Adds a warning about a field.
-    pub(super) fn warn(&mut self, check: Check, field: impl Into<String>, text: impl Into<String>) {
+    /// Adds a warning about a field: what is wrong, and what to write instead or do (may be empty).
+    pub(super) fn warn(
+        &mut self,
+        check: Check,
+        field: impl Into<String>,
+        problem: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         if self.is_full() {
             return;
         }
-        let text = text.into();
-        self.findings
-            .push(new_finding(check, false, field.into(), &text));
-        self.warnings.push(text);
+        let finding = new_finding(check, false, field, problem, fix);
+        self.warnings.push(finding.problem_and_fix());
+        self.findings.push(finding);
     }
 
     /// Refuses the object because of a field.
-    pub(super) fn deny(&mut self, check: Check, field: impl Into<String>, text: impl Into<String>) {
-        let text = text.into();
-        self.findings
-            .push(new_finding(check, true, field.into(), &text));
-        self.denied.push(text);
+    pub(super) fn deny(
+        &mut self,
+        check: Check,
+        field: impl Into<String>,
+        problem: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        let finding = new_finding(check, true, field, problem, fix);
+        self.denied.push(finding.problem_and_fix());
+        self.findings.push(finding);
     }
 }
 
-/// What stands behind the last semicolon of such a text is what to do.
-fn new_finding(check: Check, refused: bool, field: String, text: &str) -> AdmissionFinding {
-    let (problem, fix) = text.rsplit_once("; ").unwrap_or((text, ""));
+impl AdmissionFinding {
+    /// `problem; fix`, or the problem alone if there is nothing to do about it.
+    fn problem_and_fix(&self) -> String {
+        if self.fix.is_empty() {
+            self.problem.clone()
+        } else {
+            format!("{}; {}", self.problem, self.fix)
+        }
+    }
+}
+
+fn new_finding(
+    check: Check,
+    refused: bool,
+    field: impl Into<String>,
+    problem: impl Into<String>,
+    fix: impl Into<String>,
+) -> AdmissionFinding {
     AdmissionFinding {
         check,
         refused,
-        field,
+        field: field.into(),
         value: String::new(),
-        problem: problem.to_owned(),
-        fix: fix.to_owned(),
+        problem: problem.into(),
+        fix: fix.into(),
     }
 }

@@ -18,7 +18,7 @@ mod scheduler_name;
 mod text;
 mod validation;
 
-pub use checks::why_never_allows;
+pub use checks::{AdmissionCheck, CHECKS, CheckedKinds, why_never_allows};
 pub use defaulting::set_defaults;
 pub use finding::{AdmissionFinding, Check};
 pub use review::{AdmissionRequest, AdmissionResult, GroupVersionKind, respond_to_review};

@@ -3,7 +3,6 @@
 //! The count is told with every edit that drifts nodes. The price is a solve over their pods, so it is told in dry runs
 //! (`kubectl apply --dry-run=server`) and only as long as it is quick.
 
-use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::NodeClassKey;
 use mortise_apis::values::money::MicroUsd;
 use mortise_planning::preview::{
@@ -13,6 +12,7 @@ use mortise_state::snapshot::Snapshot;
 use serde_json::Value;
 
 use super::AdmissionContext;
+use super::checks::PoolRequest;
 use super::finding::Check;
 use super::review::{AdmissionRequest, AdmissionResult};
 use super::text::count;
@@ -20,11 +20,17 @@ use super::text::count;
 /// The preview of an edited pool. An edit outside the template drifts nothing, so nothing is looked for.
 pub(super) fn preview_pool(
     context: &AdmissionContext<'_>,
-    request: &AdmissionRequest,
-    pool: &NodePool,
-    before: Option<&NodePool>,
+    edit: &PoolRequest<'_>,
     answer: &mut AdmissionResult,
 ) {
+    let PoolRequest {
+        request,
+        pool,
+        before,
+    } = *edit;
+    if request.operation != "UPDATE" {
+        return;
+    }
     if before.is_some_and(|old| old.spec.template == pool.spec.template) {
         let nodes = context.snapshot.nodes_of_pool(&pool.name()).count();
         report_no_drift(request, nodes, answer);
@@ -40,6 +46,9 @@ pub(super) fn preview_class(
     request: &AdmissionRequest,
     answer: &mut AdmissionResult,
 ) {
+    if request.operation != "UPDATE" {
+        return;
+    }
     let known = context.rules.crds.known();
     let (Some(class), Some(old)) = (known.of_kind(&request.kind.kind), request.before()) else {
         return;
@@ -60,7 +69,7 @@ pub(super) fn preview_class(
         answer.warn(Check::Preview, "spec", format!(
             "new selectors are resolved after this; any of the {} that does not match the result drifts too",
             count(affected.all.len(), "node")
-        ));
+        ), "");
     }
 }
 
@@ -89,13 +98,13 @@ fn report_drift(
             None => text.push_str("; price preview skipped: it takes too long"),
         }
     }
-    answer.warn(Check::Preview, "spec", text);
+    answer.warn(Check::Preview, "spec", text, "");
 }
 
 fn report_no_drift(request: &AdmissionRequest, all: usize, answer: &mut AdmissionResult) {
     if request.dry_run == Some(true) && all > 0 {
         let text = format!("drifts none of {}", count(all, "node"));
-        answer.warn(Check::Preview, "spec", text);
+        answer.warn(Check::Preview, "spec", text, "");
     }
 }
 

@@ -32,13 +32,13 @@ pub(super) fn first_of<T: Display>(all: impl IntoIterator<Item = T>, most: usize
     }
 }
 
-/// The nearest known word as the end of a warning.
+/// The nearest known word as a fix; empty if none is near.
 pub(super) fn did_you_mean<S: AsRef<str>>(
     word: &str,
     known: impl IntoIterator<Item = S>,
 ) -> String {
     mortise_apis::nearest::nearest(word, known)
-        .map(|near| format!("; did you mean \"{near}\"?"))
+        .map(|near| format!("did you mean \"{near}\"?"))
         .unwrap_or_default()
 }
 

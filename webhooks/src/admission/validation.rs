@@ -8,9 +8,10 @@ use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::validation::faults;
 use serde_json::Value;
 
+use super::checks::PoolRequest;
 use super::finding::Check;
 use super::review::{AdmissionRequest, AdmissionResult};
-use super::{AdmissionContext, checks, preview};
+use super::{AdmissionContext, checks};
 
 /// Longest text of it that is read: API servers take no longer annotations.
 const LONGEST_WRITTEN: usize = 256 << 10;
@@ -31,8 +32,12 @@ pub fn validate(context: &AdmissionContext<'_>, request: &AdmissionRequest) -> A
     }
     let classes = context.rules.crds.known();
     if let Some(newer) = request.newer_version(classes) {
-        let text = format!("apiVersion: of an older release; write {newer}");
-        answer.warn(Check::Version, "apiVersion", text);
+        answer.warn(
+            Check::Version,
+            "apiVersion",
+            "apiVersion: of an older release",
+            format!("write {newer}"),
+        );
     }
     if request.kind.newer_version(classes).is_some() {
         // Not converted, so no rule of the present version fits it.
@@ -40,40 +45,48 @@ pub fn validate(context: &AdmissionContext<'_>, request: &AdmissionRequest) -> A
             deprecated_fields::advice(classes, &request.object)
         {
             let text = format!("{field}: {instead}");
-            answer.warn(Check::Deprecated, field, text);
+            answer.warn(Check::Deprecated, field, text, "");
         }
         return answer;
     }
     check_fields(context, request, &mut answer);
-    match request.kind.kind.as_str() {
-        "NodePool" => match serde_json::from_value::<NodePool>(request.object.clone()) {
-            Ok(pool) => {
-                let before = request
-                    .before()
-                    .and_then(|old| serde_json::from_value::<NodePool>(old.clone()).ok());
-                checks::check_pool(context, &pool, before.as_ref(), &mut answer);
-                if request.operation == "UPDATE" {
-                    preview::preview_pool(context, request, &pool, before.as_ref(), &mut answer);
-                }
-            }
-            // What is wrong has been said already, in most cases.
-            Err(error) if answer.denied.is_empty() => {
-                answer.deny(
-                    Check::Schema,
-                    "spec",
-                    format!("spec cannot be read: {error}"),
-                );
-            }
-            Err(_) => {}
-        },
-        "NodeOverlay" => checks::check_overlay(context, &request.object, &mut answer),
-        "CapacityBuffer" => checks::check_buffer(context, request, &mut answer),
-        _ if request.operation == "UPDATE" => {
-            preview::preview_class(context, request, &mut answer);
-        }
-        _ => {}
+    if request.kind.kind == "NodePool" {
+        check_pool(context, request, &mut answer);
+    } else {
+        checks::check_write(context, request, &mut answer);
     }
     answer
+}
+
+/// What the cluster and the catalog say of a NodePool, which is read once for all checks.
+fn check_pool(
+    context: &AdmissionContext<'_>,
+    request: &AdmissionRequest,
+    answer: &mut AdmissionResult,
+) {
+    match serde_json::from_value::<NodePool>(request.object.clone()) {
+        Ok(pool) => {
+            let before = request
+                .before()
+                .and_then(|old| serde_json::from_value::<NodePool>(old.clone()).ok());
+            let request = PoolRequest {
+                request,
+                pool: &pool,
+                before: before.as_ref(),
+            };
+            checks::check_pool(context, &request, answer);
+        }
+        // What is wrong has been said already, in most cases.
+        Err(error) if answer.denied.is_empty() => {
+            answer.deny(
+                Check::Schema,
+                "spec",
+                format!("spec cannot be read: {error}"),
+                "",
+            );
+        }
+        Err(_) => {}
+    }
 }
 
 /// What the object says of itself.

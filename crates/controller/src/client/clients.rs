@@ -8,6 +8,7 @@ use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower::util::MapRequestLayer;
 
+use super::reader::Reader;
 use super::transport;
 use crate::error::RunError;
 use crate::metrics::WriteCounter;
@@ -77,6 +78,16 @@ impl Clients {
                 })?,
         };
         Self::connect(config)
+    }
+
+    /// Reads with the client for everything.
+    pub(crate) fn reader(&self) -> Reader {
+        Reader::new(self.main.clone())
+    }
+
+    /// Reads with the connection of the Lease.
+    pub(crate) fn lease_reader(&self) -> Reader {
+        Reader::new(self.lease.clone())
     }
 
     /// Creates clients from a configuration. Sends nothing yet.

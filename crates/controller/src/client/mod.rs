@@ -1,9 +1,15 @@
 //! Connections to the API server, and the meaning of its responses.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "clients are made here; other modules get a reader"
+)]
+
 pub(crate) mod backoff;
 pub(crate) mod clients;
 pub(crate) mod error_class;
 pub(crate) mod permissions;
+pub(crate) mod reader;
 pub(crate) mod resource_kinds;
 pub(crate) mod reviews;
 pub(crate) mod token_bucket;

@@ -44,7 +44,7 @@ impl CloudProviders {
     pub(crate) fn node_class_kinds(&self) -> Vec<NodeClassKind> {
         self.providers
             .iter()
-            .flat_map(|provider| provider.node_class_kinds().iter().copied())
+            .flat_map(|provider| provider.descriptor().node_classes.iter().copied())
             .collect()
     }
 
@@ -53,7 +53,7 @@ impl CloudProviders {
             |kind: &NodeClassKind| kind.group == &*class.group && kind.kind == &*class.kind;
         self.providers
             .iter()
-            .find(|provider| provider.node_class_kinds().iter().any(serves))
+            .find(|provider| provider.descriptor().node_classes.iter().any(serves))
             .ok_or_else(|| CloudError {
                 label: "no_provider",
                 message: format!(
@@ -67,7 +67,7 @@ impl CloudProviders {
     fn named(&self, name: &str) -> Result<&Arc<dyn CloudProvider>, CloudError> {
         let mut providers = self.providers.iter();
         providers
-            .find(|each| each.name() == name)
+            .find(|each| each.descriptor().name == name)
             .ok_or_else(|| CloudError {
                 label: "no_provider",
                 message: format!("provider {name:?} is not enabled"),
@@ -101,9 +101,13 @@ impl CloudProviders {
             .await
             .unwrap_or_else(|_| Err(LaunchError::Other(too_slow(LAUNCH))));
         let error = result.as_ref().err().map(launch_error_label);
-        metrics
-            .cloud
-            .called(by, "Create", provider.name(), start.elapsed(), error);
+        metrics.cloud.called(
+            by,
+            "Create",
+            provider.descriptor().name,
+            start.elapsed(),
+            error,
+        );
         let launched = result.map_err(EffectError::Launch)?;
         Ok(EffectOutput::Launched(Box::new(launched)))
     }
@@ -154,7 +158,9 @@ impl CloudProviders {
             provider.drifted(claim, class)
         })
         .await;
-        result.map(EffectOutput::Drift).map_err(EffectError::Cloud)
+        result
+            .map(|drift| EffectOutput::Drift(drift.map(|reason| reason.to_string())))
+            .map_err(EffectError::Cloud)
     }
 
     /// One instance, by its ID.
@@ -185,8 +191,8 @@ impl CloudProviders {
             })
             .await;
             InstanceListing {
-                provider: provider.name().into(),
-                serves: ServedNodeClasses::only(provider.node_class_kinds()),
+                provider: provider.descriptor().name.into(),
+                serves: ServedNodeClasses::only(provider.descriptor().node_classes),
                 instances: result,
             }
         });
@@ -245,12 +251,16 @@ where
             .await
             .unwrap_or_else(|_| Err(too_slow(CALL)));
         let error = result.as_ref().err().map(|error| error.label);
-        metrics
-            .cloud
-            .called(by, method, provider.name(), start.elapsed(), error);
+        metrics.cloud.called(
+            by,
+            method,
+            provider.descriptor().name,
+            start.elapsed(),
+            error,
+        );
         match result {
             Err(error) if error.retry == Retry::Again && backoff.failures() < RETRIES => {
-                tracing::debug!(provider = provider.name(), method, %error, "cloud provider request failed, retrying");
+                tracing::debug!(provider = provider.descriptor().name, method, %error, "cloud provider request failed, retrying");
                 tokio::time::sleep(backoff.next()).await;
             }
             result => return result,

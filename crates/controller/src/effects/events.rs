@@ -212,15 +212,42 @@ fn uid(target: &ObjectRef, snapshot: &Snapshot) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use mortise_apis::names::PodKey;
+    use mortise_engine::decider_id::DeciderId;
+    use mortise_engine::events::events_of;
+    use mortise_engine::record::{Record, Verdict, Visibility};
+    use mortise_planning::reason::Reason;
 
     use super::*;
+
+    fn some_event() -> Event {
+        let pod = PodKey::new("a", "p");
+        let record = Record {
+            at: Timestamp::UNIX_EPOCH,
+            decider: DeciderId::Termination,
+            subject: ObjectRef::Node("n".into()),
+            verdict: Verdict::Blocked,
+            reasons: vec![
+                Reason::MultiplePdbs {
+                    pod: pod.clone(),
+                    pdbs: Vec::new(),
+                },
+                Reason::Eviction { pod },
+            ],
+            visibility: Visibility::Event,
+            related: Vec::new(),
+            generation: 1,
+        };
+        events_of(&record).remove(0)
+    }
 
     #[test]
     fn the_same_event_is_sent_once_in_its_time() {
         let mut recent = EventDeduper::default();
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let event = |message: &str| {
-            Event::normal(ObjectRef::Node("n".into()), "DisruptionBlocked", message)
+            let mut event = some_event();
+            event.message = message.to_owned();
+            event
         };
         assert!(recent.is_new(&event("a"), at(0)));
         assert!(!recent.is_new(&event("a"), at(119)));
@@ -229,9 +256,10 @@ mod tests {
             "another message is another event"
         );
         assert!(recent.is_new(&event("a"), at(120)));
-        let keyed = |message: &str| Event {
-            dedupe_key: Some("k".to_owned()),
-            ..event(message)
+        let keyed = |message: &str| {
+            let mut keyed = event(message);
+            keyed.dedupe_key = Some("k".to_owned());
+            keyed
         };
         assert!(recent.is_new(&keyed("x"), at(0)));
         assert!(!recent.is_new(&keyed("y"), at(1)), "the key decides");
@@ -247,11 +275,10 @@ mod tests {
         let snapshot =
             mortise_state::index::Index::new(mortise_apis::labels::WellKnown::core(), true, now)
                 .freeze(now);
-        let event = Event::warning(
-            ObjectRef::Pod(PodKey::new("a", "p")),
-            "FailedScheduling",
-            "x".repeat(3000),
-        );
+        let mut event = some_event();
+        event.target = ObjectRef::Pod(PodKey::new("a", "p"));
+        event.warning = true;
+        event.message = "x".repeat(3000);
         let (namespace, body) = body(&event, &snapshot, now, "host");
         assert_eq!(namespace, "a");
         assert_eq!(body["source"]["component"], "karpenter");

@@ -7,6 +7,8 @@
 //! Effects run only while this process leads. When leadership ends, waiting effects fail and running ones are cancelled. Every
 //! effect is idempotent, so a cancelled one can be repeated.
 
+#![expect(clippy::disallowed_types, reason = "the only modules that write")]
+
 pub(crate) mod api;
 pub(crate) mod ca_bundle;
 pub(crate) mod cloud;

@@ -7,13 +7,32 @@ use std::time::Duration;
 use mortise_apis::names::{NodeClassKey, ObjectRef, PodKey};
 use mortise_apis::node_class::NodeClassObject;
 use mortise_cloudprovider::{CloudProvider, LaunchRequest};
+use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Event, ProviderRef};
+use mortise_engine::events::events_of;
+use mortise_engine::record::{Record, Verdict, Visibility};
+use mortise_planning::reason::Reason;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::serve::exposition;
 use crate::testing;
 use stage::{Bench, Cloud, as_claim, claim, claim_write, status};
+
+/// Some event.
+fn event() -> Event {
+    let record = Record {
+        at: jiff::Timestamp::UNIX_EPOCH,
+        decider: DeciderId::Termination,
+        subject: ObjectRef::Node("n".into()),
+        verdict: Verdict::Waiting,
+        reasons: vec![Reason::PodsWaiting { count: 1 }],
+        visibility: Visibility::Event,
+        related: Vec::new(),
+        generation: 1,
+    };
+    events_of(&record).remove(0)
+}
 
 #[tokio::test(start_paused = true)]
 async fn news_come_before_the_outcome() {
@@ -308,17 +327,9 @@ async fn the_end_of_leadership_cuts_off_what_runs_and_answers_what_waits() {
     }
     bench.order(claim_write(false));
     assert_eq!(bench.next().await, "unavailable");
-    bench.order(Effect::Event(Event::normal(
-        ObjectRef::Node("n".into()),
-        "R",
-        "m",
-    )));
+    bench.order(Effect::Event(event()));
     bench.commands.send(ExecutorMessage::Leading(true)).unwrap();
-    bench.order(Effect::Event(Event::normal(
-        ObjectRef::Node("n".into()),
-        "R",
-        "m",
-    )));
+    bench.order(Effect::Event(event()));
     while bench.server.requests().len() < 2 {
         tokio::task::yield_now().await;
     }

@@ -8,25 +8,26 @@
 
 mod old_watches;
 mod step_threads;
-mod transitions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::Event;
 use mortise_engine::engine::{CommitOutput, Engine, EngineInput};
+use mortise_engine::events::events_of;
 use mortise_engine::record::Verdict;
+use mortise_engine::transitions::transitions_of;
+use mortise_planning::reason::Reason;
 use mortise_state::index::{Diff, ObjectChange};
 use mortise_state::snapshot::Pod;
 use mortise_webhooks::extender::ExtenderState;
 use tokio::sync::mpsc;
 
 use crate::clock::until;
+use crate::config::TelemetryDetail;
 use crate::driver_message::{DriverMessage, ExecutorMessage};
 use crate::error::{StepPanicked, panic_text};
-use crate::metrics::replacement_reason;
 use crate::service_state::ServiceState;
 use crate::watch::WatchHealth;
 use old_watches::OldWatches;
@@ -155,26 +156,24 @@ impl Driver {
     /// Counts the change of an object in metrics, and sends its events.
     fn report_change(&self, change: ObjectChange, now: jiff::Timestamp) {
         let (metrics, index) = (&self.shared.metrics, self.engine.index());
-        match change {
+        match &change {
             ObjectChange::Claim(Diff { before, after }) => {
+                self.announce(&change);
                 let (before, after) = (before.as_deref(), after.as_deref());
-                let events = transitions::claim_events(metrics.detail(), before, after);
                 match (before, after) {
                     (before, Some(claim)) => metrics.conditions.claim_changed(before, claim),
                     (Some(before), None) => metrics.claim_gone(before, now),
                     (None, None) => {}
                 }
-                self.send_events(events);
             }
             ObjectChange::Pool(Diff { before, after }) => {
+                self.announce(&change);
                 let (before, after) = (before.as_deref(), after.as_deref());
-                let events = transitions::pool_events(before, after);
                 match (before, after) {
                     (before, Some(pool)) => metrics.conditions.pool_changed(before, pool),
                     (Some(before), None) => metrics.pool_gone(before, now),
                     (None, None) => {}
                 }
-                self.send_events(events);
             }
             ObjectChange::Node(Diff { before, after }) => {
                 let (before, after) = (before.as_deref(), after.as_deref());
@@ -183,29 +182,31 @@ impl Driver {
                     has_pool && !index.is_of_foreign_pool(node)
                 });
                 if is_managed {
-                    let events = transitions::node_events(metrics.detail(), before, after);
+                    self.announce(&change);
                     match (before, after) {
                         (before, Some(node)) => metrics.conditions.node_changed(before, node),
                         (Some(before), None) => metrics.node_gone(before, now),
                         (None, None) => {}
                     }
-                    self.send_events(events);
                 }
             }
             ObjectChange::Pod(Diff { before, after }) => {
                 let Some(before) = before else { return };
                 let after = after.as_deref();
-                if is_bind(&before, after) {
+                if is_bind(before, after) {
                     self.extender.schedulers.record_bind(now);
                 }
-                metrics.pods.changed(&before, after, now);
+                metrics.pods.changed(before, after, now);
             }
             ObjectChange::Other(_) => {}
         }
     }
 
-    fn send_events(&self, events: Vec<Event>) {
-        for event in events {
+    /// Sends the events of what changed on an object.
+    fn announce(&self, change: &ObjectChange) {
+        let is_full = self.shared.metrics.detail() == TelemetryDetail::Full;
+        let records = transitions_of(change, is_full, self.shared.now());
+        for event in records.iter().flat_map(events_of) {
             if self.effects.send(ExecutorMessage::Tell(event)).is_err() {
                 tracing::debug!("effect executor exited before the engine loop");
             }
@@ -261,11 +262,12 @@ impl Driver {
         }
         let why = match id {
             DeciderId::Disruption => {
-                let reasons = records
+                let disrupted = records
                     .iter()
-                    .find(|record| record.verdict == Verdict::Disrupted)
-                    .map(|record| record.reasons.as_slice());
-                replacement_reason(reasons.unwrap_or_default())
+                    .find(|record| record.verdict == Verdict::Disrupted);
+                let mut reasons = disrupted.iter().flat_map(|record| &record.reasons);
+                let why = reasons.find_map(Reason::karpenter_label);
+                why.unwrap_or("underutilized")
             }
             _ => "provisioned",
         };

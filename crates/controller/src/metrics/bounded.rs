@@ -31,7 +31,8 @@ impl<L> Labels for L where L: Clone + Hash + Eq + EncodeLabelSet + Debug + Send 
 #[derive(Clone, Debug)]
 pub(crate) struct BoundedFamily<L, M, C = fn() -> M> {
     family: Family<L, M, C>,
-    most: usize,
+    /// `None`: not served, so observations are ignored.
+    most: Option<usize>,
     made: Arc<AtomicUsize>,
     limit: SeriesLimit,
 }
@@ -54,7 +55,17 @@ where
         registry.register(name, help, family.clone());
         Self {
             family,
-            most: limit.scaled(most),
+            most: Some(limit.scaled(most)),
+            made: Arc::default(),
+            limit: limit.clone(),
+        }
+    }
+
+    /// A family that is not served.
+    pub(crate) fn unserved(family: Family<L, M, C>, limit: &SeriesLimit) -> Self {
+        Self {
+            family,
+            most: None,
             made: Arc::default(),
             limit: limit.clone(),
         }
@@ -62,9 +73,10 @@ where
 
     /// Observes on the series of these labels, if it exists or may be created.
     pub(crate) fn with(&self, labels: &L, observe: impl FnOnce(&M)) {
+        let Some(most) = self.most else { return };
         if self.family.get(labels).is_none() {
             // Two threads that create the same series at the same time count it twice: the limit is then one lower.
-            if self.made.fetch_add(1, Ordering::Relaxed) >= self.most {
+            if self.made.fetch_add(1, Ordering::Relaxed) >= most {
                 self.made.fetch_sub(1, Ordering::Relaxed);
                 self.limit.drop_one();
                 return;

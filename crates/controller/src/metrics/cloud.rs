@@ -6,67 +6,25 @@ use mortise_apis::names::{ClaimName, NodeClassKey};
 use mortise_cloudprovider::{InterruptionKind, UnavailableOffering};
 use mortise_engine::decider_id::DeciderId;
 use mortise_state::snapshot::Snapshot;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::histogram::Histogram;
 
-use super::bounded::{Counters, Histograms};
-use super::families::Families;
+use super::families::Buckets;
 use super::labels;
+use super::series::series;
 
-/// The families.
-#[derive(Debug)]
-pub(crate) struct CloudMetrics {
-    launch_failures: Counters<labels::LaunchFailure>,
-    termination_failures: Counters<labels::ZoneOnly>,
-    duration: Histograms<labels::Method>,
-    errors: Counters<labels::MethodError>,
-    messages: Counters<labels::Message>,
-    messages_deleted: Counter,
-    message_age: Histogram,
+series! {
+    /// The families.
+    CloudMetrics {
+        launch_failures: always counter[labels::LaunchFailure; 10] "karpenter_cloudprovider_instance_launch_failures" "Launches that failed for lack of capacity, by offering";
+        termination_failures: always counter[labels::ZoneOnly; 5] "karpenter_cloudprovider_instance_termination_failures" "Failed requests to terminate an instance";
+        duration: always histogram[labels::Method; 10; Buckets::DURATIONS] "karpenter_cloudprovider_duration_seconds" "Duration of cloud provider calls";
+        errors: always counter[labels::MethodError; 30] "karpenter_cloudprovider_errors" "Failed cloud provider calls";
+        messages: always counter[labels::Message; 10] "karpenter_interruption_received_messages" "Interruption messages received";
+        messages_deleted: always counter[] "karpenter_interruption_deleted_messages" "Interruption messages deleted from the queue";
+        message_age: always histogram[Buckets::DURATIONS] "karpenter_interruption_message_queue_duration_seconds" "Time from the creation of an interruption message until it was received";
+    }
 }
 
 impl CloudMetrics {
-    pub(super) fn register(families: &mut Families<'_>) -> Self {
-        let durations = families.durations();
-        Self {
-            launch_failures: families.counters(
-                "karpenter_cloudprovider_instance_launch_failures",
-                "Launches that failed for lack of capacity, by offering",
-                10,
-            ),
-            termination_failures: families.counters(
-                "karpenter_cloudprovider_instance_termination_failures",
-                "Failed requests to terminate an instance",
-                5,
-            ),
-            duration: families.histograms(
-                "karpenter_cloudprovider_duration_seconds",
-                "Duration of cloud provider calls",
-                10,
-                durations,
-            ),
-            errors: families.counters(
-                "karpenter_cloudprovider_errors",
-                "Failed cloud provider calls",
-                30,
-            ),
-            messages: families.counters(
-                "karpenter_interruption_received_messages",
-                "Interruption messages received",
-                10,
-            ),
-            messages_deleted: families.counter(
-                "karpenter_interruption_deleted_messages",
-                "Interruption messages deleted from the queue",
-            ),
-            message_age: families.histogram(
-                "karpenter_interruption_message_queue_duration_seconds",
-                "Time from the creation of an interruption message until it was received",
-                durations,
-            ),
-        }
-    }
-
     /// Records a call to a cloud.
     pub(crate) fn called(
         &self,

@@ -8,9 +8,10 @@ use mortise_apis::{Condition, NodeClaim, NodePool};
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::bounded::{Counters, Histograms};
-use super::families::Families;
+use super::families::Buckets;
 use super::labels;
 use super::numbers::seconds;
+use super::series::series;
 
 /// API group of Karpenter's kinds.
 pub(crate) const GROUP: &str = "karpenter.sh";
@@ -34,98 +35,47 @@ impl ConditionedKind {
     }
 }
 
-/// A subset of Karpenter's buckets for conditions.
-fn long_duration() -> Histogram {
-    Histogram::new([2.0, 32.0, 512.0, 4096.0])
-}
-
-/// Karpenter's buckets for conditions: from half a second, doubling.
-fn fine_long_duration() -> Histogram {
-    let bounds = std::iter::successors(Some(0.5), |bound| Some(bound * 2.0));
-    Histogram::new(bounds.take(15))
-}
-
-/// Metrics of the conditions of every kind.
-#[derive(Debug)]
-pub(crate) struct ConditionMetrics {
-    claims: KindFamilies,
-    pools: KindFamilies,
-    nodes: Option<KindFamilies>,
-    transitions: Counters<labels::TransitionOfKind>,
-    times: Histograms<labels::Duration>,
-    ended: Histograms<labels::GroupKind>,
+series! {
+    /// Metrics of the conditions of every kind.
+    ConditionMetrics {
+        claim_transitions: always counter[labels::Transition; 24] "operator_nodeclaim_status_condition_transitions" "Status changes of conditions of this kind";
+        claim_times: full histogram[labels::TypeStatus; 0; Buckets::LONG] "operator_nodeclaim_status_condition_transition_seconds" "Time that conditions had a status before it changed";
+        claim_ended: full histogram[Buckets::LONG] "operator_nodeclaim_termination_duration_seconds" "Time from the deletion timestamp of an object until it was removed";
+        pool_transitions: always counter[labels::Transition; 8] "operator_nodepool_status_condition_transitions" "Status changes of conditions of this kind";
+        pool_times: full histogram[labels::TypeStatus; 0; Buckets::LONG] "operator_nodepool_status_condition_transition_seconds" "Time that conditions had a status before it changed";
+        pool_ended: full histogram[Buckets::LONG] "operator_nodepool_termination_duration_seconds" "Time from the deletion timestamp of an object until it was removed";
+        node_transitions: full counter[labels::Transition; 0] "operator_node_status_condition_transitions" "Status changes of conditions of this kind";
+        node_times: full histogram[labels::TypeStatus; 0; Buckets::LONG] "operator_node_status_condition_transition_seconds" "Time that conditions had a status before it changed";
+        node_ended: full histogram[Buckets::LONG] "operator_node_termination_duration_seconds" "Time from the deletion timestamp of an object until it was removed";
+        transitions: always counter[labels::TransitionOfKind; 28] "operator_status_condition_transitions" "Status changes of conditions";
+        times: always histogram[labels::Duration; 8; Buckets::LONG] "operator_status_condition_transition_seconds" "Time that conditions had a status before it changed";
+        ended: always histogram[labels::GroupKind; 2; Buckets::LONG] "operator_termination_duration_seconds" "Time from the deletion timestamp of an object until it was removed";
+    }
 }
 
 /// Metrics of one kind.
-#[derive(Debug)]
-struct KindFamilies {
-    transitions: Counters<labels::Transition>,
-    /// Metrics with a set of series for each status of each condition.
-    times: Option<(Histograms<labels::TypeStatus>, Histogram)>,
-}
-
-impl KindFamilies {
-    fn register(families: &mut Families<'_>, kind: &str, most: usize) -> Self {
-        let transitions = families.counters(
-            &format!("operator_{kind}_status_condition_transitions"),
-            "Status changes of conditions of this kind",
-            most,
-        );
-        let times = families.is_full().then(|| {
-            let times = families.histograms(
-                &format!("operator_{kind}_status_condition_transition_seconds"),
-                "Time that conditions had a status before it changed",
-                0,
-                fine_long_duration,
-            );
-            let ended = families.histogram(
-                &format!("operator_{kind}_termination_duration_seconds"),
-                "Time from the deletion timestamp of an object until it was removed",
-                fine_long_duration,
-            );
-            (times, ended)
-        });
-        Self { transitions, times }
-    }
+struct KindFamilies<'a> {
+    transitions: &'a Counters<labels::Transition>,
+    /// With a set of series for each status of each condition.
+    times: &'a Histograms<labels::TypeStatus>,
+    ended: &'a Histogram,
 }
 
 impl ConditionMetrics {
-    pub(super) fn register(families: &mut Families<'_>) -> Self {
-        let is_full = families.is_full();
-        let bounds = if is_full {
-            fine_long_duration
-        } else {
-            long_duration
+    const fn family(&self, kind: ConditionedKind) -> KindFamilies<'_> {
+        let (transitions, times, ended) = match kind {
+            ConditionedKind::Claim => (
+                &self.claim_transitions,
+                &self.claim_times,
+                &self.claim_ended,
+            ),
+            ConditionedKind::Pool => (&self.pool_transitions, &self.pool_times, &self.pool_ended),
+            ConditionedKind::Node => (&self.node_transitions, &self.node_times, &self.node_ended),
         };
-        Self {
-            claims: KindFamilies::register(families, "nodeclaim", 24),
-            pools: KindFamilies::register(families, "nodepool", 8),
-            nodes: is_full.then(|| KindFamilies::register(families, "node", 0)),
-            transitions: families.counters(
-                "operator_status_condition_transitions",
-                "Status changes of conditions",
-                28,
-            ),
-            times: families.histograms(
-                "operator_status_condition_transition_seconds",
-                "Time that conditions had a status before it changed",
-                8,
-                bounds,
-            ),
-            ended: families.histograms(
-                "operator_termination_duration_seconds",
-                "Time from the deletion timestamp of an object until it was removed",
-                2,
-                bounds,
-            ),
-        }
-    }
-
-    const fn family(&self, kind: ConditionedKind) -> Option<&KindFamilies> {
-        match kind {
-            ConditionedKind::Claim => Some(&self.claims),
-            ConditionedKind::Pool => Some(&self.pools),
-            ConditionedKind::Node => self.nodes.as_ref(),
+        KindFamilies {
+            transitions,
+            times,
+            ended,
         }
     }
 
@@ -164,7 +114,7 @@ impl ConditionMetrics {
 
     /// Counts transitions. An object that is observed for the first time is no transition: a restart would count all of them.
     fn changed(&self, kind: ConditionedKind, before: &[Seen<'_>], now: &[Seen<'_>]) {
-        let Some(own) = self.family(kind) else { return };
+        let own = self.family(kind);
         // Karpenter's metric of all kinds together covers NodeClaims and NodePools.
         let is_shared = kind != ConditionedKind::Node;
         for condition in now {
@@ -203,21 +153,17 @@ impl ConditionMetrics {
                 };
                 self.times.observe(&labels, took);
             }
-            if let Some((times, _)) = &own.times {
-                let labels = labels::TypeStatus {
-                    r#type: condition.type_.to_owned(),
-                    status: left,
-                };
-                times.observe(&labels, took);
-            }
+            let labels = labels::TypeStatus {
+                r#type: condition.type_.to_owned(),
+                status: left,
+            };
+            own.times.observe(&labels, took);
         }
     }
 
     /// Records the end of an object that was being deleted since then.
     pub(super) fn terminated(&self, kind: ConditionedKind, since_ms: i64) {
-        if let Some((_, ended)) = self.family(kind).and_then(|own| own.times.as_ref()) {
-            ended.observe(seconds(since_ms));
-        }
+        self.family(kind).ended.observe(seconds(since_ms));
         if kind != ConditionedKind::Node {
             let labels = labels::GroupKind {
                 group: GROUP,

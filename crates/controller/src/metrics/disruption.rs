@@ -6,97 +6,31 @@ use mortise_apis::names::PoolName;
 use mortise_engine::metric_event::MetricEvent;
 use mortise_planning::disruption::command::CommandKind;
 use mortise_state::snapshot::Snapshot;
-use prometheus_client::metrics::histogram::Histogram;
 
-use super::bounded::{Counters, Gauges, Histograms};
-use super::families::Families;
+use super::families::Buckets;
 use super::labels;
 use super::numbers::{as_i64, share};
+use super::series::series;
 
 /// An evaluation that takes this long was cut short.
 const CUT_SHORT: Duration = Duration::from_secs(60);
 
-/// The families.
-#[derive(Debug)]
-pub(crate) struct DisruptionMetrics {
-    decisions: Counters<labels::Decision>,
-    evaluation: Histograms<labels::Evaluation>,
-    failed_validations: Counters<labels::Consolidation>,
-    queue_failures: Counters<labels::Decision>,
-    timeouts: Counters<labels::Consolidation>,
-    eligible: Gauges<labels::ReasonOnly>,
-    /// Metrics with a series for each NodePool.
-    of_pools: Option<PoolDisruptionSeries>,
-}
-
-#[derive(Debug)]
-struct PoolDisruptionSeries {
-    decisions: Counters<labels::DecisionOfPool>,
-    moves: Counters<labels::Scored>,
-    score: Histograms<labels::Scored>,
-}
-
-/// Karpenter's buckets for scores.
-fn scores() -> Histogram {
-    Histogram::new([0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0])
+series! {
+    /// The families.
+    DisruptionMetrics {
+        decisions: always counter[labels::Decision; 20] "karpenter_voluntary_disruption_decisions" "Disruption decisions";
+        evaluation: always histogram[labels::Evaluation; 2; Buckets::DURATIONS] "karpenter_voluntary_disruption_decision_evaluation_duration_seconds" "Duration of a disruption evaluation, by its last method";
+        failed_validations: always counter[labels::Consolidation; 4] "karpenter_voluntary_disruption_failed_validations" "Disruption commands abandoned before their nodes were tainted";
+        queue_failures: always counter[labels::Decision; 8] "karpenter_voluntary_disruption_queue_failures" "Disruption commands abandoned after their nodes were tainted";
+        timeouts: always counter[labels::Consolidation; 2] "karpenter_voluntary_disruption_consolidation_timeouts" "Consolidation evaluations that timed out";
+        eligible: always gauge[labels::ReasonOnly; 3] "karpenter_voluntary_disruption_eligible_nodes" "Nodes eligible for disruption at the last evaluation, regardless of budgets";
+        decisions_of_pool: full counter[labels::DecisionOfPool; 0] "karpenter_voluntary_disruption_decisions_by_nodepool" "Disruption decisions by NodePool";
+        moves: full counter[labels::Scored; 0] "karpenter_consolidation_moves" "Scored consolidations by decision";
+        score: full histogram[labels::Scored; 0; Buckets::SCORES] "karpenter_consolidation_score" "Scores of consolidations";
+    }
 }
 
 impl DisruptionMetrics {
-    pub(super) fn register(families: &mut Families<'_>) -> Self {
-        let durations = families.durations();
-        Self {
-            decisions: families.counters(
-                "karpenter_voluntary_disruption_decisions",
-                "Disruption decisions",
-                20,
-            ),
-            evaluation: families.histograms(
-                "karpenter_voluntary_disruption_decision_evaluation_duration_seconds",
-                "Duration of a disruption evaluation, by its last method",
-                2,
-                durations,
-            ),
-            failed_validations: families.counters(
-                "karpenter_voluntary_disruption_failed_validations",
-                "Disruption commands abandoned before their nodes were tainted",
-                4,
-            ),
-            queue_failures: families.counters(
-                "karpenter_voluntary_disruption_queue_failures",
-                "Disruption commands abandoned after their nodes were tainted",
-                8,
-            ),
-            timeouts: families.counters(
-                "karpenter_voluntary_disruption_consolidation_timeouts",
-                "Consolidation evaluations that timed out",
-                2,
-            ),
-            eligible: families.gauges(
-                "karpenter_voluntary_disruption_eligible_nodes",
-                "Nodes eligible for disruption at the last evaluation, regardless of budgets",
-                3,
-            ),
-            of_pools: families.is_full().then(|| PoolDisruptionSeries {
-                decisions: families.counters(
-                    "karpenter_voluntary_disruption_decisions_by_nodepool",
-                    "Disruption decisions by NodePool",
-                    0,
-                ),
-                moves: families.counters(
-                    "karpenter_consolidation_moves",
-                    "Scored consolidations by decision",
-                    0,
-                ),
-                score: families.histograms(
-                    "karpenter_consolidation_score",
-                    "Scores of consolidations",
-                    0,
-                    scores,
-                ),
-            }),
-        }
-    }
-
     /// Records the tallies of one step with this duration.
     pub(crate) fn tallied(&self, tallies: &[MetricEvent], took: Duration, snapshot: &Snapshot) {
         let mut last = None;
@@ -127,9 +61,8 @@ impl DisruptionMetrics {
             }
             MetricEvent::Commanded { kind, pools } => {
                 self.decisions.count(&decision(*kind));
-                let Some(own) = &self.of_pools else { return };
                 for pool in pools {
-                    own.decisions.count(&labels::DecisionOfPool {
+                    self.decisions_of_pool.count(&labels::DecisionOfPool {
                         nodepool: pool.to_string(),
                         decision: kind.decision(),
                         reason: kind.reason,
@@ -148,14 +81,13 @@ impl DisruptionMetrics {
                 approved,
                 percent,
             } => {
-                let Some(own) = &self.of_pools else { return };
                 let labels = labels::Scored {
                     decision: if *approved { "approved" } else { "rejected" },
                     nodepool: pool.to_string(),
                     policy: consolidation_policy(snapshot, pool),
                 };
-                own.moves.count(&labels);
-                own.score.observe(&labels, share(*percent));
+                self.moves.count(&labels);
+                self.score.observe(&labels, share(*percent));
             }
         }
     }

@@ -2,56 +2,27 @@
 
 use std::time::Duration;
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
-
-use super::bounded::{Counters, Gauges, Histograms};
-use super::families::Families;
+use super::bounded::Counters;
+use super::families::Buckets;
 use super::numbers::as_i64;
+use super::series::series;
 use super::{labels, writes};
 
-/// The families.
-#[derive(Debug)]
-pub(crate) struct EffectMetrics {
-    outcomes: Counters<labels::EffectResult>,
-    duration: Histograms<labels::EffectName>,
-    waiting: Gauges<labels::Lane>,
-    running: Gauges<labels::Lane>,
-    events_sent: Counter,
-    events_dropped: Counters<labels::ReasonOnly>,
-    event_queue_depth: Gauge,
-    api_writes: Counters<labels::ApiWrite>,
+series! {
+    /// The families.
+    EffectMetrics {
+        outcomes: always counter[labels::EffectResult; 60] "mortise_effects" "Effects by result";
+        duration: always histogram[labels::EffectName; 12; Buckets::DURATIONS] "mortise_effect_duration_seconds" "Time from the request of an effect to its result, including retries";
+        waiting: always gauge[labels::Lane; 8] "mortise_effect_queue_depth" "Effects that are queued";
+        running: always gauge[labels::Lane; 8] "mortise_effects_running" "Effects that are running";
+        events_sent: always counter[] "mortise_events_sent" "Events sent";
+        events_dropped: always counter[labels::ReasonOnly; 6] "mortise_events_dropped" "Events dropped, by reason";
+        event_queue_depth: always gauge[] "mortise_event_queue_depth" "Events that are queued";
+        api_writes: always counter[labels::ApiWrite; 60] "mortise_api_writes" "Write requests to the API server, including retries";
+    }
 }
 
 impl EffectMetrics {
-    pub(super) fn register(families: &mut Families<'_>) -> Self {
-        let durations = families.durations();
-        Self {
-            outcomes: families.counters("mortise_effects", "Effects by result", 60),
-            duration: families.histograms(
-                "mortise_effect_duration_seconds",
-                "Time from the request of an effect to its result, including retries",
-                12,
-                durations,
-            ),
-            waiting: families.gauges("mortise_effect_queue_depth", "Effects that are queued", 8),
-            running: families.gauges("mortise_effects_running", "Effects that are running", 8),
-            events_sent: families.counter("mortise_events_sent", "Events sent"),
-            events_dropped: families.counters(
-                "mortise_events_dropped",
-                "Events dropped, by reason",
-                6,
-            ),
-            event_queue_depth: families
-                .gauge("mortise_event_queue_depth", "Events that are queued"),
-            api_writes: families.counters(
-                "mortise_api_writes",
-                "Write requests to the API server, including retries",
-                60,
-            ),
-        }
-    }
-
     /// Counts the outcome of an effect.
     pub(crate) fn done(&self, effect: &'static str, result: &'static str, took: Duration) {
         self.outcomes

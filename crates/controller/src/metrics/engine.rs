@@ -5,70 +5,49 @@ use std::time::{Duration, Instant};
 
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::record::Record;
-use prometheus_client::metrics::gauge::Gauge;
 
-use super::bounded::{Counters, Gauges, Histograms};
-use super::families::{Families, short_duration};
+use super::families::{Buckets, Families};
 use super::labels;
 use super::numbers::as_i64;
+use super::series::{SeriesRow, series};
 
-/// The families.
+series! {
+    /// The families.
+    EngineSeries {
+        scheduling_duration: always histogram[labels::Controller; 2; Buckets::DURATIONS] "karpenter_scheduler_scheduling_duration_seconds" "Duration of scheduling";
+        leader: always gauge[labels::Lease; 2] "leader_election_master_status" "1 while this process is the leader";
+        input_queue_depth: always gauge[] "mortise_input_queue_depth" "Events and outcomes waiting for the engine";
+        decisions: always counter[labels::DeciderVerdict; 80] "mortise_decisions" "Decisions by decider and verdict";
+        step_duration: always histogram[labels::Decider; 12; Buckets::SHORT] "mortise_step_duration_seconds" "Duration of one step of a decider";
+        watch_restarts: always counter[labels::Kind; 24] "mortise_watch_restarts" "Watch restarts";
+        unparsable: always counter[labels::Kind; 24] "mortise_unparsable_objects" "Objects that could not be parsed; their previous state stays in use";
+    }
+}
+
+/// The families, and the state that they need.
 #[derive(Debug)]
 pub(crate) struct EngineMetrics {
+    series: EngineSeries,
     /// When the current planning of pods started.
     planning: Mutex<Option<Instant>>,
-    scheduling_duration: Histograms<labels::Controller>,
-    leader: Gauges<labels::Lease>,
-    input_queue_depth: Gauge,
-    decisions: Counters<labels::DeciderVerdict>,
-    step_duration: Histograms<labels::Decider>,
-    watch_restarts: Counters<labels::Kind>,
-    unparsable: Counters<labels::Kind>,
 }
 
 impl EngineMetrics {
     pub(super) fn register(families: &mut Families<'_>) -> Self {
-        let durations = families.durations();
         Self {
-            planning: Mutex::new(None),
-            scheduling_duration: families.histograms(
-                "karpenter_scheduler_scheduling_duration_seconds",
-                "Duration of scheduling",
-                2,
-                durations,
-            ),
-            leader: families.gauges(
-                "leader_election_master_status",
-                "1 while this process is the leader",
-                2,
-            ),
-            input_queue_depth: families.gauge(
-                "mortise_input_queue_depth",
-                "Events and outcomes waiting for the engine",
-            ),
-            decisions: families.counters(
-                "mortise_decisions",
-                "Decisions by decider and verdict",
-                80,
-            ),
-            step_duration: families.histograms(
-                "mortise_step_duration_seconds",
-                "Duration of one step of a decider",
-                12,
-                short_duration,
-            ),
-            watch_restarts: families.counters("mortise_watch_restarts", "Watch restarts", 24),
-            unparsable: families.counters(
-                "mortise_unparsable_objects",
-                "Objects that could not be parsed; their previous state stays in use",
-                24,
-            ),
+            series: EngineSeries::register(families),
+            planning: Mutex::default(),
         }
+    }
+
+    /// The rows of the table.
+    pub(super) fn rows() -> Vec<SeriesRow> {
+        EngineSeries::rows()
     }
 
     /// Counts a decision.
     pub(super) fn decided(&self, record: &Record) {
-        self.decisions.count(&labels::DeciderVerdict {
+        self.series.decisions.count(&labels::DeciderVerdict {
             decider: record.decider.label(),
             verdict: record.verdict.label(),
         });
@@ -79,12 +58,12 @@ impl EngineMetrics {
         let labels = labels::Lease {
             name: lease.to_owned(),
         };
-        self.leader.set(&labels, i64::from(leading));
+        self.series.leader.set(&labels, i64::from(leading));
     }
 
     /// Sets the number of queued inputs.
     pub(crate) fn inputs_queued(&self, waiting: usize) {
-        self.input_queue_depth.set(as_i64(waiting));
+        self.series.input_queue_depth.set(as_i64(waiting));
     }
 
     /// Since when a plan for pods is being computed; `None`: no planning is in progress.
@@ -109,26 +88,26 @@ impl EngineMetrics {
         let labels = labels::Decider {
             decider: decider.label(),
         };
-        self.step_duration.observe(&labels, seconds);
+        self.series.step_duration.observe(&labels, seconds);
         if decider == DeciderId::Provisioning {
             self.set_planning(None);
             let labels = labels::Controller {
                 controller: "provisioner",
             };
-            self.scheduling_duration.observe(&labels, seconds);
+            self.series.scheduling_duration.observe(&labels, seconds);
         }
     }
 
     /// Counts a restarted watch.
     pub(crate) fn watch_restarted(&self, kind: &str) {
-        self.watch_restarts.count(&labels::Kind {
+        self.series.watch_restarts.count(&labels::Kind {
             kind: kind.to_owned(),
         });
     }
 
     /// Counts an object that could not be parsed.
     pub(crate) fn unparsable(&self, kind: &str) {
-        self.unparsable.count(&labels::Kind {
+        self.series.unparsable.count(&labels::Kind {
             kind: kind.to_owned(),
         });
     }

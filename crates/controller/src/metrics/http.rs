@@ -2,73 +2,26 @@
 
 use std::time::Duration;
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
-
-use super::bounded::{Counters, Histograms};
-use super::families::{Families, short_duration};
+use super::families::Buckets;
 use super::labels;
+use super::series::series;
 
-/// The families.
-#[derive(Debug)]
-pub(crate) struct HttpMetrics {
-    requests: Counters<labels::Request>,
-    request_duration: Histograms<labels::Path>,
-    panics: Counter,
-    connections: Gauge,
-    handshakes_failed: Counters<labels::Cause>,
-    connections_ended: Counters<labels::PortCause>,
-    token_reviews: Counters<labels::Outcome>,
-    unasked_binds: Gauge,
-    certificate_reloads: Counters<labels::Outcome>,
+series! {
+    /// The families.
+    HttpMetrics {
+        requests: always counter[labels::Request; 40] "mortise_http_requests" "HTTP requests by path and status class";
+        request_duration: always histogram[labels::Path; 12; Buckets::SHORT] "mortise_http_request_duration_seconds" "Duration of HTTP requests";
+        panics: always counter[] "mortise_http_panics" "HTTP requests whose handler panicked";
+        connections: always gauge[] "mortise_https_connections" "Open HTTPS connections";
+        handshakes_failed: always counter[labels::Cause; 8] "mortise_tls_handshakes_failed" "TLS handshakes that failed or timed out, by cause";
+        connections_ended: always counter[labels::PortCause; 12] "mortise_connections_ended" "Connections rejected or closed by the server, by cause";
+        token_reviews: always counter[labels::Outcome; 5] "mortise_token_reviews" "Token reviews of callers of debug paths, by outcome";
+        unasked_binds: always gauge[] "mortise_extender_unasked_binds" "Pods bound without an extender call in the previous minute, since the last call";
+        certificate_reloads: always counter[labels::Outcome; 4] "mortise_certificate_reloads" "Certificate reloads by outcome";
+    }
 }
 
 impl HttpMetrics {
-    pub(super) fn register(families: &mut Families<'_>) -> Self {
-        Self {
-            requests: families.counters(
-                "mortise_http_requests",
-                "HTTP requests by path and status class",
-                40,
-            ),
-            request_duration: families.histograms(
-                "mortise_http_request_duration_seconds",
-                "Duration of HTTP requests",
-                12,
-                short_duration,
-            ),
-            panics: families.counter(
-                "mortise_http_panics",
-                "HTTP requests whose handler panicked",
-            ),
-            connections: families.gauge("mortise_https_connections", "Open HTTPS connections"),
-            handshakes_failed: families.counters(
-                "mortise_tls_handshakes_failed",
-                "TLS handshakes that failed or timed out, by cause",
-                8,
-            ),
-            connections_ended: families.counters(
-                "mortise_connections_ended",
-                "Connections rejected or closed by the server, by cause",
-                12,
-            ),
-            token_reviews: families.counters(
-                "mortise_token_reviews",
-                "Token reviews of callers of debug paths, by outcome",
-                5,
-            ),
-            unasked_binds: families.gauge(
-                "mortise_extender_unasked_binds",
-                "Pods bound without an extender call in the previous minute, since the last call",
-            ),
-            certificate_reloads: families.counters(
-                "mortise_certificate_reloads",
-                "Certificate reloads by outcome",
-                4,
-            ),
-        }
-    }
-
     /// Counts a request and its status.
     pub(crate) fn request(&self, path: &'static str, status: http::StatusCode, took: Duration) {
         let status = status_class(status);

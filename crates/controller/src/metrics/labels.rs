@@ -2,6 +2,8 @@
 
 use prometheus_client::encoding::EncodeLabelSet;
 
+use super::series::LabelNames;
+
 macro_rules! labels {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $ty:ty),* $(,)? })*) => {
         $(
@@ -9,6 +11,10 @@ macro_rules! labels {
             #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
             pub(crate) struct $name {
                 $(pub(crate) $field: $ty,)*
+            }
+
+            impl LabelNames for $name {
+                const NAMES: &'static [&'static str] = &[$(stringify!($field)),*];
             }
         )*
     };

@@ -19,7 +19,7 @@ mod nodes;
 pub(crate) mod numbers;
 mod observe;
 mod pods;
-mod reason;
+mod series;
 mod series_limit;
 mod summary;
 mod writes;
@@ -42,46 +42,56 @@ use families::Families;
 use http::HttpMetrics;
 use nodes::NodeMetrics;
 pub(crate) use pods::PodMetrics;
-pub(crate) use reason::replacement as replacement_reason;
+pub use series::SeriesRow;
 pub(crate) use series_limit::SeriesLimit;
 
-/// All metrics, by subject.
-#[derive(Debug)]
-pub struct Metrics {
-    registry: Registry,
-    limit: SeriesLimit,
-    pub(crate) nodes: NodeMetrics,
-    pub(crate) pods: PodMetrics,
-    pub(crate) disruption: DisruptionMetrics,
-    pub(crate) conditions: ConditionMetrics,
-    pub(crate) cloud: CloudMetrics,
-    pub(crate) effects: EffectMetrics,
-    pub(crate) engine: EngineMetrics,
-    pub(crate) http: HttpMetrics,
+macro_rules! subjects {
+    ($($field:ident: $subject:ident,)*) => {
+        /// All metrics, by subject.
+        #[derive(Debug)]
+        pub struct Metrics {
+            registry: Registry,
+            limit: SeriesLimit,
+            $(pub(crate) $field: $subject,)*
+        }
+
+        impl Metrics {
+            /// Metrics without any observation.
+            #[must_use]
+            pub fn new(version: &str, detail: TelemetryDetail) -> Self {
+                let mut registry = Registry::default();
+                let limit = SeriesLimit::new(detail);
+                register_build(&mut registry, version);
+                let mut families = Families::new(&mut registry, &limit);
+                Self {
+                    $($field: $subject::register(&mut families),)*
+                    registry,
+                    limit,
+                }
+            }
+
+            /// The rows of the tables of all subjects.
+            #[must_use]
+            pub fn series() -> Vec<SeriesRow> {
+                [$($subject::rows()),*].concat()
+            }
+        }
+    };
+}
+
+// The order of the page.
+subjects! {
+    disruption: DisruptionMetrics,
+    nodes: NodeMetrics,
+    pods: PodMetrics,
+    conditions: ConditionMetrics,
+    cloud: CloudMetrics,
+    effects: EffectMetrics,
+    engine: EngineMetrics,
+    http: HttpMetrics,
 }
 
 impl Metrics {
-    /// Metrics without any observation.
-    #[must_use]
-    pub fn new(version: &str, detail: TelemetryDetail) -> Self {
-        let mut registry = Registry::default();
-        let limit = SeriesLimit::new(detail);
-        register_build(&mut registry, version);
-        let mut families = Families::new(&mut registry, &limit);
-        Self {
-            disruption: DisruptionMetrics::register(&mut families),
-            nodes: NodeMetrics::register(&mut families),
-            pods: PodMetrics::register(&mut families),
-            conditions: ConditionMetrics::register(&mut families),
-            cloud: CloudMetrics::register(&mut families),
-            effects: EffectMetrics::register(&mut families),
-            engine: EngineMetrics::register(&mut families),
-            http: HttpMetrics::register(&mut families),
-            registry,
-            limit,
-        }
-    }
-
     /// Detail of metrics and events.
     #[must_use]
     pub const fn detail(&self) -> TelemetryDetail {
@@ -97,7 +107,7 @@ impl Metrics {
     pub(crate) fn encode(&self, text: &mut String) -> fmt::Result {
         encode_registry(text, &self.registry)?;
         self.nodes.termination.encode(text)?;
-        self.pods.startup.encode(text)
+        self.pods.startup().encode(text)
     }
 }
 

@@ -7,16 +7,19 @@ use mortise_apis::names::ObjectRef;
 use mortise_apis::values::{GoDuration, since};
 use mortise_apis::{NodeClaim, NodePool};
 use mortise_engine::record::{Record, Verdict};
+use mortise_planning::reason::Reason;
 use mortise_state::snapshot::Snapshot;
 
 use super::conditions::ConditionedKind;
 use super::disruption::consolidation_policy;
-use super::{Metrics, labels, reason};
+use super::{Metrics, labels};
 
 impl Metrics {
     /// Counts a decision.
-    pub(crate) fn decided(&self, record: &Record, snapshot: &Snapshot) {
-        self.engine.decided(record);
+    pub(crate) fn on_record(&self, record: &Record, snapshot: &Snapshot) {
+        if record.visibility.is_logged() {
+            self.engine.decided(record);
+        }
         let place = || SubjectLabels::from_subject(&record.subject, snapshot);
         match record.verdict {
             Verdict::Registered => {
@@ -39,31 +42,31 @@ impl Metrics {
                 }
             }
             Verdict::Evicted => {
-                let why = reason::disruption(&record.reasons);
-                self.pods
-                    .drained(why.map_or("forceful_termination", |why| why.reason));
+                let why = record.reasons.iter().find_map(Reason::karpenter_label);
+                self.pods.drained(why.unwrap_or("forceful_termination"));
             }
             Verdict::Disrupted | Verdict::Notified | Verdict::LaunchFailed => {
-                let Some(why) = reason::disruption(&record.reasons) else {
+                let of_disruption = |each: &&Reason| each.karpenter_label().is_some();
+                let Some(why) = record.reasons.iter().find(of_disruption) else {
                     return;
                 };
                 let place = place();
-                if let Some(condition) = reason::unhealthy(&record.reasons) {
+                if let Reason::Unhealthy { condition, .. } = why {
                     let labels = labels::Unhealthy {
-                        condition: condition.to_owned(),
+                        condition: condition.clone(),
                         nodepool: place.pool.clone(),
                         capacity_type: place.capacity_type.clone(),
                         image_id: image_id(&record.subject, snapshot),
                     };
                     self.nodes.unhealthy.count(&labels);
                 }
-                let policy = if why.is_consolidation {
+                let policy = if why.is_consolidation() {
                     consolidation_policy(snapshot, &place.pool.as_str().into())
                 } else {
                     String::new()
                 };
                 let labels = labels::Disrupted {
-                    reason: why.reason,
+                    reason: why.karpenter_label().unwrap_or_default(),
                     nodepool: place.pool,
                     capacity_type: place.capacity_type,
                     consolidation_policy: policy,
@@ -72,7 +75,7 @@ impl Metrics {
                 self.nodes.disrupted.count(&labels);
                 self.pods.initiated(&labels, place.pods);
             }
-            Verdict::Condition if reason::is_drained(&record.reasons) => {
+            Verdict::Condition if record.reasons.iter().any(is_drained) => {
                 self.nodes.nodes_drained.count(&labels::Pool {
                     nodepool: place().pool,
                 });
@@ -111,6 +114,11 @@ impl Metrics {
                 .terminated(ConditionedKind::Node, since(now, deleted.0));
         }
     }
+}
+
+/// Whether all pods of a node have been drained.
+fn is_drained(reason: &Reason) -> bool {
+    matches!(reason, Reason::ConditionIs { condition, status, .. } if condition == "Drained" && status == "True")
 }
 
 /// The image of a NodeClaim's instance; empty if images have no IDs.

@@ -10,87 +10,51 @@ use jiff::Timestamp;
 use mortise_apis::names::Uid;
 use mortise_apis::values::since;
 use mortise_state::snapshot::Pod;
-use prometheus_client::metrics::histogram::Histogram;
 
-use super::bounded::Counters;
-use super::families::Families;
+use super::families::{Buckets, Families};
 use super::labels;
 use super::numbers::seconds;
+use super::series::{SeriesRow, series};
 use super::summary::Summary;
+
+series! {
+    /// The families.
+    PodSeries {
+        startup: always summary[] "karpenter_pods_startup_duration_seconds" "Time from the creation of a pod until it is ready";
+        bound: always histogram[Buckets::DURATIONS] "karpenter_pods_bound_duration_seconds" "Time from the creation of a pod until it is bound";
+        decided: always histogram[Buckets::DURATIONS] "karpenter_pods_scheduling_decision_duration_seconds" "Time from the creation of a pod until it is nominated";
+        drained: always counter[labels::ReasonOnly; 8] "karpenter_pods_drained" "Pods evicted from terminating nodes, by reason";
+        evictions: always counter[labels::Code; 16] "karpenter_pods_eviction_requests" "Eviction requests by HTTP status";
+        initiated: full counter[labels::Disrupted; 0] "karpenter_pods_disruption_initiated" "Pods to reschedule on disrupted nodes";
+        provisioned_bound: full histogram[Buckets::DURATIONS] "karpenter_pods_provisioning_bound_duration_seconds" "Time from the creation of a nominated pod until it is bound";
+        provisioned_startup: full histogram[Buckets::DURATIONS] "karpenter_pods_provisioning_startup_duration_seconds" "Time from the creation of a nominated pod until it is ready";
+    }
+}
 
 /// The families, and the pods that were nominated here.
 #[derive(Debug)]
 pub(crate) struct PodMetrics {
-    /// From creation to ready.
-    pub(super) startup: Summary,
-    bound: Histogram,
-    decided: Histogram,
-    drained: Counters<labels::ReasonOnly>,
-    evictions: Counters<labels::Code>,
-    initiated: Option<Counters<labels::Disrupted>>,
-    provisioned: Option<Provisioned>,
+    series: PodSeries,
     /// Nominated pods that are not ready yet.
     placed: Mutex<BTreeSet<Uid>>,
 }
 
-/// The same times, of pods that were nominated here.
-#[derive(Debug)]
-struct Provisioned {
-    bound: Histogram,
-    startup: Histogram,
-}
-
 impl PodMetrics {
     pub(super) fn register(families: &mut Families<'_>) -> Self {
-        let durations = families.durations();
         Self {
-            startup: Summary::new(
-                "karpenter_pods_startup_duration_seconds",
-                "Time from the creation of a pod until it is ready",
-                None,
-                1,
-            ),
-            bound: families.histogram(
-                "karpenter_pods_bound_duration_seconds",
-                "Time from the creation of a pod until it is bound",
-                durations,
-            ),
-            decided: families.histogram(
-                "karpenter_pods_scheduling_decision_duration_seconds",
-                "Time from the creation of a pod until it is nominated",
-                durations,
-            ),
-            drained: families.counters(
-                "karpenter_pods_drained",
-                "Pods evicted from terminating nodes, by reason",
-                8,
-            ),
-            evictions: families.counters(
-                "karpenter_pods_eviction_requests",
-                "Eviction requests by HTTP status",
-                16,
-            ),
-            initiated: families.is_full().then(|| {
-                families.counters(
-                    "karpenter_pods_disruption_initiated",
-                    "Pods to reschedule on disrupted nodes",
-                    0,
-                )
-            }),
-            provisioned: families.is_full().then(|| Provisioned {
-                bound: families.histogram(
-                    "karpenter_pods_provisioning_bound_duration_seconds",
-                    "Time from the creation of a nominated pod until it is bound",
-                    durations,
-                ),
-                startup: families.histogram(
-                    "karpenter_pods_provisioning_startup_duration_seconds",
-                    "Time from the creation of a nominated pod until it is ready",
-                    durations,
-                ),
-            }),
+            series: PodSeries::register(families),
             placed: Mutex::default(),
         }
+    }
+
+    /// The rows of the table.
+    pub(super) fn rows() -> Vec<SeriesRow> {
+        PodSeries::rows()
+    }
+
+    /// From creation to ready.
+    pub(super) const fn startup(&self) -> &Summary {
+        &self.series.startup
     }
 
     /// Nominated pods that are not ready yet.
@@ -101,28 +65,28 @@ impl PodMetrics {
     /// Records the nomination of a pod.
     pub(crate) fn nominated(&self, pod: &Pod, now: Timestamp) {
         if pod.node.is_none() && self.placed().insert(pod.uid.clone()) {
-            self.decided.observe(seconds(since(now, pod.created)));
+            self.series
+                .decided
+                .observe(seconds(since(now, pod.created)));
         }
     }
 
     /// Counts an evicted pod.
     pub(super) fn drained(&self, reason: &'static str) {
-        self.drained.count(&labels::ReasonOnly { reason });
+        self.series.drained.count(&labels::ReasonOnly { reason });
     }
 
     /// Records the disruption of a node with this number of pods.
     pub(super) fn initiated(&self, labels: &labels::Disrupted, pods: usize) {
-        if let Some(family) = &self.initiated {
-            family.with(labels, |counter| {
-                counter.inc_by(u64::try_from(pods).unwrap_or(u64::MAX));
-            });
-        }
+        self.series.initiated.with(labels, |counter| {
+            counter.inc_by(u64::try_from(pods).unwrap_or(u64::MAX));
+        });
     }
 
     /// Counts a response to an eviction with this HTTP status.
     pub(crate) fn eviction(&self, code: u16) {
         let code = status_label(code);
-        self.evictions.count(&labels::Code { code });
+        self.series.evictions.count(&labels::Code { code });
     }
 
     /// Records the change or deletion of a pod.
@@ -134,18 +98,15 @@ impl PodMetrics {
         };
         let took = seconds(since(now, after.created));
         if before.node.is_none() && after.node.is_some() {
-            self.bound.observe(took);
-            if let Some(own) = &self.provisioned
-                && self.placed().contains(&after.uid)
-            {
-                own.bound.observe(took);
+            self.series.bound.observe(took);
+            if self.placed().contains(&after.uid) {
+                self.series.provisioned_bound.observe(took);
             }
         }
         if !before.ready && after.ready {
-            self.startup.observe("", took);
-            let placed = self.placed().remove(&after.uid);
-            if let Some(own) = self.provisioned.as_ref().filter(|_| placed) {
-                own.startup.observe(took);
+            self.series.startup.observe("", took);
+            if self.placed().remove(&after.uid) {
+                self.series.provisioned_startup.observe(took);
             }
         }
     }

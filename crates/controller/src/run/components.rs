@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use super::supervision::{ComponentExit, ShutdownTokens, exit_of, spawn_until};
 use crate::client::Clients;
+use crate::client::reader::Reader;
 use crate::client::resource_kinds::ResourceKinds;
 use crate::client::token_bucket::TokenBucket;
 use crate::config::Config;
@@ -181,7 +182,7 @@ impl Links<'_> {
         for kind in kinds {
             let watch = Watch {
                 kind,
-                client: service.clients.main.clone(),
+                reader: service.clients.reader(),
                 inputs: self.inputs.clone(),
                 shared: Arc::clone(&service.shared),
                 liveness: Arc::clone(&self.liveness),
@@ -222,7 +223,7 @@ impl Links<'_> {
     fn spawn_probe(&mut self, service: &ServiceContext) {
         tracing::warn!("leader election is disabled, a second process would act concurrently");
         let probe = lead_without_election(
-            service.clients.lease.clone(),
+            service.clients.lease_reader(),
             Arc::clone(&self.liveness),
             Arc::clone(&self.license),
             self.inputs.clone(),
@@ -295,7 +296,7 @@ async fn run_driver_thread(driver: Driver) -> ComponentExit {
 
 /// Leads from the start, without an election, and probes the API server.
 async fn lead_without_election(
-    client: kube::Client,
+    reader: Reader,
     liveness: Arc<WatchHealth>,
     license: Arc<LeadershipDeadline>,
     inputs: mpsc::Sender<DriverMessage>,
@@ -309,8 +310,8 @@ async fn lead_without_election(
         return;
     }
     loop {
-        match tokio::time::timeout(RETRY_PERIOD * 2, client.apiserver_version()).await {
-            Ok(Ok(_)) => liveness.record_response(),
+        match tokio::time::timeout(RETRY_PERIOD * 2, reader.probe()).await {
+            Ok(Ok(())) => liveness.record_response(),
             Ok(Err(error)) => tracing::debug!(%error, "API server did not respond"),
             Err(_) => tracing::debug!("API server did not respond in time"),
         }

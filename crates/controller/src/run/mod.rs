@@ -16,7 +16,7 @@ use mortise_engine::decider::Decider;
 use mortise_planning::settings::{RepairPolicies, Settings};
 use mortise_state::resource_kinds::{ResourceKind, WatchCondition};
 
-use crate::client::Clients;
+use crate::client::{Clients, Reviewer};
 use crate::clock::SystemClock;
 use crate::config::{CertificateSource, Config};
 use crate::effects::cloud::CloudProviders;
@@ -219,7 +219,7 @@ async fn load_certificates(
     let mut certificates = Certificates::new(
         &config.certificates,
         &config.server_names,
-        Some((&clients.main, namespace)),
+        Some((clients, namespace)),
         Arc::clone(shared),
     )?
     .with_admission_ca(admission.map(|clients| clients.ca.clone()))
@@ -231,7 +231,7 @@ async fn load_certificates(
 fn debug_access(config: &Config, clients: &Clients) -> Result<DebugAccess, RunError> {
     let https = config.listen.https;
     if !config.insecure_debug {
-        return Ok(DebugAccess::cluster(clients.reviews.clone()));
+        return Ok(DebugAccess::cluster(Reviewer::new(clients.reviews.clone())));
     }
     if !https.ip().is_loopback() {
         return Err(RunError::Usage(format!(
@@ -245,8 +245,8 @@ fn debug_access(config: &Config, clients: &Clients) -> Result<DebugAccess, RunEr
 /// The providers' repair policies for unhealthy nodes.
 fn repair_policies(providers: &[Arc<dyn CloudProvider>]) -> Vec<RepairPolicies> {
     let of = |provider: &Arc<dyn CloudProvider>| RepairPolicies {
-        serves: ServedNodeClasses::only(provider.node_class_kinds()),
-        policies: provider.repair_policies(),
+        serves: ServedNodeClasses::only(provider.descriptor().node_classes),
+        policies: provider.descriptor().repair_policies.to_vec(),
     };
     providers.iter().map(of).collect()
 }

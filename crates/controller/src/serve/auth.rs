@@ -50,11 +50,11 @@ pub struct AccessDenied {
 }
 
 impl DebugAccess {
-    /// Sends reviews with this client, which should have no other use, so that reviews and other requests do not delay each
-    /// other.
+    /// Asks the API server with this reviewer. Its client should have no other use, so that reviews and other requests do not
+    /// delay each other.
     #[must_use]
-    pub fn cluster(client: kube::Client) -> Self {
-        Self::Cluster(Box::new(Reviewer::new(client)))
+    pub fn cluster(reviewer: Reviewer) -> Self {
+        Self::Cluster(Box::new(reviewer))
     }
 
     /// Whether a request is allowed.
@@ -137,6 +137,10 @@ fn bearer(header: &http::HeaderValue) -> Option<&str> {
 /// The path whose permission is reviewed. Every cluster lets all its users get `/api` and everything below (the role
 /// `system:discovery`), so a permission for the page's data under its own path would be granted to all users.
 fn reviewed_path(path: &str) -> Cow<'_, str> {
+    if path == "/debug" {
+        // A rule for `/debug/*` covers the index with this.
+        return Cow::Borrowed("/debug/");
+    }
     match path.strip_prefix("/api/v1/") {
         Some(rest) => Cow::Owned(format!("/debug/{rest}")),
         None => Cow::Borrowed(path),
@@ -144,6 +148,7 @@ fn reviewed_path(path: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_types, reason = "a client of a scripted API server")]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -178,7 +183,7 @@ mod tests {
             }
         });
         (
-            DebugAccess::cluster(kube::Client::new(service, "default")),
+            DebugAccess::cluster(Reviewer::new(kube::Client::new(service, "default"))),
             calls,
         )
     }
@@ -215,6 +220,10 @@ mod tests {
 
     #[test]
     fn page_data_needs_an_explicit_permission() {
+        for route in super::super::debug::DEBUG_ROUTES {
+            let reviewed = reviewed_path(route.path);
+            assert!(reviewed.starts_with("/debug/"), "{reviewed}");
+        }
         assert_eq!(reviewed_path("/api/v1/state"), "/debug/state");
         assert_eq!(reviewed_path("/debug/config"), "/debug/config");
     }

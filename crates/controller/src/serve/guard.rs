@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use super::activity::Activity;
 use super::auth::{Asker, DebugAccess};
 use super::bodies::Bodies;
+use super::debug::DEBUG_ROUTES;
 use super::http_loop::Remote;
 use super::seldom::Seldom;
 use crate::service_state::ServiceState;
@@ -278,21 +279,10 @@ fn access_of(path: &str) -> Access {
 
 /// The path as a metric label, from a closed list.
 fn label(path: &str) -> &'static str {
-    const OTHERS: [&str; 9] = [
-        "/debug/config",
-        "/debug/snapshot",
-        "/debug/pending",
-        "/debug/nominations",
-        "/debug/decisions",
-        "/debug/explain",
-        "/debug/extender",
-        "/api/v1/state",
-        "/api/v1/stream",
-    ];
     let known = ROUTES
         .iter()
         .map(|route| route.path)
-        .chain(OTHERS)
+        .chain(DEBUG_ROUTES.iter().map(|route| route.path))
         .find(|known| *known == path);
     known.unwrap_or_else(|| {
         if path.starts_with("/ui/") {

@@ -31,7 +31,8 @@ use crate::service_state::ServiceState;
 use crate::tls::{ApiServers, Tls};
 
 pub use auth::{AccessDenied, DebugAccess};
-pub use debug::{DebugView, Subject, explanation};
+use debug::DebugState;
+pub use debug::{DEBUG_ROUTES, DebugRoute, DebugView, Subject, explanation};
 use guard::RequestGuard;
 
 /// The parts of the HTTPS service.
@@ -71,12 +72,11 @@ impl HttpsService {
         );
         let shared = Arc::clone(&self.shared);
         mortise_webhooks::router::router(self.webhooks.clone())
-            .merge(debug::router(Arc::clone(&self.shared)))
-            .merge(debug::extender(
-                Arc::clone(&self.shared),
-                Arc::clone(&self.webhooks.extender),
-                Arc::clone(&self.webhooks.counters),
-            ))
+            .merge(debug::router(DebugState {
+                shared: Arc::clone(&self.shared),
+                extender: Arc::clone(&self.webhooks.extender),
+                counters: Arc::clone(&self.webhooks.counters),
+            }))
             .merge(ui::routes())
             .route("/", get(|| async { Redirect::temporary("/ui/") }))
             // Only of routes: a path that does not exist needs no review.

@@ -128,7 +128,7 @@ mod tests {
     use jiff::Timestamp;
     use mortise_apis::names::ObjectRef;
     use mortise_engine::decider_id::DeciderId;
-    use mortise_engine::record::Verdict;
+    use mortise_engine::record::{Verdict, Visibility};
     use mortise_planning::reason::Reason;
 
     use super::*;
@@ -139,9 +139,11 @@ mod tests {
             decider: DeciderId::Provisioning,
             subject: ObjectRef::Node("n".into()),
             verdict: Verdict::Ignored,
-            reasons: vec![Reason::Note {
-                text: text.to_owned(),
+            reasons: vec![Reason::PodIgnored {
+                why: text.to_owned(),
             }],
+            visibility: Visibility::DecisionLog,
+            related: Vec::new(),
             generation: 1,
         }
     }
@@ -167,7 +169,7 @@ mod tests {
         assert_eq!(
             ring.newest(
                 1,
-                |record| matches!(&record.reasons[0], Reason::Note { text } if text == "c")
+                |record| matches!(&record.reasons[0], Reason::PodIgnored { why } if why == "c")
             )[0]
             .id,
             3

@@ -154,9 +154,11 @@ impl ServiceState {
     pub fn record(&self, records: Vec<Record>) -> Vec<Arc<NumberedRecord>> {
         log_withdrawn(&records);
         for record in &records {
-            self.metrics.decided(record, &self.snapshot.load());
+            self.metrics.on_record(record, &self.snapshot.load());
         }
-        self.records.extend(records)
+        let logged = records.into_iter();
+        let logged = logged.filter(|record| record.visibility.is_logged());
+        self.records.extend(logged)
     }
 
     /// The clock.

@@ -68,7 +68,7 @@ pub(crate) fn recent_drain_blockers(records: &DecisionLog, now: Timestamp) -> Re
 mod tests {
     use mortise_apis::values::after;
     use mortise_engine::decider_id::DeciderId;
-    use mortise_engine::record::{Record, Verdict};
+    use mortise_engine::record::{Record, Verdict, Visibility};
     use mortise_planning::drain_blocker::DrainBlockerKind;
 
     use super::*;
@@ -80,6 +80,8 @@ mod tests {
             subject: ObjectRef::Node("n".into()),
             verdict: Verdict::Blocked,
             reasons: vec![reason],
+            visibility: Visibility::DecisionLog,
+            related: Vec::new(),
             generation: 1,
         }
     }
@@ -99,9 +101,7 @@ mod tests {
     fn recent_blockers_count_once_and_old_ones_do_not() {
         let start = Timestamp::UNIX_EPOCH;
         let (before, now) = (after(start, 1_000), after(start, LASTS_MS + 1_500));
-        let note = Reason::Note {
-            text: "something else".to_owned(),
-        };
+        let other = Reason::LaunchesResumed;
         let denied = |pod, since| blocker(DrainBlockerKind::EvictionDenied, pod, since);
         let shown = blocker(DrainBlockerKind::InGracePeriod, "d", start);
         let records = DecisionLog::default();
@@ -110,7 +110,7 @@ mod tests {
             record(after(before, 1_000), denied("b", start)),
             record(after(before, 2_000), denied("c", start)),
             record(now, denied("b", start)),
-            record(now, note),
+            record(now, other),
             record(now, shown),
         ]);
         let recent = recent_drain_blockers(&records, now);

@@ -55,9 +55,9 @@ async fn poll(
                 for notice in notices {
                     let age = notice.sent.map(|sent| until(sent, shared.now()));
                     shared.metrics.cloud.notice(notice.kind, age);
-                    tracing::info!(provider = provider.name(), kind = notice.kind.label(), instances = ?notice.instances, "received interruption message");
+                    tracing::info!(provider = provider.descriptor().name, kind = notice.kind.label(), instances = ?notice.instances, "received interruption message");
                     let input = EngineInput::Notice {
-                        provider: provider.name().into(),
+                        provider: provider.descriptor().name.into(),
                         notice,
                     };
                     if inputs.send(DriverMessage::Input(input)).await.is_err() {
@@ -67,12 +67,12 @@ async fn poll(
             }
             Err(error) if error.retry == Retry::Never && !answered => {
                 return Err(RunError::Provider {
-                    provider: provider.name().to_owned(),
+                    provider: provider.descriptor().name.to_owned(),
                     message: format!("its queue cannot be read: {error}"),
                 });
             }
             Err(error) => {
-                tracing::warn!(provider = provider.name(), %error, "failed to receive interruption messages, retrying");
+                tracing::warn!(provider = provider.descriptor().name, %error, "failed to receive interruption messages, retrying");
                 tokio::time::sleep(backoff.next()).await;
             }
         }

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, ListParams, WatchParams};
+use kube::api::{ListParams, WatchParams};
 use kube::core::{ApiResource, WatchEvent};
 use mortise_engine::engine::EngineInput;
 use mortise_engine::freshness::WatchState;
@@ -41,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::backoff::{Backoff, jitter};
 use crate::client::error_class;
+use crate::client::reader::{KindReader, Reader};
 use crate::client::resource_kinds::ObjectIdentity;
 use crate::driver_message::DriverMessage;
 use crate::service_state::ServiceState;
@@ -65,7 +66,7 @@ const RELIST_RESET: Duration = Duration::from_secs(60);
 /// The watch of one kind.
 pub(crate) struct Watch {
     pub(crate) kind: ResourceKind,
-    pub(crate) client: kube::Client,
+    pub(crate) reader: Reader,
     pub(crate) inputs: mpsc::Sender<DriverMessage>,
     pub(crate) shared: Arc<ServiceState>,
     pub(crate) liveness: Arc<WatchHealth>,
@@ -109,7 +110,7 @@ impl Watch {
             kind: kind.kind.to_owned(),
             plural: kind.plural.to_owned(),
         };
-        let api: Api<WatchedObject> = Api::all_with(self.client.clone(), &resource);
+        let api: KindReader<WatchedObject> = self.reader.all(&resource);
         let mut state = WatchProgress {
             unreadable: BTreeSet::new(),
             broken: false,
@@ -222,7 +223,7 @@ impl Watch {
     /// Reads the whole list. Objects are sent page by page; the index finds deleted ones at the end, by key.
     async fn list_all(
         &self,
-        api: &Api<WatchedObject>,
+        api: &KindReader<WatchedObject>,
         state: &mut WatchProgress,
     ) -> Result<String, WatchEnd> {
         let mut keys = BTreeSet::new();
@@ -285,7 +286,7 @@ impl Watch {
 
     async fn watch_from(
         &self,
-        api: &Api<WatchedObject>,
+        api: &KindReader<WatchedObject>,
         mut version: String,
         state: &mut WatchProgress,
         backoff: &mut Backoff,
@@ -499,4 +500,5 @@ impl kube::Resource for WatchedObject {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_types, reason = "clients of scripted API servers")]
 mod tests;

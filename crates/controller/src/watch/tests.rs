@@ -8,6 +8,7 @@ use mortise_engine::freshness;
 use mortise_state::resource_kinds::ObjectKind;
 
 use super::*;
+use crate::client::reader::Reader;
 use crate::clock::SystemClock;
 use crate::serve::exposition;
 
@@ -65,7 +66,7 @@ fn watch(client: kube::Client) -> (Watch, mpsc::Receiver<DriverMessage>) {
     (
         Watch {
             kind,
-            client,
+            reader: Reader::new(client),
             inputs,
             shared,
             liveness: Arc::default(),

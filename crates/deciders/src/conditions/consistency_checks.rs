@@ -8,9 +8,11 @@ use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{ClaimName, ObjectRef};
 use mortise_apis::values::after;
-use mortise_engine::decider::Step;
-use mortise_engine::effect::Event;
+use mortise_engine::decider::{Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::record::Verdict;
 use mortise_planning::consistency;
+use mortise_planning::reason::Reason;
 
 /// How often a node is compared with its claim.
 const PERIOD_MS: i64 = 10 * 60_000;
@@ -26,23 +28,27 @@ impl Consistency {
     /// comparison. The time is when to compare again.
     pub(super) fn evaluate(
         &mut self,
-        now: Timestamp,
+        input: &StepInput<'_>,
         claim: &NodeClaim,
         node: Option<&Node>,
         step: &mut Step,
     ) -> (Option<&[String]>, Option<Timestamp>) {
-        let name = claim.name();
+        let (name, now) = (claim.name(), input.now);
         let is_due = self.found.get(&name).is_none_or(|(next, _)| *next <= now);
         let node = node.filter(|_| is_due && claim.is_true("Initialized"));
         if let Some(node) = node {
             let faults = consistency::faults(claim, claim.status.capacity.as_ref(), node);
             for text in &faults {
                 let target = ObjectRef::Claim(name.clone());
-                step.event(Event::warning(
-                    target,
-                    "FailedConsistencyCheck",
-                    text.clone(),
-                ));
+                let (by, verdict) = (DeciderId::Conditions, Verdict::Observed);
+                let problem = text.clone();
+                step.announce(
+                    input,
+                    by,
+                    [target],
+                    verdict,
+                    vec![Reason::Inconsistent { problem }],
+                );
             }
             self.found
                 .insert(name.clone(), (after(now, PERIOD_MS), faults));

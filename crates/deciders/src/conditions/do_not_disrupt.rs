@@ -7,11 +7,12 @@ use jiff::Timestamp;
 
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::timer_queue::TimerQueue;
-use mortise_apis::labels;
 use mortise_apis::names::{ObjectRef, PodKey, Uid};
 use mortise_apis::values::after;
 use mortise_engine::decider::{Step, StepInput};
-use mortise_engine::effect::Event;
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::record::Verdict;
+use mortise_planning::reason::Reason;
 use mortise_state::snapshot::{Pod, Snapshot};
 
 /// Most pods that one step tells of. Events leave at 25 a second: a process that starts among thousands of protected pods
@@ -57,10 +58,10 @@ impl DoNotDisruptTimers {
                 self.agenda.sooner(&key, after(input.now, TURN_MS));
                 continue;
             }
-            let before = step.effects.len();
+            let before = step.records.len();
             let again = self.tell(input, &key, told, step);
             self.agenda.set(&key, again);
-            left -= usize::from(step.effects.len() > before);
+            left -= usize::from(step.records.len() > before);
         }
         self.agenda.next()
     }
@@ -82,13 +83,9 @@ impl DoNotDisruptTimers {
         let value = pod.do_not_disrupt.as_deref().unwrap_or_default();
         if pod.has_invalid_protection() {
             self.running.remove(key);
-            let text = format!(
-                "annotation {}={value:?} protects nobody: it must be \"true\", or a duration above zero such as \"30m\"",
-                labels::DO_NOT_DISRUPT
-            );
-            if told.is_news(&target, "protection", &text, now, i64::MAX) {
-                let event = Event::warning(target, "InvalidDoNotDisruptAnnotation", text);
-                step.event(event);
+            if told.is_news(&target, "protection", value, now, i64::MAX) {
+                let value = value.to_owned();
+                observe(input, target, Reason::InvalidProtection { value }, step);
             }
             return None;
         }
@@ -99,20 +96,15 @@ impl DoNotDisruptTimers {
         let known = self.running.get(key).filter(|(uid, _)| *uid == pod.uid);
         if until > now {
             if known.is_none_or(|(_, at)| *at != until) {
-                let text = format!("Pod is not disrupted before {}", seconds(until));
-                step.event(Event::normal(target, "DoNotDisruptUntil", text));
+                observe(input, target, Reason::ProtectedUntil { until }, step);
                 self.running.insert(key.clone(), (pod.uid.clone(), until));
             }
             return Some(until);
         }
         // What ran out before this process saw it run is no news.
         if known.is_some() {
-            let text = format!("Pod may be disrupted: {value} since its start are over");
-            step.event(Event::normal(
-                target,
-                "DoNotDisruptGracePeriodElapsed",
-                text,
-            ));
+            let duration = value.to_owned();
+            observe(input, target, Reason::ProtectionElapsed { duration }, step);
         }
         self.running.remove(key);
         None
@@ -126,8 +118,9 @@ fn concerns(snapshot: &Snapshot, pod: &Pod) -> bool {
     pod.is_active() && machine.is_some_and(|machine| machine.claim.is_some())
 }
 
-fn seconds(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+fn observe(input: &StepInput<'_>, pod: ObjectRef, fact: Reason, step: &mut Step) {
+    let (by, verdict) = (DeciderId::Conditions, Verdict::Observed);
+    step.announce(input, by, [pod], verdict, vec![fact]);
 }
 
 #[cfg(test)]
@@ -136,6 +129,7 @@ mod tests {
 
     use super::*;
     use crate::tests::cluster;
+    use mortise_apis::labels;
     use mortise_sim::test_cluster::TestCluster;
 
     fn marked(value: &str) -> Value {
@@ -156,7 +150,7 @@ mod tests {
         let node = world.up("c", &json!({}));
         world.pod("web", &node, &marked("30m"));
         world.settle();
-        let until = seconds(after(world.now(), 30 * 60_000));
+        let until = after(world.now(), 30 * 60_000).strftime("%Y-%m-%dT%H:%M:%SZ");
         let runs = (
             "DoNotDisruptUntil",
             format!("Pod is not disrupted before {until}"),

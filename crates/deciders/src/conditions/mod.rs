@@ -44,7 +44,7 @@ use mortise_apis::karpenter::nodepool::{NodePool, NodePoolSpec};
 use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef, PoolName};
 use mortise_apis::schema::conditions;
 use mortise_apis::values::{NillableDuration, after};
-use mortise_engine::condition_edits::{edited_claim, transition_event};
+use mortise_engine::condition_edits::edited_claim;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectOutput, Outcome};
@@ -259,7 +259,7 @@ impl ClaimConditionsDecider {
         again = earlier(again, at);
         let machine = input.snapshot.node_of_claim(name);
         let node = machine.and_then(|machine| machine.node.as_deref());
-        let (faults, at) = self.consistency.evaluate(input.now, claim, node, step);
+        let (faults, at) = self.consistency.evaluate(input, claim, node, step);
         again = earlier(again, at);
         let list = edited_claim(claim, input.now, |conditions| {
             match &drift {
@@ -426,16 +426,13 @@ impl ClaimConditionsDecider {
                     .told
                     .is_news(&target, "drift", why, input.now, i64::MAX) =>
             {
-                if !claim.is_true("Drifted") {
-                    transition_event(step, target.clone(), "Drifted", "Unknown", "True", why);
+                let (by, verdict) = (DeciderId::Conditions, Verdict::Condition);
+                let reasons = vec![Reason::Drifted { why: why.clone() }];
+                if claim.is_true("Drifted") {
+                    step.record(input, by, target, verdict, reasons);
+                } else {
+                    step.announce(input, by, [target], verdict, reasons);
                 }
-                step.record(
-                    input,
-                    DeciderId::Conditions,
-                    target,
-                    Verdict::Condition,
-                    vec![Reason::Drifted { why: why.clone() }],
-                );
             }
             DriftStatus::No => self.told.forget(&target, "drift"),
             DriftStatus::Is(_) | DriftStatus::AsItIs => {}

@@ -1,4 +1,4 @@
-//! Cleaning what a command left behind when it was given up, or when the process ended in the middle of it.
+//! Cleaning what a command left behind when it was abandoned, or when the process ended in the middle of it.
 //!
 //! Taint and condition of a machine that no command speaks of, and that is not going, are removed, and so is the fence that
 //! an older version wrote as an annotation. Replacements are ordinary claims and stay; what is not needed of them is

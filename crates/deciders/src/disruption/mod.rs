@@ -49,13 +49,13 @@ use mortise_engine::effect::{Effect, EffectError};
 use mortise_engine::freshness;
 use mortise_planning::disruption::candidate::{Candidate, DisruptionClass, Policy};
 use mortise_planning::disruption::command::{CommandPhase, DisruptionCommand, DisruptionReason};
-use mortise_planning::disruption::cost::BalancedScore;
 use mortise_planning::disruption::disruption_view::DisruptionView;
 use mortise_planning::disruption::refusals::Refusals;
 use mortise_planning::disruption::search::{
     self, ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome,
 };
 use mortise_planning::disruption::{simulation, static_drift};
+use mortise_planning::reason::BalancedScore;
 use mortise_state::index::Changes;
 use reporter::DisruptionReporter;
 use validation::InvalidatedCommand;
@@ -393,8 +393,7 @@ fn find(
     let now = world.now;
     let rests = |pool: &PoolName| failures.waits_until(pool).is_some_and(|at| at > now);
     let mut stays = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
-        let text = refusal.text.to_string();
-        words.stays(&candidate.node, &text, refusal.reasons.clone());
+        words.stays(&candidate.node, refusal.reasons.clone());
     };
     world.give_share();
     let refusals = &mut methods.drift;

@@ -9,7 +9,7 @@
 
 use jiff::Timestamp;
 
-use super::reporter::DisruptionReporter;
+use super::reporter::{self, DisruptionReporter};
 use super::validation::{InvalidatedCommand, revalidate};
 use super::writes::{self, CommandWrite};
 use super::{DisruptionDecider, RESUME_MS};
@@ -18,7 +18,9 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{ClaimName, ObjectRef};
 use mortise_apis::values::after;
 use mortise_engine::decider::{Step, StepInput};
+use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::Effect;
+use mortise_engine::record::Verdict;
 use mortise_engine::write::{NodeTaints, ObjectWrite};
 use mortise_planning::disruption::candidate::Candidate;
 use mortise_planning::disruption::command::{
@@ -43,7 +45,7 @@ enum NextPhase {
     Waits,
     /// It is done.
     Done,
-    /// It is given up.
+    /// It is abandoned.
     Abandon(InvalidatedCommand),
 }
 
@@ -261,6 +263,7 @@ impl DisruptionDecider {
             .collect();
         let mut replacements = Vec::new();
         let mut orders = Step::default();
+        let mut planned_claims = Vec::new();
         for planned in &command.moves.claims {
             let Some(pool) = input.snapshot.pools.get(&planned.pool) else {
                 return Err(InvalidatedCommand::scheduling(format!(
@@ -275,13 +278,9 @@ impl DisruptionDecider {
                 replaces: &replaces,
             };
             claim.order(input, &mut orders);
-            orders.record(
-                input,
-                mortise_engine::decider_id::DeciderId::Disruption,
-                ObjectRef::Claim(claim.name.clone()),
-                mortise_engine::record::Verdict::NodePlanned,
-                claim.reasons(),
-            );
+            let mut reasons = claim.reasons();
+            reasons.push(reporter::cause(command.reason()));
+            planned_claims.push((ObjectRef::Claim(claim.name.clone()), reasons));
             replacements.push(ReplacementClaim {
                 claim: claim.name,
                 seen: false,
@@ -289,12 +288,10 @@ impl DisruptionDecider {
         }
         step.effects.append(&mut orders.effects);
         step.ledger.append(&mut orders.ledger);
-        step.records.append(&mut orders.records);
-        self.told_words(input, step, |words| {
-            for replacement in &replacements {
-                words.launching(&replacement.claim, command.reason());
-            }
-        });
+        for (claim, reasons) in planned_claims {
+            let (by, verdict) = (DeciderId::Disruption, Verdict::NodePlanned);
+            step.announce(input, by, [claim], verdict, reasons);
+        }
         if let Some(command) = self.commands.get_mut(&command.id) {
             command.replacements = replacements;
         }
@@ -469,7 +466,7 @@ impl DisruptionDecider {
         self.look_soon();
     }
 
-    /// Machines that go by themselves leave their command; a command that depended on them is given up.
+    /// Machines that go by themselves leave their command; a command that depended on them is abandoned.
     fn drop_vanished(&mut self, id: u64, input: &StepInput<'_>, step: &mut Step) {
         let Some(command) = self.commands.get_mut(&id) else {
             return;

@@ -1,19 +1,18 @@
-//! What people are told: events on objects, and records. Everything once, until it changes or a while has passed.
+//! What is recorded, and what of it users see. Everything once, until it changes or a while has passed.
 
 use std::collections::BTreeSet;
+use std::hash::Hash;
 
 use crate::tracking::event_throttle::EventThrottle;
 use mortise_apis::names::{ClaimName, ObjectRef, PoolName};
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::Event;
 use mortise_engine::metric_event::MetricEvent;
 use mortise_engine::record::Verdict;
 use mortise_planning::disruption::candidate::{Candidate, CandidateBlocker};
 use mortise_planning::disruption::command::{DisruptedNode, DisruptionCommand, DisruptionReason};
-use mortise_planning::disruption::cost::BalancedScore;
 use mortise_planning::disruption::simulation::DisruptionRejection;
-use mortise_planning::reason::Reason;
+use mortise_planning::reason::{BalancedScore, Reason};
 use mortise_state::snapshot::StateNode;
 use mortise_state::watch_age::OldWatch;
 
@@ -30,11 +29,6 @@ const FACTS_EVERY_MS: i64 = 5 * 60_000;
 /// Most events about refusals in one step; all of them have records. 5,000 nodes that are not worth consolidating would
 /// otherwise be 10,000 events at once.
 const MOST_EVENTS: usize = 200;
-
-/// A sentence without the names in brackets at its end.
-fn kind_of(text: &str) -> &str {
-    text.split_once(" (").map_or(text, |(kind, _)| kind)
-}
 
 /// Where words go.
 pub(super) struct DisruptionReporter<'a, 'b> {
@@ -62,8 +56,25 @@ impl DisruptionReporter<'_, '_> {
             .record(self.input, DeciderId::Disruption, subject, verdict, reasons);
     }
 
-    fn is_news(&mut self, subject: &ObjectRef, topic: &'static str, text: &str, ms: i64) -> bool {
-        self.told.is_news(subject, topic, text, self.input.now, ms)
+    fn announce(
+        &mut self,
+        objects: impl IntoIterator<Item = ObjectRef>,
+        verdict: Verdict,
+        reasons: Vec<Reason>,
+    ) {
+        let by = DeciderId::Disruption;
+        self.step
+            .announce(self.input, by, objects, verdict, reasons);
+    }
+
+    fn is_news(
+        &mut self,
+        subject: &ObjectRef,
+        topic: &'static str,
+        facts: &impl Hash,
+        ms: i64,
+    ) -> bool {
+        self.told.is_news(subject, topic, facts, self.input.now, ms)
     }
 
     /// Reasons with the same facts are recorded again after `every_ms`, the same reasons with other facts (another pod is
@@ -72,67 +83,77 @@ impl DisruptionReporter<'_, '_> {
         &mut self,
         subject: &ObjectRef,
         topic: &'static str,
-        (text, reasons): (&str, &[Reason]),
+        reasons: &[Reason],
         every_ms: i64,
     ) -> bool {
-        let kinds: Vec<_> = reasons.iter().map(std::mem::discriminant).collect();
+        let periods = (FACTS_EVERY_MS, every_ms);
+        let facts = (&kinds(reasons), reasons);
         let now = self.input.now;
-        self.told.is_news_of(
-            subject,
-            topic,
-            (&kinds, text),
-            now,
-            (FACTS_EVERY_MS, every_ms),
-        )
+        self.told.is_news_of(subject, topic, facts, now, periods)
     }
 
-    /// One event on Node and claim. The first message of a kind wins for the whole period: which pod is in the way changes
-    /// from second to second.
-    fn both(
+    /// Node and claim of a machine on which an event is due. The first message of a kind wins for the whole period: which
+    /// pod is in the way changes from second to second.
+    fn due(
         &mut self,
         node: &StateNode,
         reason: &'static str,
-        (kind, text): (&str, &str),
+        kind: &impl Hash,
         every_ms: i64,
-    ) {
+    ) -> Vec<ObjectRef> {
         let objects = [
             node.node_name().map(ObjectRef::Node),
             node.claim_name().map(ObjectRef::Claim),
         ];
+        let mut due = Vec::new();
         for object in objects.into_iter().flatten() {
-            if self.step.effects.len() < MOST_EVENTS
-                && self.told.is_news_of(
-                    &object,
-                    reason,
-                    (&kind, ""),
-                    self.input.now,
-                    (every_ms, every_ms),
-                )
+            let periods = (every_ms, every_ms);
+            if self.step.size() + due.len() < MOST_EVENTS
+                && self
+                    .told
+                    .is_news_of(&object, reason, (kind, &()), self.input.now, periods)
             {
-                self.step.event(Event {
-                    dedupe_key: Some(kind.to_owned()),
-                    ..Event::normal(object, reason, text).every(every_ms)
-                });
+                due.push(object);
             }
         }
+        due
+    }
+
+    /// Announces a refusal on the objects where that is `due`. Where none is due on its subject it is recorded if it is news
+    /// there. A record that is announced is news no longer: the decision log gets each refusal once per period.
+    fn refuse(
+        &mut self,
+        subject: ObjectRef,
+        (topic, every_ms): (&'static str, i64),
+        due: Vec<ObjectRef>,
+        verdict: Verdict,
+        reasons: Vec<Reason>,
+    ) {
+        if due.contains(&subject) {
+            let facts = (&kinds(&reasons), &reasons);
+            let now = self.input.now;
+            self.told.count_as_said(&subject, topic, facts, now);
+        } else if self.is_recorded(&subject, topic, &reasons, every_ms) {
+            self.record(subject, verdict, reasons.clone());
+        }
+        self.announce(due, verdict, reasons);
     }
 
     /// A machine that cannot be disrupted.
     pub(super) fn blocked(&mut self, node: &StateNode, blocker: &CandidateBlocker) {
         if blocker.is_reported() {
-            self.stays(node, &blocker.to_string(), vec![blocker.reason()]);
+            self.stays(node, vec![blocker.reason()]);
         }
     }
 
     /// A machine that should go and cannot.
-    pub(super) fn stays(&mut self, node: &StateNode, text: &str, reasons: Vec<Reason>) {
+    pub(super) fn stays(&mut self, node: &StateNode, reasons: Vec<Reason>) {
         let subject = subject(node);
-        if self.is_recorded(&subject, "blocked", (text, &reasons), FACTS_EVERY_MS) {
-            self.record(subject, Verdict::Blocked, reasons);
-        }
         // What is in the way for other causes than before is not kept back.
-        let kind = kind_of(text);
-        self.both(node, "DisruptionBlocked", (kind, text), BLOCKED_EVERY_MS);
+        let kind = reasons.first().map(Reason::summary);
+        let due = self.due(node, "DisruptionBlocked", &kind, BLOCKED_EVERY_MS);
+        let topic = ("blocked", FACTS_EVERY_MS);
+        self.refuse(subject, topic, due, Verdict::Blocked, reasons);
     }
 
     /// A machine that is not worth consolidating, or must not be.
@@ -145,24 +166,17 @@ impl DisruptionReporter<'_, '_> {
             self.scored(pool, false, percent);
         }
         let subject = subject(&candidate.node);
-        let text = &refusal.text.to_string();
-        let facts = (text.as_str(), refusal.reasons.as_slice());
+        let reasons = refusal.reasons.clone();
         let every_ms = UNCONSOLIDATABLE_EVERY_MS;
-        if self.is_recorded(&subject, "unconsolidatable", facts, every_ms) {
-            self.record(subject, Verdict::Refused, refusal.reasons.clone());
-        }
-        self.both(&candidate.node, "Unconsolidatable", ("", text), every_ms);
+        let due = self.due(&candidate.node, "Unconsolidatable", &"", every_ms);
+        let topic = ("unconsolidatable", every_ms);
+        self.refuse(subject, topic, due, Verdict::Refused, reasons);
     }
 
     /// A machine that rests after a move.
     pub(super) fn rests(&mut self, candidate: &Candidate, until: jiff::Timestamp) {
         let subject = subject(&candidate.node);
-        if self.is_news(
-            &subject,
-            "resting",
-            &until.to_string(),
-            UNCONSOLIDATABLE_EVERY_MS,
-        ) {
+        if self.is_news(&subject, "resting", &until, UNCONSOLIDATABLE_EVERY_MS) {
             self.record(
                 subject,
                 Verdict::Refused,
@@ -173,27 +187,18 @@ impl DisruptionReporter<'_, '_> {
 
     /// A pool whose budgets allow nothing.
     pub(super) fn no_budget(&mut self, pool: &PoolName, reason: DisruptionReason) {
-        let text = format!(
-            "No allowed disruptions for disruption reason {} due to blocking budget",
-            reason.as_str()
-        );
         let subject = ObjectRef::Pool(pool.clone());
         let topic = match reason {
             DisruptionReason::Empty => "budget-empty",
             DisruptionReason::Drifted => "budget-drifted",
             DisruptionReason::Underutilized => "budget-underutilized",
         };
-        if self.is_news(&subject, topic, &text, POOL_EVERY_MS) {
+        if self.is_news(&subject, topic, &(), POOL_EVERY_MS) {
             let why = Reason::Budget {
                 pool: pool.clone(),
                 allowed: 0,
             };
-            let what = Reason::Note {
-                text: format!("for disruption reason {}", reason.as_str()),
-            };
-            self.record(subject.clone(), Verdict::Refused, vec![why, what]);
-            let event = Event::normal(subject, "DisruptionBlocked", text).every(POOL_EVERY_MS);
-            self.step.event(event);
+            self.announce([subject], Verdict::Refused, vec![why, cause(reason)]);
         }
     }
 
@@ -203,12 +208,8 @@ impl DisruptionReporter<'_, '_> {
             return;
         }
         for target in &command.targets {
-            let text = format!(
-                "Consolidation candidate: {}{}",
-                command.text_for(target),
-                savings(command)
-            );
-            self.on_target(target, "ConsolidationCandidate", &text);
+            let reasons = vec![command.reason_for(target)];
+            self.announce(objects(target), Verdict::Considered, reasons);
         }
     }
 
@@ -220,13 +221,12 @@ impl DisruptionReporter<'_, '_> {
         score: BalancedScore,
     ) {
         self.scored(pool.clone(), true, score.score_percent());
-        let text = &score.approval();
+        let reasons = vec![Reason::Approved { score }];
         if let [target] = command.targets.as_slice() {
-            self.on_target(target, "ConsolidationApproved", text);
+            self.announce(objects(target), Verdict::Approved, reasons);
         } else {
             let pool = ObjectRef::Pool(pool.clone());
-            self.step
-                .event(Event::normal(pool, "ConsolidationApproved", text.clone()));
+            self.announce([pool], Verdict::Approved, reasons);
         }
     }
 
@@ -269,19 +269,17 @@ impl DisruptionReporter<'_, '_> {
             reasons.push(Reason::FromPool {
                 pool: target.pool.clone(),
             });
-            reasons.push(Reason::Note {
-                text: format!("{command}, decided at {}", command.decided),
-            });
+            reasons.push(command.as_reason());
             let subject = ObjectRef::Node(target.node.clone());
             self.record(subject, Verdict::Disrupted, reasons);
         }
     }
 
-    /// A command is given up. `word` is one of upstream's words for why.
+    /// A command is abandoned. `word` is one of upstream's words for why.
     pub(super) fn abandoned(
         &mut self,
         command: &DisruptionCommand,
-        word: &str,
+        word: &'static str,
         reasons: &[Reason],
     ) {
         let kind = command.kind();
@@ -291,59 +289,49 @@ impl DisruptionReporter<'_, '_> {
             MetricEvent::FailedValidation(kind)
         });
         for target in &command.targets {
-            let subject = ObjectRef::Node(target.node.clone());
-            self.record(subject, Verdict::Abandoned, reasons.to_vec());
             if command.method.is_consolidation() {
-                let text = format!(
-                    "Consolidation rejected: {}, reason: {word}{}",
-                    command.text_for(target),
-                    savings(command)
-                );
-                self.on_target(target, "ConsolidationRejected", &text);
+                let command = [command.reason_for(target), Reason::RejectedFor { word }];
+                let reasons = reasons.iter().cloned().chain(command).collect();
+                self.announce(objects(target), Verdict::Abandoned, reasons);
+            } else {
+                let subject = ObjectRef::Node(target.node.clone());
+                self.record(subject, Verdict::Abandoned, reasons.to_vec());
             }
         }
     }
 
-    /// A replacement was asked for.
-    pub(super) fn launching(&mut self, claim: &ClaimName, reason: DisruptionReason) {
-        let text = format!("Launching NodeClaim: {}", reason.as_str());
-        let claim = ObjectRef::Claim(claim.clone());
-        self.step
-            .event(Event::normal(claim, "DisruptionLaunching", text));
-    }
-
-    /// A replacement is there and not ready.
+    /// A replacement was launched and is not ready.
     pub(super) fn waits(&mut self, claim: &ClaimName) {
-        let text = "Waiting on readiness to continue disruption";
         let subject = ObjectRef::Claim(claim.clone());
-        if self.is_news(&subject, "waiting", text, BLOCKED_EVERY_MS) {
-            self.step
-                .event(Event::normal(subject, "DisruptionWaitingReadiness", text));
+        if self.is_news(&subject, "waiting", &(), BLOCKED_EVERY_MS) {
+            let reasons = vec![Reason::ReplacementNotReady];
+            self.announce([subject], Verdict::Waiting, reasons);
         }
     }
 
     /// A machine is deleted.
     pub(super) fn terminating(&mut self, target: &DisruptedNode, reason: DisruptionReason) {
-        let reason = reason.as_str();
-        let node = ObjectRef::Node(target.node.clone());
-        let claim = ObjectRef::Claim(target.claim.clone());
-        let text = format!("Disrupting Node: {reason}");
-        self.step
-            .event(Event::normal(node, "DisruptionTerminating", text));
-        let text = format!("Disrupting NodeClaim: {reason}");
-        self.step
-            .event(Event::normal(claim, "DisruptionTerminating", text));
+        self.announce(objects(target), Verdict::Terminating, vec![cause(reason)]);
     }
+}
 
-    fn on_target(&mut self, target: &DisruptedNode, reason: &'static str, text: &str) {
-        let objects = [
-            ObjectRef::Node(target.node.clone()),
-            ObjectRef::Claim(target.claim.clone()),
-        ];
-        for object in objects {
-            self.step.event(Event::normal(object, reason, text));
-        }
+/// The Node and the NodeClaim of a target.
+fn objects(target: &DisruptedNode) -> [ObjectRef; 2] {
+    [
+        ObjectRef::Node(target.node.clone()),
+        ObjectRef::Claim(target.claim.clone()),
+    ]
+}
+
+/// What a disruption is for.
+pub(super) const fn cause(reason: DisruptionReason) -> Reason {
+    Reason::ForDisruption {
+        disruption: reason.as_str(),
     }
+}
+
+fn kinds(reasons: &[Reason]) -> Vec<std::mem::Discriminant<Reason>> {
+    reasons.iter().map(std::mem::discriminant).collect()
 }
 
 fn subject(node: &StateNode) -> ObjectRef {
@@ -352,10 +340,4 @@ fn subject(node: &StateNode) -> ObjectRef {
         (None, Some(claim)) => ObjectRef::Claim(claim),
         (None, None) => ObjectRef::Node(node.name().into()),
     }
-}
-
-fn savings(command: &DisruptionCommand) -> String {
-    command.moves.savings().map_or_else(String::new, |savings| {
-        format!(" (savings: ${:.2})", savings.dollars())
-    })
 }

@@ -16,7 +16,7 @@ use mortise_planning::disruption::simulation::{SimulationRules, what_if};
 use mortise_planning::disruption::static_drift;
 use mortise_planning::reason::Reason;
 
-/// Why a command is given up.
+/// Why a command is abandoned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InvalidatedCommand {
     /// Upstream's word: `budget`, `scheduling`, `churn` or `unknown`.

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use mortise_apis::names::PoolName;
+use mortise_planning::reason::Reason;
 
 /// Whether another instance may be launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub(super) enum LaunchDecision {
     /// Wait until others have registered or timed out; why, and when to check again if that is known.
     Wait(String, Option<Timestamp>),
     /// The claim is deleted, so that its pods are scheduled again; why.
-    Reject(String),
+    Reject(Reason),
 }
 
 /// State of the breaker of one template.

@@ -13,10 +13,12 @@ use mortise_apis::values::after;
 use mortise_cloudprovider::LaunchedInstance;
 use mortise_engine::condition_edits::edited_claim;
 use mortise_engine::decider::{Step, StepInput};
-use mortise_engine::effect::Event;
+use mortise_engine::decider_id::DeciderId;
+use mortise_engine::record::Verdict;
 use mortise_engine::write::{
     InstanceStatus, NodeClaimStatusEdit, ObjectWrite, Registration, node_ref,
 };
+use mortise_planning::reason::Reason;
 
 impl LifecycleDecider {
     /// Adds the label of the node class to launched claims and registered nodes of older versions, which had none.
@@ -90,10 +92,7 @@ impl LifecycleDecider {
                 }
                 match registration::registration(claim, node, input) {
                     Some(lacking) => {
-                        return earlier(
-                            again,
-                            self.register(input.now, claim, node, lacking, step),
-                        );
+                        return earlier(again, self.register(input, claim, node, lacking, step));
                     }
                     None => registered = registration::is_marked(node, labels::REGISTERED),
                 }
@@ -206,15 +205,14 @@ impl LifecycleDecider {
 
     fn register(
         &mut self,
-        now: Timestamp,
+        input: &StepInput<'_>,
         claim: &NodeClaim,
         node: &Node,
         lacking: Registration,
         step: &mut Step,
     ) -> Option<Timestamp> {
-        let target = node_ref(node);
         let write = ObjectWrite::register(node, lacking);
-        if let Err(at) = self.outbox.send(now, write, step) {
+        if let Err(at) = self.outbox.send(input.now, write, step) {
             return at;
         }
         let born_tainted = node
@@ -223,16 +221,16 @@ impl LifecycleDecider {
             .iter()
             .any(|taint| taint.key == labels::UNREGISTERED_TAINT);
         if !born_tainted && !registration::is_marked(node, labels::REGISTERED) {
-            let text = format!(
-                "node {} registered without taint {}, pods may have been bound too early",
-                target,
-                labels::UNREGISTERED_TAINT
+            let node = node.metadata.name.as_deref().unwrap_or_default().into();
+            let (by, verdict) = (DeciderId::Lifecycle, Verdict::Observed);
+            let reasons = vec![Reason::UnregisteredTaintMissing { node }];
+            step.announce(
+                input,
+                by,
+                [ObjectRef::Claim(claim.name())],
+                verdict,
+                reasons,
             );
-            step.event(Event::warning(
-                ObjectRef::Claim(claim.name()),
-                "UnregisteredTaintMissing",
-                text,
-            ));
         }
         None
     }

@@ -1,4 +1,4 @@
-//! Launching: from a claim to the machine that its status names, or to a claim that is given up or released.
+//! Launching: from a claim to the machine that its status names, or to a claim that is deleted or released.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,12 +18,10 @@ use mortise_cloudprovider::{Instance, LaunchError, LaunchRequest, LaunchedInstan
 use mortise_engine::condition_edits::edited_claim;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{
-    Effect, EffectError, EffectOutput, Event, ProviderRef, instances_for,
-};
+use mortise_engine::effect::{Effect, EffectError, EffectOutput, ProviderRef, instances_for};
 use mortise_engine::record::Verdict;
 use mortise_engine::write::{InstanceMetadata, InstanceStatus, NodeClaimStatusEdit, ObjectWrite};
-use mortise_planning::reason::Reason;
+use mortise_planning::reason::{LaunchTimeout, Reason};
 use mortise_state::snapshot::Snapshot;
 
 /// A Node that joins with its machine's launch is there within this. Whoever waits for a launch waits so much longer.
@@ -60,16 +58,13 @@ impl LifecycleDecider {
                         provider_id: machine.provider_id.clone(),
                         claim: name.clone(),
                     });
-                    let text = format!(
-                        "instance {} was launched for a deleted NodeClaim",
-                        machine.provider_id
-                    );
+                    let instance = machine.provider_id.clone();
                     step.record(
                         input,
                         DeciderId::Lifecycle,
                         ObjectRef::Claim(name),
                         Verdict::Removed,
-                        vec![Reason::Note { text }],
+                        vec![Reason::InstanceOfDeletedClaim { instance }],
                     );
                 }
             }
@@ -89,53 +84,49 @@ impl LifecycleDecider {
         error: &EffectError,
         step: &mut Step,
     ) {
-        let name = claim.name();
-        let target = ObjectRef::Claim(name.clone());
+        let target = ObjectRef::Claim(claim.name());
+        let (by, verdict) = (DeciderId::Lifecycle, Verdict::LaunchFailed);
         let why = match error {
             EffectError::Launch(LaunchError::InsufficientCapacity { .. }) => {
-                self.health.ended(&uid);
-                self.empty.insert(uid.clone());
-                self.doomed.insert(uid);
-                step.event(Event::warning(
-                    target.clone(),
-                    "InsufficientCapacityError",
-                    format!("NodeClaim {name} event: {error}"),
-                ));
-                "insufficient_capacity".to_owned()
+                self.give_up(uid);
+                // Events show all of it.
+                let error = error.to_string();
+                let why = not_launched(LaunchTimeout::InsufficientCapacity);
+                let reasons = vec![why, Reason::Failed { error }];
+                return step.announce(input, by, [target], verdict, reasons);
             }
             EffectError::Launch(LaunchError::NodeClassNotReady { .. }) => {
-                self.health.ended(&uid);
-                self.empty.insert(uid.clone());
-                self.doomed.insert(uid);
-                "nodeclass_not_ready".to_owned()
+                self.give_up(uid);
+                not_launched(LaunchTimeout::NodeClassNotReady)
             }
             EffectError::Launch(LaunchError::Create { reason, message }) => {
                 self.health.ended(&uid);
                 self.empty.insert(uid.clone());
                 self.failures.insert(uid, (reason.clone(), cut(message)));
-                reason.clone()
+                launched_is("False", reason.clone())
             }
             // Whether there is a machine is not known: the call may have failed on its way back.
             _ => {
                 self.empty.remove(&uid);
                 self.failures
                     .insert(uid, ("LaunchFailed".to_owned(), cut(&error.to_string())));
-                "LaunchFailed".to_owned()
+                launched_is("False", "LaunchFailed".to_owned())
             }
         };
         let reasons = vec![
-            launched_is("False", why),
+            why,
             Reason::Failed {
                 error: cut(&error.to_string()),
             },
         ];
-        step.record(
-            input,
-            DeciderId::Lifecycle,
-            target,
-            Verdict::LaunchFailed,
-            reasons,
-        );
+        step.record(input, by, target, verdict, reasons);
+    }
+
+    /// There is no instance, and the claim is deleted.
+    fn give_up(&mut self, uid: Uid) {
+        self.health.ended(&uid);
+        self.empty.insert(uid.clone());
+        self.doomed.insert(uid);
     }
 
     /// Finds the machines of claims that were deleted before their status named one.
@@ -268,10 +259,7 @@ impl LifecycleDecider {
                     DeciderId::Lifecycle,
                     ObjectRef::Claim(claim.name()),
                     Verdict::LaunchFailed,
-                    vec![
-                        launched_is("Unknown", LAUNCH_PAUSED.to_owned()),
-                        Reason::Note { text: why },
-                    ],
+                    vec![launched_is("Unknown", LAUNCH_PAUSED.to_owned()), why],
                 );
                 None
             }
@@ -466,6 +454,15 @@ fn machine_of(instance: &Instance) -> LaunchedInstance {
         annotations: BTreeMap::new(),
         capacity: BTreeMap::new(),
         allocatable: BTreeMap::new(),
+    }
+}
+
+/// The claim is deleted without an instance.
+const fn not_launched(why: LaunchTimeout) -> Reason {
+    Reason::LaunchTimedOut {
+        condition: "Launched",
+        status: "False",
+        why,
     }
 }
 

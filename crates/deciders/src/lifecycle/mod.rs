@@ -1,4 +1,4 @@
-//! Claims from their creation to an initialized node, or to being given up.
+//! Claims from their creation to an initialized node, or to their deletion.
 //!
 //! May: add the termination finalizer to claims and nodes; launch; copy the claim's labels, annotations, taints and
 //! ownership to its Node; write the conditions `LaunchedInstance`, `Registered`, `Initialized`; delete claims that get no machine
@@ -44,18 +44,17 @@ use crate::tracking::timer_queue::{TimerQueue, earlier};
 use crate::tracking::write_tracker::WriteTracker;
 use breaker::BreakerTransition;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::karpenter::nodepool::LAUNCHES_PAUSED;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, ObjectRef, PoolName, Uid};
 use mortise_apis::values::after;
 use mortise_cloudprovider::LaunchedInstance;
-use mortise_engine::condition_edits::{since_transition, transition_event};
+use mortise_engine::condition_edits::since_transition;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, Event, Outcome};
+use mortise_engine::effect::{Effect, Outcome};
 use mortise_engine::record::Verdict;
 use mortise_engine::write::ObjectWrite;
-use mortise_planning::reason::Reason;
+use mortise_planning::reason::{LaunchTimeout, Reason};
 use mortise_state::index::Changes;
 use mortise_state::snapshot::StateNode;
 use registration_health::RegistrationHealth;
@@ -261,11 +260,11 @@ impl LifecycleDecider {
             .provider_id()
             .and_then(|id| input.snapshot.nodes.get(id));
         let steps = [
-            (ClaimPhase::Launched, "Launched", Verdict::Launched),
-            (ClaimPhase::Registered, "Registered", Verdict::Registered),
-            (ClaimPhase::Initialized, "Initialized", Verdict::Initialized),
+            (ClaimPhase::Launched, Verdict::Launched),
+            (ClaimPhase::Registered, Verdict::Registered),
+            (ClaimPhase::Initialized, Verdict::Initialized),
         ];
-        for (_, condition, verdict) in steps
+        for (_, verdict) in steps
             .into_iter()
             .filter(|(each, ..)| before < *each && *each <= phase)
         {
@@ -273,24 +272,16 @@ impl LifecycleDecider {
                 Verdict::Launched => vec![offering(claim, machine.map(|machine| &**machine))],
                 _ => machine
                     .and_then(|machine| machine.node_name())
-                    .map(|node| Reason::OnNode { node })
+                    .map(|node| Reason::OnNode { node, claim: None })
                     .into_iter()
                     .collect(),
             };
-            step.record(
+            step.announce(
                 input,
                 DeciderId::Lifecycle,
-                target.clone(),
+                [target.clone()],
                 verdict,
                 reasons,
-            );
-            transition_event(
-                step,
-                target.clone(),
-                condition,
-                "Unknown",
-                "True",
-                condition,
             );
         }
     }
@@ -320,14 +311,17 @@ impl LifecycleDecider {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let (limit, why) = match condition {
-            "Launched" => (input.settings.launch_timeout_ms, "launch_timeout"),
+            "Launched" => (
+                input.settings.launch_timeout_ms,
+                LaunchTimeout::LaunchTimeout,
+            ),
             "Initialized" => (
                 input.settings.initialization_timeout_ms,
-                "initialization_timeout",
+                LaunchTimeout::InitializationTimeout,
             ),
             _ => (
                 input.settings.registration_timeout_ms,
-                "registration_timeout",
+                LaunchTimeout::RegistrationTimeout,
             ),
         };
         // A node has its whole time to initialize from the moment at which it registered.
@@ -351,10 +345,10 @@ impl LifecycleDecider {
         if self.doomed.insert(uid.clone()) {
             let status =
                 mortise_apis::schema::conditions::status_of(&claim.status.conditions, condition);
-            let reason = Reason::ConditionIs {
-                condition: condition.to_owned(),
-                status: status.to_string(),
-                why: why.to_owned(),
+            let reason = Reason::LaunchTimedOut {
+                condition,
+                status: status.as_str(),
+                why,
             };
             step.record(
                 input,
@@ -373,31 +367,26 @@ impl LifecycleDecider {
 
     /// Says that launches are paused, or are no longer.
     fn tell(&self, input: &StepInput<'_>, news: Option<BreakerTransition>, step: &mut Step) {
-        let (pool, event, verdict, reason) = match news {
+        let (pool, verdict, reason) = match news {
             None => return,
             Some(BreakerTransition::Opened {
                 pool,
                 failures,
                 until,
             }) => {
-                let target = ObjectRef::Pool(pool.clone());
                 let reason = Reason::LaunchesPaused {
-                    pool,
+                    pool: pool.clone(),
                     failures,
                     until,
                 };
-                let event = Event::warning(target.clone(), LAUNCHES_PAUSED, reason.to_string());
-                (target, event, Verdict::Blocked, reason)
+                (pool, Verdict::Blocked, reason)
             }
             Some(BreakerTransition::Closed { pool }) => {
-                let target = ObjectRef::Pool(pool);
-                let text = "launches are no longer paused".to_owned();
-                let event = Event::normal(target.clone(), LAUNCHES_PAUSED, text.clone());
-                (target, event, Verdict::Condition, Reason::Note { text })
+                (pool, Verdict::Condition, Reason::LaunchesResumed)
             }
         };
-        step.event(event);
-        step.record(input, DeciderId::Lifecycle, pool, verdict, vec![reason]);
+        let pool = [ObjectRef::Pool(pool)];
+        step.announce(input, DeciderId::Lifecycle, pool, verdict, vec![reason]);
     }
 
     /// Reads pools that changed.

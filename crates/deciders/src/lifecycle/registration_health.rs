@@ -40,6 +40,7 @@ use mortise_apis::values::{after, doubled};
 use mortise_engine::condition_edits::edited;
 use mortise_engine::decider::StepInput;
 use mortise_engine::write::{NodePoolStatusEdit, ObjectWrite};
+use mortise_planning::reason::Reason;
 use mortise_state::snapshot::Snapshot;
 
 /// Upstream's condition.
@@ -195,15 +196,15 @@ impl RegistrationHealth {
                 LaunchDecision::Wait(text, None)
             }
             BreakerState::Open { until, .. } if until > input.now => {
-                let text = pool.pause_message(until);
+                let why = pool.pause(until);
                 let shows = input.snapshot.pools.get(&name).is_some_and(|pool| {
                     conditions::is_true(&pool.status.conditions, LAUNCHES_PAUSED)
                 });
                 // Until everybody can read it on the pool, the pods would come back here at once.
                 if shows {
-                    LaunchDecision::Reject(text)
+                    LaunchDecision::Reject(why)
                 } else {
-                    LaunchDecision::Wait(text, Some(until))
+                    LaunchDecision::Wait(why.to_string(), Some(until))
                 }
             }
             BreakerState::Open { .. } => match &pool.probe {
@@ -242,7 +243,7 @@ impl RegistrationHealth {
         self.trying.insert(uid.clone(), name);
     }
 
-    /// The claim's machine is no longer tried: it registered, was given up, or there is none.
+    /// The claim's machine is no longer tried: it registered, was deleted, or there is none.
     pub(super) fn ended(&mut self, uid: &Uid) {
         let Some(name) = self.trying.remove(uid) else {
             return;
@@ -266,7 +267,7 @@ impl RegistrationHealth {
         matches!(was, BreakerState::Open { .. }).then_some(BreakerTransition::Closed { pool: name })
     }
 
-    /// A claim is given up: its machine did not register in time, or was not launched in time.
+    /// A claim is deleted: its machine did not register in time, or was not launched in time.
     pub(super) fn timed_out(
         &mut self,
         input: &StepInput<'_>,
@@ -459,12 +460,12 @@ impl PoolHealth {
         }
     }
 
-    fn pause_message(&self, until: Timestamp) -> String {
-        let until = until.strftime("%Y-%m-%dT%H:%M:%SZ");
-        format!(
-            "{} consecutive nodes did not register; next probe launch at {until}",
-            self.in_a_row
-        )
+    /// Why launches are paused.
+    const fn pause(&self, until: Timestamp) -> Reason {
+        Reason::NodesNotRegistering {
+            failures: self.in_a_row,
+            probe: until,
+        }
     }
 
     fn write(&self, conditions: &mut Conditions<'_>, now: Timestamp) {
@@ -481,7 +482,7 @@ impl PoolHealth {
             BreakerState::Open { until, .. } if until > now => conditions.set_true_with_reason(
                 LAUNCHES_PAUSED,
                 "NodesNotRegistering",
-                &self.pause_message(until),
+                &self.pause(until).to_string(),
             ),
             BreakerState::Open { .. } => conditions.set_unknown(
                 LAUNCHES_PAUSED,

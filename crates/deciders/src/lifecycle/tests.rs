@@ -201,7 +201,7 @@ fn a_claim_without_finalizer_gets_it_before_the_launch() {
 }
 
 #[test]
-fn without_capacity_the_claim_is_given_up() {
+fn without_capacity_the_claim_is_deleted() {
     let errors = [
         LaunchError::InsufficientCapacity {
             message: "none left".to_owned(),
@@ -277,7 +277,7 @@ fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
 }
 
 #[test]
-fn a_machine_that_does_not_register_is_given_up() {
+fn a_node_that_does_not_register_is_deleted() {
     let mut world = cluster();
     world.claim("c", &json!({}));
     world.pass(14 * 60_000);
@@ -508,7 +508,7 @@ fn objects_of_older_versions_get_the_label_of_their_class() {
 }
 
 #[test]
-fn a_node_that_does_not_initialize_is_given_up_if_that_is_asked_for() {
+fn a_node_that_does_not_initialize_is_deleted_if_that_is_asked_for() {
     for (limit, stays) in [(0, true), (10 * 60_000, false)] {
         let settings = mortise_planning::settings::Settings {
             initialization_timeout_ms: limit,

@@ -3,17 +3,15 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use super::{
-    NODE_PROMISE_MS, PendingPod, ProvisioningDecider, SPEAK_UNCONFIRMED_MS, options, since,
-};
+use super::pending_pods::PendingPod;
+use super::{NODE_PROMISE_MS, ProvisioningDecider, SPEAK_UNCONFIRMED_MS, options, since};
 use crate::node_claim_request::{NameGenerator, NodeClaimRequest};
 use mortise_apis::names::ObjectRef;
 use mortise_apis::values::after;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::Event;
 use mortise_engine::record::Verdict;
-use mortise_planning::reason::Reason;
+use mortise_planning::reason::{Reason, SchedulingFailure};
 use mortise_planning::scheduling::{
     LaunchPlan, Placement, PlannedClaim, SolveOptions, SolveReport, solve,
 };
@@ -66,25 +64,12 @@ impl ProvisioningDecider {
             let Some(waiting) = self.waiting.get_mut(&pod.key) else {
                 continue;
             };
-            if waiting.machine.as_ref() == Some(&name) {
+            if waiting.nominated_to.as_ref() == Some(&name) {
                 continue;
             }
-            waiting.machine = Some(name);
-            step.record(
-                input,
-                DeciderId::Provisioning,
-                ObjectRef::Pod(pod.key.clone()),
-                Verdict::Nominated,
-                vec![destination(&placement.place)],
-            );
-            if events > 0 && !pod.virtual_pod {
-                events -= 1;
-                step.event(Event::normal(
-                    ObjectRef::Pod(pod.key.clone()),
-                    "Nominated",
-                    should_schedule_on(machine),
-                ));
-            }
+            waiting.nominated_to = Some(name);
+            let reason = destination(&placement.place, machine);
+            nominated(pod, reason, &mut events, input, step);
         }
     }
 
@@ -108,8 +93,9 @@ impl ProvisioningDecider {
                 && at > input.now
             {
                 self.look_no_later_than(at);
-                let text = format!("NodePool {} cannot launch NodeClaims", planned.pool);
-                self.hold_up(&planned.pods, &Reason::Note { text });
+                let pool = planned.pool.clone();
+                self.waiting
+                    .hold_up(&planned.pods, &Reason::PoolCannotLaunch { pool });
                 continue;
             }
             if let Err(ready) = self.is_ready(planned, input, &mut certain, stop) {
@@ -135,23 +121,12 @@ impl ProvisioningDecider {
                 let Some(waiting) = self.waiting.get_mut(&pod.key) else {
                     continue;
                 };
-                waiting.machine = Some(claim.name.to_string());
-                let subject = ObjectRef::Pod(pod.key.clone());
-                let reasons = vec![Reason::OnClaim {
+                waiting.nominated_to = Some(claim.name.to_string());
+                let reason = Reason::OnClaim {
                     claim: claim.name.clone(),
-                }];
-                step.record(
-                    input,
-                    DeciderId::Provisioning,
-                    subject.clone(),
-                    Verdict::Nominated,
-                    reasons,
-                );
-                if events > 0 && !pod.virtual_pod {
-                    events -= 1;
-                    let text = format!("Pod should schedule on: nodeclaim/{}", claim.name);
-                    step.event(Event::normal(subject, "Nominated", text));
-                }
+                    node: None,
+                };
+                nominated(pod, reason, &mut events, input, step);
             }
         }
     }
@@ -194,7 +169,7 @@ impl ProvisioningDecider {
             };
             step.ledger.push(LedgerOp::Withdraw(uid.clone()));
             if let Some(waiting) = self.waiting.get_mut(&promise.pod) {
-                waiting.machine = None;
+                waiting.nominated_to = None;
             }
             let machine = input.snapshot.node_at(&promise.place);
             let node = machine.map_or_else(String::new, |machine| machine.name().to_owned());
@@ -218,25 +193,15 @@ impl ProvisioningDecider {
         input: &StepInput<'_>,
         step: &mut Step,
     ) {
-        let note = Reason::Note {
-            text: LEFT_TO_SCHEDULER.to_owned(),
-        };
+        let why = Reason::SchedulerHasNode;
         for (pod, until) in placeable {
             self.look_no_later_than(*until);
             let subject = ObjectRef::Pod(pod.key.clone());
-            self.hold_up(std::slice::from_ref(pod), &note);
-            if self.is_news(&subject, LEFT_TO_SCHEDULER, input) {
-                let note = note.clone();
+            self.waiting.hold_up(std::slice::from_ref(pod), &why);
+            if self.waiting.is_news(&subject, &why, input) {
+                let why = why.clone();
                 let verdict = Verdict::LeftToScheduler;
-                step.record(input, DeciderId::Provisioning, subject, verdict, vec![note]);
-            }
-        }
-    }
-
-    fn hold_up(&mut self, pods: &[Arc<Pod>], why: &Reason) {
-        for pod in pods {
-            if let Some(waiting) = self.waiting.get_mut(&pod.key) {
-                waiting.held_up = Some(why.clone());
+                step.record(input, DeciderId::Provisioning, subject, verdict, vec![why]);
             }
         }
     }
@@ -255,8 +220,8 @@ impl ProvisioningDecider {
                 .told
                 .is_news(&subject, "types", why, now, TYPELESS_EVERY_MS)
             {
-                let event = Event::warning(subject, "NoCompatibleInstanceTypes", why.clone());
-                step.event(event.every(TYPELESS_EVERY_MS));
+                let (by, verdict) = (DeciderId::Provisioning, Verdict::Blocked);
+                step.announce(input, by, [subject], verdict, vec![why.clone()]);
             }
         }
     }
@@ -265,6 +230,7 @@ impl ProvisioningDecider {
     pub(super) fn tell(&mut self, report: &SolveReport, input: &StepInput<'_>, step: &mut Step) {
         let mut left = MAX_FAILED_EVENTS;
         for unplaced in &report.unplaced {
+            let failure = SchedulingFailure::new(&unplaced.reasons);
             for (key, _) in &unplaced.pods {
                 let Some(waiting) = self.waiting.get(key) else {
                     continue;
@@ -272,17 +238,12 @@ impl ProvisioningDecider {
                 let silent =
                     !waiting.confirmed && since(input.now, waiting.since) < SPEAK_UNCONFIRMED_MS;
                 let subject = ObjectRef::Pod(key.clone());
-                if silent || left == 0 || !self.is_news(&subject, &unplaced.message, input) {
+                if silent || left == 0 || !self.waiting.is_news(&subject, &failure, input) {
                     continue;
                 }
                 left -= 1;
-                step.record(
-                    input,
-                    DeciderId::Provisioning,
-                    subject.clone(),
-                    Verdict::Unschedulable,
-                    unplaced.reasons.clone(),
-                );
+                let (by, verdict) = (DeciderId::Provisioning, Verdict::Unschedulable);
+                let reasons = unplaced.reasons.clone();
                 let virtual_pod = input
                     .snapshot
                     .pending
@@ -290,50 +251,44 @@ impl ProvisioningDecider {
                     .is_some_and(|pod| pod.virtual_pod);
                 // Those that wait for reserved capacity are looked at again: upstream tells nobody either.
                 if !virtual_pod && !unplaced.deferred {
-                    step.event(failed_scheduling(subject, &unplaced.message));
+                    step.announce(input, by, [subject], verdict, reasons);
+                } else {
+                    step.record(input, by, subject, verdict, reasons);
                 }
             }
         }
         for (key, why) in &report.ignored {
             let subject = ObjectRef::Pod(key.clone());
-            if left == 0 || !self.is_news(&subject, why, input) {
+            if left == 0 || !self.waiting.is_news(&subject, why, input) {
                 continue;
             }
             left -= 1;
-            let note = Reason::Note { text: why.clone() };
-            step.record(
-                input,
-                DeciderId::Provisioning,
-                subject.clone(),
-                Verdict::Ignored,
-                vec![note],
-            );
+            let (by, verdict) = (DeciderId::Provisioning, Verdict::Ignored);
+            let reasons = vec![why.clone()];
             // A pod that asks not to be ours is told nothing.
             let pod = input.snapshot.pods.get(key);
             if pod.is_some_and(|pod| !pod.class.opts_out() && !pod.virtual_pod) {
-                step.event(failed_scheduling(subject, why));
+                step.announce(input, by, [subject], verdict, reasons);
+            } else {
+                step.record(input, by, subject, verdict, reasons);
             }
         }
     }
-
-    pub(super) fn is_news(&mut self, pod: &ObjectRef, text: &str, input: &StepInput<'_>) -> bool {
-        self.told
-            .is_news(pod, "place", text, input.now, FAILED_EVERY_MS)
-    }
 }
-
-/// Why nothing is bought for a pod that a plan had no place for.
-const LEFT_TO_SCHEDULER: &str = "kube-scheduler is about to bind it: it called the extender";
 
 /// `NoCompatibleInstanceTypes` is repeated after a minute, as upstream.
 const TYPELESS_EVERY_MS: i64 = 60_000;
 
-/// `FailedScheduling` is repeated after five minutes, as upstream.
-const FAILED_EVERY_MS: i64 = 5 * 60_000;
-
-pub(super) fn failed_scheduling(pod: ObjectRef, message: &str) -> Event {
-    let text = format!("Failed to schedule pod, {message}");
-    Event::warning(pod, "FailedScheduling", text).every(FAILED_EVERY_MS)
+/// Records where a pod is expected, and announces it as long as `events` are left.
+fn nominated(pod: &Pod, place: Reason, events: &mut usize, input: &StepInput<'_>, step: &mut Step) {
+    let subject = ObjectRef::Pod(pod.key.clone());
+    let (by, verdict, reasons) = (DeciderId::Provisioning, Verdict::Nominated, vec![place]);
+    if *events > 0 && !pod.virtual_pod {
+        *events -= 1;
+        step.announce(input, by, [subject], verdict, reasons);
+    } else {
+        step.record(input, by, subject, verdict, reasons);
+    }
 }
 
 /// Promises a pod its place. While the machine comes up, as long as its claim may take to register; on a machine that is
@@ -350,23 +305,16 @@ fn promise(placement: &Placement, machine: &StateNode, input: &StepInput<'_>, st
     step.ledger.push(LedgerOp::Nominate(nomination));
 }
 
-/// Upstream's text: the claim and the Node, as far as there are any.
-fn should_schedule_on(machine: &StateNode) -> String {
-    let claim = machine
-        .claim_name()
-        .map(|claim| ObjectRef::Claim(claim).to_string());
-    let node = machine
-        .node_name()
-        .map(|node| ObjectRef::Node(node).to_string());
-    let parts: Vec<String> = claim.into_iter().chain(node).collect();
-    format!("Pod should schedule on: {}", parts.join(", "))
-}
-
-fn destination(place: &NominationTarget) -> Reason {
+/// Where a pod is expected, with the claim and the Node as far as there are any.
+fn destination(place: &NominationTarget, machine: &StateNode) -> Reason {
     match place {
-        NominationTarget::Node(node) => Reason::OnNode { node: node.clone() },
+        NominationTarget::Node(node) => Reason::OnNode {
+            node: node.clone(),
+            claim: machine.claim_name(),
+        },
         NominationTarget::Claim(claim) => Reason::OnClaim {
             claim: claim.clone(),
+            node: machine.node_name(),
         },
     }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::ProvisioningDecider;
+use super::pending_pods::PendingPods;
 use mortise_apis::names::PodKey;
 use mortise_apis::values::{after, doubled, since};
 use mortise_engine::decider::StepInput;
@@ -78,7 +78,7 @@ impl LaunchBackoff {
     }
 }
 
-impl ProvisioningDecider {
+impl PendingPods {
     /// Records failed nominations on nodes that nothing uses.
     pub(super) fn note_unused_nodes(
         &mut self,
@@ -99,7 +99,7 @@ impl ProvisioningDecider {
             let Some(node) = node.filter(|node| is_unused(node, input.snapshot)) else {
                 continue;
             };
-            let waiting = self.waiting.get_mut(&nomination.pod);
+            let waiting = self.by_key.get_mut(&nomination.pod);
             if let Some(waiting) = waiting.filter(|_| !used.contains(&node.key)) {
                 waiting.launch_backoff.note(node, why, input.now);
             }
@@ -110,7 +110,7 @@ impl ProvisioningDecider {
     pub(super) fn paused(&self, plan: &LaunchPlan, now: Timestamp) -> Vec<PodKey> {
         let launched = plan.claims.iter().flat_map(|claim| &claim.pods);
         let paused = launched.filter(|pod| {
-            let waiting = self.waiting.get(&pod.key);
+            let waiting = self.by_key.get(&pod.key);
             waiting.is_some_and(|waiting| waiting.launch_backoff.pauses_until(now).is_some())
         });
         paused.map(|pod| pod.key.clone()).collect()

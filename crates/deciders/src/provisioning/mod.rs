@@ -29,9 +29,10 @@
 mod batch_window;
 mod commit;
 mod launch_backoff;
+mod pending_pods;
 mod stalled;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -39,8 +40,7 @@ use jiff::Timestamp;
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
 use batch_window::BatchWindow;
-use launch_backoff::LaunchBackoff;
-use mortise_apis::names::{ClaimName, ObjectRef, PodKey, PoolName, Uid};
+use mortise_apis::names::{ObjectRef, PoolName, Uid};
 use mortise_apis::values::{after, since};
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
@@ -49,8 +49,8 @@ use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_planning::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
 use mortise_state::index::Changes;
-use mortise_state::snapshot::{NodeKey, Pod, Refusal, Snapshot};
-use stalled::RejectedNode;
+use mortise_state::snapshot::{NodeKey, Pod, Snapshot};
+use pending_pods::{PendingPods, PodChange};
 
 /// While pods wait, they are looked at again after this long whatever happens. Upstream triggers each pod as often.
 const RELOOK_MS: i64 = 10_000;
@@ -73,7 +73,7 @@ const SPEAK_UNCONFIRMED_MS: i64 = 5_000;
 /// The provisioning decider with its memory.
 #[derive(Debug)]
 pub struct ProvisioningDecider {
-    waiting: BTreeMap<PodKey, PendingPod>,
+    waiting: PendingPods,
     going: BTreeSet<NodeKey>,
     batch: BatchWindow,
     urgent: bool,
@@ -85,28 +85,6 @@ pub struct ProvisioningDecider {
     told: EventThrottle,
     /// Something was heard of since the last solve that may have broken a promise.
     stirred: bool,
-    /// When pods that nothing is on its way for are looked for next.
-    review_at: Option<Timestamp>,
-}
-
-/// A pod that waits for a place.
-#[derive(Clone, Debug)]
-struct PendingPod {
-    uid: Uid,
-    since: Timestamp,
-    confirmed: bool,
-    /// Machine that it was promised last: name of its claim, or of its Node if it has no claim.
-    machine: Option<String>,
-    /// kube-scheduler's newest word on it.
-    refusal: Option<Arc<Refusal>>,
-    /// That word came while the machine it is promised was ready.
-    refused: bool,
-    /// Ready machines on which it was expected and refused.
-    refused_on: Vec<RejectedNode>,
-    /// When the next node may be launched for it, after nodes that stayed unused.
-    launch_backoff: LaunchBackoff,
-    /// Why no node is on its way for it, where no solve says so.
-    held_up: Option<Reason>,
 }
 
 impl Default for ProvisioningDecider {
@@ -120,7 +98,7 @@ impl ProvisioningDecider {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            waiting: BTreeMap::new(),
+            waiting: PendingPods::default(),
             going: BTreeSet::new(),
             batch: BatchWindow::default(),
             urgent: false,
@@ -132,7 +110,6 @@ impl ProvisioningDecider {
             pools: RequestTracker::new(1_000, 60_000),
             told: EventThrottle::default(),
             stirred: true,
-            review_at: None,
         }
     }
 
@@ -148,7 +125,7 @@ impl ProvisioningDecider {
             match &outcome.result {
                 Ok(_) => self.pools.succeeded(&pool),
                 Err(error) => {
-                    self.forget_machine(&claim.name());
+                    self.waiting.forget_claim(&claim.name());
                     let at = self.pools.failed(&pool, input.now);
                     self.look_no_later_than(at);
                     let reasons = vec![
@@ -177,7 +154,7 @@ impl ProvisioningDecider {
             ..
         } = *input;
         if changes.everything {
-            self.waiting.retain(|key, _| snapshot.pending.contains(key));
+            self.waiting.retain_pending(snapshot);
             self.going.clear();
             for (_, pod) in snapshot.pending.sorted() {
                 self.see(pod, snapshot, now);
@@ -189,11 +166,7 @@ impl ProvisioningDecider {
         for key in &changes.pods {
             match snapshot.pending.get(key) {
                 Some(pod) => self.see(pod, snapshot, now),
-                None => {
-                    if self.waiting.remove(key).is_some() {
-                        self.told.forget(&ObjectRef::Pod(key.clone()), "place");
-                    }
-                }
+                None => self.waiting.remove(key),
             }
         }
         for key in &changes.nodes {
@@ -218,43 +191,11 @@ impl ProvisioningDecider {
     }
 
     fn see(&mut self, pod: &Pod, snapshot: &Snapshot, now: Timestamp) {
-        let promised = snapshot.ledger.nomination(&pod.uid).is_some();
-        match self.waiting.get_mut(&pod.key) {
-            Some(known) if known.uid == pod.uid => {
-                let confirmed = pod.unschedulable && !known.confirmed;
-                known.confirmed = pod.unschedulable;
-                let lost = known.hear(pod, promised, snapshot, now);
-                // In a batch that is open it is already: the scheduler's word makes nobody wait longer.
-                if (confirmed || lost) && !promised && !self.batch.is_open() {
-                    self.batch.add(now);
-                }
-            }
-            _ => {
-                let waiting = PendingPod {
-                    uid: pod.uid.clone(),
-                    since: now,
-                    confirmed: pod.unschedulable,
-                    machine: None,
-                    refusal: pod.refusal.clone(),
-                    refused: false,
-                    refused_on: Vec::new(),
-                    launch_backoff: LaunchBackoff::default(),
-                    held_up: None,
-                };
-                self.waiting.insert(pod.key.clone(), waiting);
-                if !promised {
-                    self.batch.add(now);
-                }
-            }
-        }
-    }
-
-    /// A claim came to nothing: its pods are promised nothing.
-    fn forget_machine(&mut self, claim: &ClaimName) {
-        for waiting in self.waiting.values_mut() {
-            if waiting.machine.as_deref() == Some(claim.as_str()) {
-                waiting.machine = None;
-            }
+        // In a batch that is open it is already: the scheduler's word makes nobody wait longer.
+        match self.waiting.see(pod, snapshot, now) {
+            PodChange::IsNew => self.batch.add(now),
+            PodChange::AsksAgain if !self.batch.is_open() => self.batch.add(now),
+            PodChange::AsksAgain | PodChange::None => {}
         }
     }
 
@@ -287,16 +228,7 @@ impl ProvisioningDecider {
         if gone.is_empty() {
             return;
         }
-        for waiting in self.waiting.values_mut() {
-            if waiting
-                .machine
-                .as_deref()
-                .is_some_and(|machine| gone.contains(machine))
-            {
-                waiting.machine = None;
-                self.urgent = true;
-            }
-        }
+        self.urgent |= self.waiting.forget_claims(&gone);
     }
 
     fn look_no_later_than(&mut self, at: Timestamp) {
@@ -318,7 +250,7 @@ impl ProvisioningDecider {
     fn is_settled(&self, input: &StepInput<'_>) -> bool {
         let new = self.urgent || self.batch.ends(input.settings).is_some();
         !new && !self.unplaced && !self.stirred && self.going.is_empty() && {
-            self.waiting.values().all(|waiting| {
+            self.waiting.by_key.values().all(|waiting| {
                 let promise = input.snapshot.ledger.nomination(&waiting.uid);
                 promise.is_some()
             })
@@ -351,17 +283,17 @@ impl ProvisioningDecider {
 
     fn solve(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
         let options = SolveOptions {
-            refused: self.refused_machines(input.now),
+            refused: self.waiting.rejected_nodes(input.now),
             ..options(input)
         };
         let mut view = input.snapshot.with_expected_claims();
-        for key in self.given_up(input) {
+        for key in self.waiting.given_up(input) {
             view.pending.remove(key);
         }
         let (mut plan, mut report) = solve(input.now, &view, &options, stop);
-        self.note_unused_nodes(&plan, &report, input);
+        self.waiting.note_unused_nodes(&plan, &report, input);
         let placeable = placeable(&plan, &report, &view, input);
-        let paused = self.paused(&plan, input.now);
+        let paused = self.waiting.paused(&plan, input.now);
         if !(placeable.is_empty() && paused.is_empty()) {
             for key in placeable.iter().map(|(pod, _)| &pod.key).chain(&paused) {
                 view.pending.remove(key);
@@ -378,9 +310,7 @@ impl ProvisioningDecider {
         self.batch.close();
         self.urgent = false;
         self.stirred = false;
-        self.waiting
-            .values_mut()
-            .for_each(|waiting| waiting.held_up = None);
+        self.waiting.forget_hold_ups();
         self.solved_at = Some(input.now);
         self.look_at = Some(after(input.now, RELOOK_MS));
         self.unplaced = !report.unplaced.is_empty();
@@ -459,6 +389,7 @@ impl Decider for ProvisioningDecider {
     fn step(&mut self, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Step {
         let mut step = Step::default();
         self.told.sweep(input.now);
+        self.waiting.sweep(input.now);
         self.read_outcomes(input, &mut step);
         self.read_changes(input);
         if self.look_at.is_none() {
@@ -483,7 +414,7 @@ impl Decider for ProvisioningDecider {
                 self.unplaced = false;
             }
         }
-        self.review(input, &mut step);
+        self.waiting.review(input, &mut step);
         step
     }
 }

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::commit::failed_scheduling;
-use super::{PendingPod, ProvisioningDecider, after, since};
+use super::pending_pods::{PendingPod, PendingPods};
+use super::{after, since};
 use mortise_apis::names::{ObjectRef, PodKey, Uid};
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
@@ -60,7 +60,7 @@ impl PendingPod {
         if promised {
             return false;
         }
-        let Some(name) = self.machine.take() else {
+        let Some(name) = self.nominated_to.take() else {
             return false;
         };
         let machine = snapshot
@@ -84,10 +84,10 @@ impl PendingPod {
     }
 }
 
-impl ProvisioningDecider {
+impl PendingPods {
     /// Machines on which pods are not expected any more.
-    pub(super) fn refused_machines(&self, now: Timestamp) -> BTreeMap<Uid, BTreeSet<NodeKey>> {
-        let refused = self.waiting.values().filter_map(|waiting| {
+    pub(super) fn rejected_nodes(&self, now: Timestamp) -> BTreeMap<Uid, BTreeSet<NodeKey>> {
+        let refused = self.by_key.values().filter_map(|waiting| {
             let refusals = waiting.refusals(now);
             let machines: BTreeSet<NodeKey> = refusals.map(|it| it.machine.clone()).collect();
             (!machines.is_empty()).then(|| (waiting.uid.clone(), machines))
@@ -98,7 +98,7 @@ impl ProvisioningDecider {
     /// Pods for which nothing more is done for now.
     pub(super) fn given_up(&self, input: &StepInput<'_>) -> impl Iterator<Item = &PodKey> {
         let (now, ledger) = (input.now, &input.snapshot.ledger);
-        let given_up = self.waiting.iter().filter(move |(_, waiting)| {
+        let given_up = self.by_key.iter().filter(move |(_, waiting)| {
             let pauses = waiting.launch_backoff.pauses_until(now).is_some();
             waiting.refusals(now).count() >= MOST_REFUSALS
                 || (pauses && ledger.nomination(&waiting.uid).is_none())
@@ -108,31 +108,24 @@ impl ProvisioningDecider {
 
     /// Speaks of pods that nothing is on its way for, from time to time.
     pub(super) fn review(&mut self, input: &StepInput<'_>, step: &mut Step) {
-        if self.waiting.is_empty() || self.review_at.is_some_and(|at| at > input.now) {
+        if self.is_empty() || self.review_at.is_some_and(|at| at > input.now) {
             return;
         }
         self.review_at = Some(after(input.now, REVIEW_MS));
         let mut left = MOST_SAID;
         let stalled: Vec<(PodKey, Reason)> = self
-            .waiting
+            .by_key
             .iter()
             .filter_map(|(key, waiting)| Some((key.clone(), waiting.stalled(key, input)?)))
             .collect();
         for (key, reason) in stalled {
             let subject = ObjectRef::Pod(key);
-            let text = reason.to_string();
-            if left == 0 || !self.is_news(&subject, &text, input) {
+            if left == 0 || !self.is_news(&subject, &reason, input) {
                 continue;
             }
             left -= 1;
-            step.record(
-                input,
-                DeciderId::Provisioning,
-                subject.clone(),
-                Verdict::Stalled,
-                vec![reason],
-            );
-            step.event(failed_scheduling(subject, &text));
+            let (by, verdict) = (DeciderId::Provisioning, Verdict::Stalled);
+            step.announce(input, by, [subject], verdict, vec![reason]);
         }
     }
 }
@@ -159,7 +152,7 @@ impl PendingPod {
                 let machine = input.snapshot.node_at(&promise.place)?;
                 // Not one that it was promised until just now.
                 let (node, claim) = machine.names();
-                self.machine
+                self.nominated_to
                     .as_deref()
                     .filter(|own| [node, claim].contains(&Some(own)))?;
                 let node = machine.name().to_owned();

@@ -32,7 +32,7 @@ use mortise_apis::names::{ObjectRef, PoolName};
 use mortise_apis::values::after;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, Event};
+use mortise_engine::effect::Effect;
 use mortise_engine::freshness;
 use mortise_engine::record::Verdict;
 use mortise_engine::write::{DeletionReason, ObjectWrite};
@@ -145,25 +145,10 @@ impl RepairDecider {
         if let Err(at) = self.outbox.end(now, claim, why, step) {
             return earlier(again, at);
         }
-        let about = [
-            Some(target.clone()),
-            machine.node_name().map(ObjectRef::Node),
-        ];
-        for object in about.into_iter().flatten() {
-            let text = format!(
-                "Disrupting {}: Unhealthy, {}",
-                object.kind(),
-                reason(ailment)
-            );
-            step.event(Event::normal(object, "DisruptionTerminating", text));
-        }
-        step.record(
-            input,
-            DeciderId::Repair,
-            target,
-            Verdict::Disrupted,
-            vec![reason(ailment)],
-        );
+        let about = [Some(target), machine.node_name().map(ObjectRef::Node)];
+        let about = about.into_iter().flatten();
+        let (by, verdict) = (DeciderId::Repair, Verdict::Disrupted);
+        step.announce(input, by, about, verdict, vec![reason(ailment)]);
         again
     }
 
@@ -176,14 +161,14 @@ impl RepairDecider {
         (sick, nodes): (i64, i64),
         step: &mut Step,
     ) {
-        let limit = rules.limit_text();
         let pool = machine
             .pool()
             .filter(|pool| input.snapshot.pools.contains_key(pool));
-        // Upstream's texts, its spelling included.
-        let text = match pool {
-            Some(_) => format!("more than {limit} nodes are unhealthy in the nodepool"),
-            None => format!("more then {limit} nodes are unhealthy in the cluster"),
+        let reason = Reason::TooManyUnhealthy {
+            unhealthy: sick,
+            nodes,
+            limit: rules.limit_text(),
+            in_pool: pool.is_some(),
         };
         let about = [
             machine.node_name().map(ObjectRef::Node),
@@ -197,17 +182,8 @@ impl RepairDecider {
             {
                 continue;
             }
-            let event = Event::warning(object.clone(), "NodeRepairBlocked", text.clone());
-            step.event(event.every(BLOCKED_EVERY_MS));
-            let text =
-                format!("{sick} of {nodes} nodes are unhealthy, at most {limit} are allowed");
-            step.record(
-                input,
-                DeciderId::Repair,
-                object,
-                Verdict::Blocked,
-                vec![Reason::Note { text }],
-            );
+            let (by, verdict) = (DeciderId::Repair, Verdict::Blocked);
+            step.announce(input, by, [object], verdict, vec![reason.clone()]);
         }
     }
 
@@ -217,19 +193,14 @@ impl RepairDecider {
             let Some(pool) = input.snapshot.pools.get(name) else {
                 continue;
             };
-            for text in RepairRules::of(pool).1 {
+            for fault in RepairRules::of(pool).1 {
                 let target = ObjectRef::Pool(name.clone());
                 if self
                     .told
-                    .is_news(&target, "settings", &text, input.now, FAULT_EVERY_MS)
+                    .is_news(&target, "settings", &fault, input.now, FAULT_EVERY_MS)
                 {
-                    step.event(Event::warning(
-                        target.clone(),
-                        "InvalidRepairSetting",
-                        text.clone(),
-                    ));
-                    let reasons = vec![Reason::Note { text }];
-                    step.record(input, DeciderId::Repair, target, Verdict::Blocked, reasons);
+                    let (by, verdict) = (DeciderId::Repair, Verdict::Blocked);
+                    step.announce(input, by, [target], verdict, vec![fault]);
                 }
             }
         }

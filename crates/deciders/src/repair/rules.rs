@@ -9,6 +9,7 @@ use mortise_apis::labels;
 use mortise_apis::nearest::nearest;
 use mortise_apis::values::{Allowance, GoDuration, after};
 use mortise_cloudprovider::RepairPolicy;
+use mortise_planning::reason::Reason;
 
 /// Upstream's limit.
 const LIMIT: Allowance = Allowance::Percent(20);
@@ -50,7 +51,7 @@ impl Default for RepairRules {
 
 impl RepairRules {
     /// Reads a pool's annotations. What cannot be read counts as not said, and is returned as a fault.
-    pub(super) fn of(pool: &NodePool) -> (Self, Vec<String>) {
+    pub(super) fn of(pool: &NodePool) -> (Self, Vec<Reason>) {
         let (mut rules, mut faults) = (Self::default(), Vec::new());
         let annotation = |key: &str| {
             pool.metadata
@@ -64,12 +65,12 @@ impl RepairRules {
             Some("graceful") => rules.mode = RepairMode::Graceful,
             Some("off") => rules.mode = RepairMode::Off,
             Some(other) => {
-                let meant = nearest(other, MODES).map(|word| format!(" (did you mean {word}?)"));
-                faults.push(format!(
-                    "annotation {}: {other:?} must be forceful, graceful or off{}",
-                    labels::REPAIR_MODE,
-                    meant.unwrap_or_default()
-                ));
+                faults.push(Reason::InvalidAnnotation {
+                    annotation: labels::REPAIR_MODE,
+                    value: other.to_owned(),
+                    must_be: "forceful, graceful or off",
+                    did_you_mean: nearest(other, MODES),
+                });
             }
         }
         if let Some(text) = annotation(labels::REPAIR_TOLERATION_DURATION) {
@@ -77,19 +78,25 @@ impl RepairRules {
                 Ok(span) if span.as_nanos() >= 0 => {
                     rules.after_ms = Some(span.as_nanos() / 1_000_000)
                 }
-                _ => faults.push(format!(
-                    "annotation {}: {text:?} must be a duration such as 90s or 10m",
-                    labels::REPAIR_TOLERATION_DURATION
-                )),
+                _ => faults.push(Reason::InvalidAnnotation {
+                    annotation: labels::REPAIR_TOLERATION_DURATION,
+                    value: text.to_owned(),
+                    must_be: "a duration such as 90s or 10m",
+                    did_you_mean: None,
+                }),
             }
         }
         if let Some(text) = annotation(labels::REPAIR_MAX_UNHEALTHY) {
             match Allowance::parse(text) {
-                Ok(limit @ (Allowance::Nodes(0..) | Allowance::Percent(0..=100))) => rules.limit = limit,
-                _ => faults.push(format!(
-                    "annotation {}: {text:?} must be a number of nodes or a percentage from 0% to 100%",
-                    labels::REPAIR_MAX_UNHEALTHY
-                )),
+                Ok(limit @ (Allowance::Nodes(0..) | Allowance::Percent(0..=100))) => {
+                    rules.limit = limit
+                }
+                _ => faults.push(Reason::InvalidAnnotation {
+                    annotation: labels::REPAIR_MAX_UNHEALTHY,
+                    value: text.to_owned(),
+                    must_be: "a number of nodes or a percentage from 0% to 100%",
+                    did_you_mean: None,
+                }),
             }
         }
         (rules, faults)

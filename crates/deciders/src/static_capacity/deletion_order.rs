@@ -1,4 +1,4 @@
-//! Which machines a pool with too many of them gives up first.
+//! Which machines a pool with too many of them deletes first.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ enum DeletionRank {
     Protected,
 }
 
-/// The claims in the order in which they are given up.
+/// The claims in the order in which they are deleted.
 ///
 /// Within a rank, machines that would be replaced for drift anyway go first, then those where the cost of moving their pods
 /// times what remains of their life is least, then the older ones.

@@ -33,7 +33,7 @@ use mortise_apis::names::{ObjectRef, PoolName, Uid};
 use mortise_apis::schema::conditions::{self, ConditionStatus};
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, EffectError, Event, Outcome};
+use mortise_engine::effect::{Effect, EffectError, Outcome};
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_planning::scheduling::plan_static_claim;
@@ -94,13 +94,7 @@ impl StaticCapacityDecider {
                                 error: other.to_string(),
                             },
                         };
-                        self.short(
-                            input,
-                            &target,
-                            &format!("no claim was made: {reason}"),
-                            reason,
-                            step,
-                        );
+                        self.short(input, &target, vec![reason], step);
                     }
                 }
             }
@@ -137,12 +131,7 @@ impl StaticCapacityDecider {
         };
         let target = ObjectRef::Pool(pool.name());
         if !input.settings.gates.static_capacity {
-            let text = "spec.replicas has no effect: the feature gate StaticCapacity is off \
-                        (--feature-gates StaticCapacity=true)";
-            let reason = Reason::Note {
-                text: text.to_owned(),
-            };
-            self.short(input, &target, text, reason, step);
+            self.short(input, &target, vec![Reason::StaticCapacityOff], step);
             return;
         }
         match census.missing(replicas) {
@@ -169,6 +158,11 @@ impl StaticCapacityDecider {
         let (name, now) = (pool.name(), input.now);
         let target = ObjectRef::Pool(name.clone());
         let there = replicas - missing;
+        let nodes = |there| Reason::Replicas {
+            pool: name.clone(),
+            wanted: replicas,
+            there,
+        };
         let is_coming_up = !pool.is_ready()
             && conditions::status_of(&pool.status.conditions, conditions::READY)
                 != ConditionStatus::False;
@@ -179,8 +173,8 @@ impl StaticCapacityDecider {
         {
             Ok(planned) => planned,
             Err(why) => {
-                let text = format!("{there} of {replicas} nodes: {why}");
-                self.short(input, &target, &text, Reason::Note { text: why }, step);
+                let reasons = vec![Reason::NoStaticPlan { why }, nodes(there)];
+                self.short(input, &target, reasons, step);
                 return;
             }
         };
@@ -198,12 +192,11 @@ impl StaticCapacityDecider {
                 census.nodes(),
                 census.going
             );
-            let text = format!("{} of {replicas} nodes: {message}", there + room);
             let reason = Reason::Limit {
                 pool: name.clone(),
                 message,
             };
-            self.short(input, &target, &text, reason, step);
+            self.short(input, &target, vec![reason, nodes(there + room)], step);
         } else {
             self.told.forget(&target, "short");
         }
@@ -216,11 +209,7 @@ impl StaticCapacityDecider {
                 replaces: &[],
             };
             claim.order(input, step);
-            let mut reasons = vec![Reason::Replicas {
-                pool: name.clone(),
-                wanted: replicas,
-                there,
-            }];
+            let mut reasons = vec![nodes(there)];
             reasons.extend(claim.reasons().into_iter().skip(1));
             let subject = ObjectRef::Claim(claim.name);
             step.record(
@@ -261,18 +250,8 @@ impl StaticCapacityDecider {
             }
             self.leaving.extend(claim.uid());
             let subject = ObjectRef::Claim(claim.name());
-            step.event(Event::normal(
-                subject.clone(),
-                "DisruptionTerminating",
-                format!("Disrupting NodeClaim: NodePool {pool} is scaled to {replicas}"),
-            ));
-            step.record(
-                input,
-                DeciderId::StaticCapacity,
-                subject,
-                Verdict::Disrupted,
-                vec![reason],
-            );
+            let (by, verdict) = (DeciderId::StaticCapacity, Verdict::Disrupted);
+            step.announce(input, by, [subject], verdict, vec![reason]);
         }
     }
 
@@ -281,24 +260,14 @@ impl StaticCapacityDecider {
         &mut self,
         input: &StepInput<'_>,
         pool: &ObjectRef,
-        text: &str,
-        reason: Reason,
+        reasons: Vec<Reason>,
         step: &mut Step,
     ) {
-        if !self
-            .told
-            .is_news(pool, "short", text, input.now, SHORT_EVERY_MS)
-        {
-            return;
+        let (now, every_ms) = (input.now, SHORT_EVERY_MS);
+        if self.told.is_news(pool, "short", &reasons, now, every_ms) {
+            let (by, verdict) = (DeciderId::StaticCapacity, Verdict::Blocked);
+            step.announce(input, by, [pool.clone()], verdict, reasons);
         }
-        step.event(Event::warning(pool.clone(), "StaticCapacityShort", text).every(SHORT_EVERY_MS));
-        step.record(
-            input,
-            DeciderId::StaticCapacity,
-            pool.clone(),
-            Verdict::Blocked,
-            vec![reason],
-        );
     }
 }
 

@@ -54,10 +54,9 @@ use mortise_apis::values::after;
 use mortise_engine::condition_edits::edited_claim;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, Event, ProviderRef};
+use mortise_engine::effect::{Effect, ProviderRef};
 use mortise_engine::freshness;
 use mortise_engine::record::Verdict;
-use mortise_engine::write::render::annotation_time;
 use mortise_engine::write::{NodeClaimStatusEdit, NodeTaints, ObjectWrite};
 use mortise_planning::drain::volumes::Attached;
 use mortise_planning::reason::Reason;
@@ -67,7 +66,7 @@ use mortise_state::snapshot::{NodeKey, StateNode};
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_planning::drain::DrainErrors;
 use objects::{is_going, new_deadline, why};
-use report::BlockerReport;
+use report::BlockerReports;
 
 /// Back-off of evictions, per pod.
 const EVICT_BACKOFF_MS: (i64, i64) = (100, 10_000);
@@ -112,8 +111,7 @@ pub struct TerminationDecider {
     looks: RequestTracker<NodeName>,
     looked: BTreeMap<NodeKey, Timestamp>,
     hints: DrainErrors,
-    /// What was seen to be in the way of machines, and when to look at that again.
-    reports: BTreeMap<NodeKey, BlockerReport>,
+    reports: BlockerReports,
     told: EventThrottle,
     swept: Option<Timestamp>,
 }
@@ -171,7 +169,7 @@ impl TerminationDecider {
             looks: RequestTracker::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
             looked: BTreeMap::new(),
             hints: DrainErrors::default(),
-            reports: BTreeMap::new(),
+            reports: BlockerReports::default(),
             told: EventThrottle::default(),
             swept: None,
         }
@@ -186,7 +184,8 @@ impl TerminationDecider {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let again = self.advance(input, key, attached, step);
-        earlier(again, self.report(input, key, attached, step))
+        let drain = (&self.hints, attached);
+        earlier(again, self.reports.report(input, key, drain, step))
     }
 
     fn advance(
@@ -260,7 +259,7 @@ impl TerminationDecider {
         self.gone.remove(&id);
         self.lost.remove(&id);
         self.hints.instances.remove(&id);
-        self.reports.remove(key);
+        self.reports.forget(key);
         self.tainted.remove(key);
         self.looked.remove(key);
     }
@@ -301,17 +300,10 @@ impl TerminationDecider {
         if let Err(at) = self.outbox.send(input.now, write, step) {
             return at;
         }
-        let text = annotation_time(deadline);
-        for target in [Some(target), machine.node_name().map(ObjectRef::Node)]
-            .into_iter()
-            .flatten()
-        {
-            step.event(Event::warning(
-                target,
-                "TerminationGracePeriodExpiring",
-                format!("All pods will be deleted by {text}"),
-            ));
-        }
+        let objects = std::iter::once(target).chain(machine.node_name().map(ObjectRef::Node));
+        let (by, verdict) = (DeciderId::Termination, Verdict::Terminating);
+        let reasons = vec![Reason::TerminationDeadline { deadline }];
+        step.announce(input, by, objects, verdict, reasons);
         None
     }
 
@@ -469,6 +461,7 @@ impl TerminationDecider {
             .retain(|key, _| there(key) || evictions.is_running(key));
         self.evictions.retain(there);
         self.told.sweep(input.now);
+        self.reports.sweep(input.now);
     }
 }
 

@@ -18,7 +18,7 @@ use mortise_apis::values::{after, since};
 use mortise_engine::condition_edits::passed_from_object_time;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, Event};
+use mortise_engine::effect::Effect;
 use mortise_engine::record::Verdict;
 use mortise_engine::write::{NodeTaints, ObjectWrite, node_ref};
 use mortise_planning::drain::groups::Drain;
@@ -150,15 +150,15 @@ impl TerminationDecider {
         ));
         let target = node_ref(node);
         if self.told.is_news(&target, "drain", "", now, 120_000) {
-            let text = format!(
-                "Failed to drain node, {} pods are waiting to be evicted",
-                drain.waiting.len()
+            let (by, verdict) = (DeciderId::Termination, Verdict::Waiting);
+            let count = drain.waiting.len();
+            step.announce(
+                input,
+                by,
+                [target],
+                verdict,
+                vec![Reason::PodsWaiting { count }],
             );
-            let name = node.metadata.name.clone();
-            step.event(Event {
-                dedupe_key: name,
-                ..Event::warning(target, "FailedDraining", text)
-            });
         }
         let mut again = drain.changes;
         let reason = &going
@@ -269,12 +269,12 @@ impl TerminationDecider {
                 .push(("VolumesDetached", ConditionUpdate::True));
             return None;
         }
-        let names: Vec<&str> = pending
+        let volumes: Vec<String> = pending
             .iter()
             .take(NAMES_IN_EVENT)
-            .map(|name| &**name)
+            .map(|name| name.to_string())
             .collect();
-        let names = names.join(", ");
+        let names = volumes.join(", ");
         if going.deadline.is_some_and(|deadline| deadline <= input.now) {
             going.settings.push((
                 "VolumesDetached",
@@ -294,11 +294,9 @@ impl TerminationDecider {
             .told
             .is_news(&target, "volumes", "", input.now, 120_000)
         {
-            let text = format!("Awaiting deletion of bound volumeattachments ({names})");
-            step.event(Event {
-                dedupe_key: Some(name.to_owned()),
-                ..Event::normal(target, "AwaitingVolumeDetachment", text)
-            });
+            let (by, verdict) = (DeciderId::Termination, Verdict::Waiting);
+            let reasons = vec![Reason::VolumesAttached { volumes }];
+            step.announce(input, by, [target], verdict, reasons);
         }
         // A detachment wakes this decider; only the deadline comes by itself.
         Some(going.deadline)

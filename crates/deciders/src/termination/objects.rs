@@ -9,7 +9,6 @@ use mortise_apis::names::ObjectRef;
 use mortise_apis::schema::conditions::{self, ConditionStatus};
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::GoDuration;
-use mortise_engine::decider_id::DeciderId;
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::{NodeKey, Snapshot};
 
@@ -64,21 +63,4 @@ pub(super) fn why(claim: &NodeClaim) -> Reason {
             None => Reason::Deleted,
         },
     }
-}
-
-/// Upstream's word for it in events, then who decided and why.
-pub(super) fn who_and_why(reason: &Reason) -> String {
-    let by = |who: DeciderId| format!("{who}: {reason}");
-    let (word, who) = match reason {
-        Reason::Empty => ("Empty", by(DeciderId::Disruption)),
-        Reason::Underutilized => ("Underutilized", by(DeciderId::Disruption)),
-        Reason::Drifted { .. } => ("Drifted", by(DeciderId::Disruption)),
-        Reason::Interrupted => ("Forceful Termination", by(DeciderId::Interruption)),
-        Reason::ClaimDeleted { by } => ("Forceful Termination", by.clone()),
-        _ => (
-            "Forceful Termination",
-            "its NodeClaim or Node was deleted by a user or another controller".to_owned(),
-        ),
-    };
-    format!("{word}; {who}")
 }

@@ -1,6 +1,6 @@
 //! What became of what termination asked for.
 
-use super::objects::{key_of, who_and_why};
+use super::objects::key_of;
 use super::{LOST_EVERY_MS, POLLS_MS, TerminationDecider};
 use crate::tracking::timer_queue::attempt;
 use mortise_apis::names::{ObjectRef, PodKey, ProviderId, Uid};
@@ -9,7 +9,7 @@ use mortise_cloudprovider::TerminationStatus;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{
-    Effect, EffectError, EffectOutput, Event, Outcome, ProviderRef, instances_for,
+    Effect, EffectError, EffectOutput, Outcome, ProviderRef, instances_for,
 };
 use mortise_engine::record::Verdict;
 use mortise_planning::drain::{EvictionError, EvictionFailure};
@@ -134,26 +134,11 @@ impl TerminationDecider {
                 self.hints.evictions.remove(pod);
                 self.asked.insert(key, input.now);
                 if result.is_ok() {
-                    let text = who_and_why(&reason);
                     let target = ObjectRef::Pod(pod.clone());
-                    let (word, text) = if forced {
-                        let why = "Deleting the pod to accommodate the terminationTimestamp";
-                        ("Disrupted", format!("{why}: {text}"))
-                    } else {
-                        ("Evicted", format!("Evicted pod: {text}"))
-                    };
-                    // Once for the pod, whatever the reason turns to meanwhile.
-                    step.event(Event {
-                        dedupe_key: Some(String::new()),
-                        ..Event::normal(target.clone(), word, text)
-                    });
-                    step.record(
-                        input,
-                        DeciderId::Termination,
-                        target,
-                        Verdict::Evicted,
-                        vec![reason],
-                    );
+                    let (by, verdict) = (DeciderId::Termination, Verdict::Evicted);
+                    let ended = forced.then_some(Reason::GracePeriodEnded);
+                    let reasons = std::iter::once(reason).chain(ended).collect();
+                    step.announce(input, by, [target], verdict, reasons);
                 }
             }
             Err(error) => {
@@ -176,41 +161,31 @@ impl TerminationDecider {
         error: &EffectError,
         step: &mut Step,
     ) {
-        let (reason, text) = match error {
-            EffectError::Blocked(_) => (
-                budget_of(input, pod).unwrap_or_else(|| Reason::Note {
-                    text: format!("pod {pod}: {error}"),
-                }),
-                format!("Failed to drain node, evicting pod {pod} violates a PDB"),
-            ),
-            EffectError::MultipleBudgets(_) => (
-                Reason::MultiplePdbs { pod: pod.clone() },
-                format!(
-                    "Failed to drain node, eviction of pod {pod} does not support multiple PDBs"
-                ),
-            ),
-            other => (
-                Reason::Failed {
-                    error: format!("pod {pod}: {other}"),
-                },
-                format!("Failed to drain node, evicting pod {pod}: {other}"),
-            ),
+        let reason = match error {
+            EffectError::Blocked(_) => {
+                budget_of(input, pod).unwrap_or_else(|| Reason::EvictionRejected {
+                    pod: pod.clone(),
+                    error: error.to_string(),
+                })
+            }
+            EffectError::MultipleBudgets(_) => Reason::MultiplePdbs {
+                pod: pod.clone(),
+                pdbs: Vec::new(),
+            },
+            other => Reason::Failed {
+                error: format!("pod {pod}: {other}"),
+            },
         };
         // Several pods that wait for their budgets take turns being asked: one of them is named, not each at every turn.
         let kind = std::mem::discriminant(&reason);
-        let (facts, every) = ((&kind, text.as_str()), (BLOCKED_EVERY_MS, BLOCKED_EVERY_MS));
+        let (facts, every) = ((&kind, &reason), (BLOCKED_EVERY_MS, BLOCKED_EVERY_MS));
         if self
             .told
             .is_news_of(&node, "evict", facts, input.now, every)
         {
-            step.event(Event::warning(node.clone(), "FailedDraining", text));
-            step.record(
-                input,
-                DeciderId::Termination,
-                node,
-                Verdict::Blocked,
-                vec![reason],
-            );
+            let (by, verdict) = (DeciderId::Termination, Verdict::Blocked);
+            let reasons = vec![reason, Reason::Eviction { pod: pod.clone() }];
+            step.announce(input, by, [node], verdict, reasons);
         }
     }
 
@@ -245,16 +220,17 @@ impl TerminationDecider {
                 self.terminations.failed(id, input.now);
                 let text = error.to_string();
                 self.hints.instances.insert(id.clone(), text.clone());
+                let reason = Reason::Failed { error: text };
                 if self
                     .told
-                    .is_news(claim, "terminate", &text, input.now, 120_000)
+                    .is_news(claim, "terminate", &reason, input.now, 120_000)
                 {
                     step.record(
                         input,
                         DeciderId::Termination,
                         claim.clone(),
                         Verdict::Blocked,
-                        vec![Reason::Failed { error: text }],
+                        vec![reason],
                     );
                 }
             }

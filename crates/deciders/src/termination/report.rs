@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::TerminationDecider;
+use crate::tracking::event_throttle::EventThrottle;
 use mortise_apis::names::ObjectRef;
 use mortise_apis::values::{after, since};
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::Event;
 use mortise_engine::record::Verdict;
 use mortise_planning::drain::blockers::obstacles;
-use mortise_planning::drain::going_since;
 use mortise_planning::drain::volumes::Attached;
+use mortise_planning::drain::{DrainErrors, going_since};
 use mortise_planning::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::NodeKey;
@@ -27,28 +26,45 @@ const EVERY_MS: i64 = 2 * 60_000;
 
 /// What was seen to be in the way of one machine.
 #[derive(Clone, Debug)]
-pub(super) struct BlockerReport {
+struct BlockerReport {
     next: Timestamp,
     seen: BTreeMap<(DrainBlockerKind, String), Timestamp>,
 }
 
-impl TerminationDecider {
+/// What was seen to be in the way of machines, when to look at that again, and what was told of it.
+#[derive(Debug, Default)]
+pub(super) struct BlockerReports {
+    by_node: BTreeMap<NodeKey, BlockerReport>,
+    told: EventThrottle,
+}
+
+impl BlockerReports {
+    /// Forgets a machine.
+    pub(super) fn forget(&mut self, key: &NodeKey) {
+        self.by_node.remove(key);
+    }
+
+    /// Drops what was told long ago.
+    pub(super) fn sweep(&mut self, now: Timestamp) {
+        self.told.sweep(now);
+    }
+
     /// Looks at what is in the way, if it is time, and tells what has been for a while. Returns when to look again.
     pub(super) fn report(
         &mut self,
         input: &StepInput<'_>,
         key: &NodeKey,
-        attached: &mut Attached,
+        (hints, attached): (&DrainErrors, &mut Attached),
         step: &mut Step,
     ) -> Option<Timestamp> {
         let now = input.now;
         let machine = input.snapshot.nodes.get(key)?;
         let Some(start) = going_since(input.snapshot, machine) else {
-            self.reports.remove(key);
+            self.forget(key);
             return None;
         };
         let report = self
-            .reports
+            .by_node
             .entry(key.clone())
             .or_insert_with(|| BlockerReport {
                 next: after(start, SAMPLE_MS),
@@ -59,7 +75,7 @@ impl TerminationDecider {
         }
         report.next = after(now, SAMPLE_MS);
         let next = report.next;
-        let found = obstacles(input.snapshot, now, machine, &self.hints, attached);
+        let found = obstacles(input.snapshot, now, machine, hints, attached);
         let before = std::mem::take(&mut report.seen);
         report.seen = found
             .iter()
@@ -89,7 +105,7 @@ impl TerminationDecider {
         step: &mut Step,
     ) {
         let kind = (obstacle.kind, &obstacle.what);
-        let facts = (&kind, "");
+        let facts = (&kind, &());
         if !self.told.is_news_of(
             subject,
             "in the way",
@@ -99,25 +115,8 @@ impl TerminationDecider {
         ) {
             return;
         }
-        let text = obstacle.text(input.now);
-        let (reason, text) = match obstacle.kind.event() {
-            reason @ "FailedDraining" => (reason, format!("Failed to drain node, {text}")),
-            reason @ "AwaitingVolumeDetachment" => {
-                (reason, format!("Awaiting volume detachment, {text}"))
-            }
-            reason => (reason, text),
-        };
-        let event = Event {
-            dedupe_key: Some(format!("{} {}", obstacle.kind.label(), obstacle.what)),
-            ..Event::warning(subject.clone(), reason, text)
-        };
-        step.event(event);
-        step.record(
-            input,
-            DeciderId::Termination,
-            subject.clone(),
-            Verdict::Blocked,
-            vec![Reason::DrainBlocked(obstacle.clone())],
-        );
+        let (by, verdict) = (DeciderId::Termination, Verdict::Blocked);
+        let reasons = vec![Reason::DrainBlocked(obstacle.clone())];
+        step.announce(input, by, [subject.clone()], verdict, reasons);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::tests::cluster;
 use mortise_apis::labels;
-use mortise_apis::names::NamespacedName;
+use mortise_apis::names::{NamespacedName, PodKey};
 use mortise_apis::values::{after, since};
 use mortise_engine::freshness::WatchState;
 use mortise_engine::record::{Record, Verdict};
@@ -50,7 +50,10 @@ fn a_deleted_claim_is_drained_under_its_budget_and_nothing_is_left() {
         ("Unknown".to_owned(), "Draining".to_owned())
     );
     assert!(world.event("FailedDraining").is_some());
-    assert_eq!(world.verdicts(&format!("node/{node}")), [Verdict::Blocked]);
+    assert_eq!(
+        world.verdicts(&format!("node/{node}")),
+        [Verdict::Waiting, Verdict::Blocked]
+    );
     let attempts = |world: &TestCluster| {
         world
             .done
@@ -520,8 +523,13 @@ fn the_budget_that_blocks_is_named() {
     assert_eq!(blocked.len(), 1, "said once, not at every attempt");
     assert_eq!(
         blocked[0].reasons,
-        [Reason::Pdb {
-            pdb: NamespacedName::parse("default/web")
-        }]
+        [
+            Reason::Pdb {
+                pdb: NamespacedName::parse("default/web")
+            },
+            Reason::Eviction {
+                pod: PodKey::new("default", "web")
+            },
+        ]
     );
 }

@@ -32,22 +32,22 @@ pub(crate) struct EventThrottle {
 
 #[derive(Clone, Debug)]
 struct LastReport {
-    /// Stands for the text.
-    text: u64,
+    /// Stands for the facts.
+    facts: u64,
     at: Timestamp,
 }
 
 impl EventThrottle {
-    /// Whether this is worth saying: another text than last time, or the same after `every_ms`. If so it counts as said.
+    /// Whether this is worth saying: other facts than last time, or the same after `every_ms`. If so it counts as said.
     pub(crate) fn is_news(
         &mut self,
         subject: &ObjectRef,
         topic: &'static str,
-        text: &str,
+        facts: &(impl Hash + ?Sized),
         now: Timestamp,
         every_ms: i64,
     ) -> bool {
-        self.is_news_of(subject, topic, (&(), text), now, (0, every_ms))
+        self.is_news_of(subject, topic, (&(), facts), now, (0, every_ms))
     }
 
     /// Whether facts of some kind are worth saying: a kind that was not said yet at once, other facts of a kind after the
@@ -57,15 +57,15 @@ impl EventThrottle {
         &mut self,
         subject: &ObjectRef,
         topic: &'static str,
-        (kind, text): (&impl Hash, &str),
+        (kind, facts): (&impl Hash, &(impl Hash + ?Sized)),
         now: Timestamp,
         (facts_every_ms, same_every_ms): (i64, i64),
     ) -> bool {
         let hash = FixedState::with_seed(5);
-        let (kind, text) = (hash.hash_one(kind), hash.hash_one(text));
+        let (kind, facts) = (hash.hash_one(kind), hash.hash_one(facts));
         let key = (subject.clone(), topic, kind);
         if let Some(said) = self.said.get(&key) {
-            let every_ms = if said.text == text {
+            let every_ms = if said.facts == facts {
                 same_every_ms
             } else {
                 facts_every_ms
@@ -74,8 +74,19 @@ impl EventThrottle {
                 return false;
             }
         }
-        self.said.insert(key, LastReport { text, at: now });
+        self.said.insert(key, LastReport { facts, at: now });
         true
+    }
+
+    /// Counts facts of a kind as said now, for whoever says them for another cause than their being news.
+    pub(crate) fn count_as_said(
+        &mut self,
+        subject: &ObjectRef,
+        topic: &'static str,
+        (kind, facts): (&impl Hash, &(impl Hash + ?Sized)),
+        now: Timestamp,
+    ) {
+        self.is_news_of(subject, topic, (kind, facts), now, (0, 0));
     }
 
     /// Records a condition, once for each reason and message in a row.
@@ -87,8 +98,9 @@ impl EventThrottle {
         condition: &Condition,
         step: &mut Step,
     ) {
-        let why = format!("{}: {}", condition.reason, condition.message);
-        if self.is_news(subject, type_, &why, input.now, i64::MAX) {
+        let facts = (&condition.reason, &condition.message);
+        if self.is_news(subject, type_, &facts, input.now, i64::MAX) {
+            let why = format!("{}: {}", condition.reason, condition.message);
             let reason = Reason::ConditionIs {
                 condition: type_.to_owned(),
                 status: condition.status.to_string(),

@@ -244,7 +244,10 @@ impl CandidateBlocker {
             Self::DoNotDisrupt => Reason::DoNotDisruptNode,
             Self::Pod(pod) => Reason::DoNotDisruptPod { pod: pod.clone() },
             Self::Pdb(pdb) => Reason::Pdb { pdb: pdb.clone() },
-            Self::Pdbs(pod, _) => Reason::MultiplePdbs { pod: pod.clone() },
+            Self::Pdbs(pod, pdbs) => Reason::MultiplePdbs {
+                pod: pod.clone(),
+                pdbs: pdbs.clone(),
+            },
             Self::Unmanaged => DisruptionBlocker::Unmanaged.into(),
             Self::NoNode => DisruptionBlocker::NoNode.into(),
             Self::Uninitialized => DisruptionBlocker::Uninitialized.into(),
@@ -259,41 +262,7 @@ impl CandidateBlocker {
 }
 
 impl fmt::Display for CandidateBlocker {
-    /// Karpenter's text, which users' alerts may match.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unmanaged
-            | Self::NoNode
-            | Self::Uninitialized
-            | Self::Deleting
-            | Self::NoPoolLabel
-            | Self::NoPool(_)
-            | Self::NoCatalog(_) => self.reason().fmt(f),
-            Self::Nominated(_) => f.write_str("Node is nominated for a pending pod"),
-            Self::DoNotDisrupt => write!(
-                f,
-                "Disruption is blocked through the \"{}\" annotation",
-                labels::DO_NOT_DISRUPT
-            ),
-            Self::Pod(pod) => write!(
-                f,
-                "Pod has \"{}\" annotation (Pod={pod})",
-                labels::DO_NOT_DISRUPT
-            ),
-            Self::Pdb(pdb) => {
-                write!(
-                    f,
-                    "Pdb prevents pod evictions (PodDisruptionBudget=[{pdb}])"
-                )
-            }
-            Self::Pdbs(_, pdbs) => {
-                let names: Vec<String> = pdbs.iter().map(ToString::to_string).collect();
-                write!(
-                    f,
-                    "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])",
-                    names.join(" ")
-                )
-            }
-        }
+        f.write_str(&self.reason().karpenter_text())
     }
 }

@@ -1,10 +1,9 @@
 //! Disruption commands: nodes to remove, relocations of their pods, and the state of execution.
 
-use std::fmt::{self, Write as _};
-
 use jiff::Timestamp;
 
 use super::candidate::{Candidate, DisruptionClass};
+use crate::reason::Reason;
 use crate::scheduling::{Placement, PlannedClaim};
 use mortise_apis::names::{ClaimName, NodeName, PoolName, Uid};
 use mortise_apis::values::money::MicroUsd;
@@ -230,39 +229,29 @@ impl DisruptionCommand {
         }
     }
 
-    /// What it does to one of its nodes, with Karpenter's text.
-    pub fn text_for(&self, target: &DisruptedNode) -> String {
-        let verb = if self.moves.claims.is_empty() {
-            "delete"
-        } else {
-            "replace"
-        };
-        match (self.targets.len(), self.moves.claims.len()) {
-            (1, 0) => format!("{verb}: [{}]", target.node),
-            (1, count) => format!("{verb}: [{}] -> [{count} replacement]", target.node),
-            (count, _) => format!(
-                "{verb}: [{}] (part of {count}-node consolidation)",
-                target.node
-            ),
-        }
-    }
-}
-
-/// Most nodes of a command that a text names.
-const NAMED: usize = 5;
-
-impl fmt::Display for DisruptionCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each of its nodes gets this text: all names would be the square of their number.
+    /// What it does, as a reason: each of its nodes gets it, so not all are named.
+    #[must_use]
+    pub fn as_reason(&self) -> Reason {
         let named = self.targets.iter().take(NAMED);
-        let named: Vec<&str> = named.map(|each| each.node.as_str()).collect();
-        let mut names = named.join(", ");
-        if let Some(more @ 1..) = self.targets.len().checked_sub(NAMED) {
-            write!(names, " and {more} more")?;
+        Reason::Command {
+            nodes: named.map(|each| each.node.clone()).collect(),
+            more: self.targets.len().saturating_sub(NAMED),
+            replacements: self.moves.claims.len(),
+            decided: self.decided,
         }
-        match self.moves.claims.len() {
-            0 => write!(f, "delete: [{names}]"),
-            count => write!(f, "replace: [{names}] -> [{count} replacement]"),
+    }
+
+    /// What it does to one of its nodes, as a reason.
+    #[must_use]
+    pub fn reason_for(&self, target: &DisruptedNode) -> Reason {
+        Reason::CommandOfNode {
+            node: target.node.clone(),
+            nodes: self.targets.len(),
+            replacements: self.moves.claims.len(),
+            savings: self.moves.savings(),
         }
     }
 }
+
+/// Most nodes of a command that a reason names.
+const NAMED: usize = 5;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::candidate::Candidate;
-use super::rejection::{DisruptionRejection, RejectionText};
+use super::rejection::DisruptionRejection;
 use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
@@ -73,9 +73,6 @@ impl FeasibilityBound {
             Some((new, _)) => Reason::NotCheaper { old, new: *new },
             None => DisruptionBlocker::NoSingleInstanceType.into(),
         };
-        Err(DisruptionRejection::new(
-            RejectionText::NoCheaperNode,
-            vec![reason],
-        ))
+        Err(DisruptionRejection::from_reason(reason))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::candidate::Candidate;
 use super::disruption_view::DisruptionView;
-use super::rejection::{DisruptionRejection, RejectionText};
+use super::rejection::DisruptionRejection;
 use crate::reason::{DisruptionBlocker, Reason};
 use crate::scheduling::{PlannedClaim, PlannedOffering};
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -41,10 +41,7 @@ pub fn cheaper(
 ) -> Result<PlannedClaim, DisruptionRejection> {
     let old: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
     let Some(old) = old else {
-        return Err(DisruptionRejection::new(
-            RejectionText::UnknownPrice,
-            vec![Reason::UnknownPrice],
-        ));
+        return Err(DisruptionRejection::from_reason(Reason::UnknownPrice));
     };
     let pool = view.snapshot().pools.get(&claim.pool);
     let catalog = pool.and_then(|pool: &Arc<NodePool>| view.snapshot().catalog_of(pool));
@@ -136,12 +133,9 @@ impl PriceFilter<'_> {
         if self.types.is_empty() {
             let reason = match cheapest {
                 Some(new) => Reason::NotCheaper { old, new },
-                None => Reason::UnknownPrice,
+                None => Reason::UnknownReplacementPrice,
             };
-            return Err(DisruptionRejection::new(
-                RejectionText::NoCheaperNode,
-                vec![reason],
-            ));
+            return Err(DisruptionRejection::from_reason(reason));
         }
         self.check_min_values()
     }

@@ -4,15 +4,20 @@ use std::collections::BTreeSet;
 
 use super::candidate::{Candidate, Policy};
 use super::command::RelocationPlan;
-use super::cost::BalancedScore;
 use super::disruption_view::DisruptionView;
 use super::price::cheaper;
 pub use super::rejection::DisruptionRejection;
-use super::rejection::{RejectionText, UnschedulableText};
-use crate::reason::{DisruptionBlocker, Reason};
-use crate::scheduling::{ReservedCapacityMode, SolveOptions, solve};
+use crate::reason::{
+    BalancedScore, DisruptionBlocker, Reason, UnschedulableCause, UnschedulablePod,
+};
+use crate::scheduling::{ReservedCapacityMode, SolveOptions, SolveReport, solve};
 use mortise_apis::names::{PodKey, PoolName, Uid};
 use mortise_apis::values::money::MicroUsd;
+
+/// Most pods that a rejection names.
+const MOST_UNPLACED: usize = 20;
+/// Most of them with a cause: events are small.
+const MOST_EXPLAINED: usize = 5;
 
 /// What a simulation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,36 +98,30 @@ fn simulate(
     for pod in claims.iter().flat_map(|claim| &claim.pods) {
         left.remove(&pod.uid);
     }
-    let mut texts = Vec::new();
-    let mut unplaced: Vec<PodKey> = Vec::new();
-    for pod in pods().filter(|pod| left.contains(&pod.uid)) {
-        let why = report
-            .unplaced
-            .iter()
-            .find(|unplaced| unplaced.pods.iter().any(|(_, uid)| *uid == pod.uid))
-            .map(|unplaced| &unplaced.message)
-            .or_else(|| {
-                let ignored = report.ignored.iter().find(|(key, _)| *key == pod.key);
-                ignored.map(|(_, why)| why)
-            });
-        unplaced.push(pod.key.clone());
-        let why = why.cloned();
-        let text = why.map_or(UnschedulableText::Unknown, UnschedulableText::Message);
-        texts.push((pod.key.clone(), text));
-    }
-    for placement in placements.iter().filter(|each| each.uninitialized) {
-        let place = DisruptionView::target_name(&placement.place);
-        unplaced.push(placement.pod.key.clone());
-        let text = UnschedulableText::Uninitialized(place);
-        texts.push((placement.pod.key.clone(), text));
-    }
+    let uninitialized = placements.iter().filter(|each| each.uninitialized);
+    let unplaced: Vec<PodKey> = pods()
+        .filter(|pod| left.contains(&pod.uid))
+        .map(|pod| pod.key.clone())
+        .chain(uninitialized.map(|each| each.pod.key.clone()))
+        .take(MOST_UNPLACED)
+        .collect();
     if !unplaced.is_empty() {
-        texts.truncate(5); // events are small
-        unplaced.truncate(20);
-        return Err(DisruptionRejection::new(
-            RejectionText::Unschedulable(texts),
-            vec![Reason::PodsUnschedulable { pods: unplaced }],
-        ));
+        let refused = pods().filter(|pod| left.contains(&pod.uid));
+        let refused = refused.map(|pod| UnschedulablePod {
+            pod: pod.key.clone(),
+            why: cause(&pod.key, &report),
+        });
+        let uninitialized = placements.iter().filter(|each| each.uninitialized);
+        let uninitialized = uninitialized.map(|each| UnschedulablePod {
+            pod: each.pod.key.clone(),
+            why: UnschedulableCause::Uninitialized {
+                node: DisruptionView::target_name(&each.place),
+            },
+        });
+        let why = refused.chain(uninitialized).take(MOST_EXPLAINED).collect();
+        let pods = unplaced;
+        let reason = Reason::PodsUnschedulable { pods, why };
+        return Err(DisruptionRejection::from_reason(reason));
     }
     let new = claims
         .iter()
@@ -133,6 +132,19 @@ fn simulate(
         placements,
         old: candidates.iter().map(|each| each.price()).sum(),
         new,
+    })
+}
+
+/// Why the scheduler did not place a pod.
+fn cause(pod: &PodKey, report: &SolveReport) -> UnschedulableCause {
+    let is_pod = |(key, _): &(PodKey, Uid)| key == pod;
+    let mut unplaced = report.unplaced.iter();
+    if let Some(unplaced) = unplaced.find(|unplaced| unplaced.pods.iter().any(is_pod)) {
+        return UnschedulableCause::from(&*unplaced.reasons);
+    }
+    let ignored = report.ignored.iter().find(|(key, _)| key == pod);
+    ignored.map_or(UnschedulableCause::Unknown, |(_, why)| {
+        UnschedulableCause::from(std::slice::from_ref(why))
     })
 }
 
@@ -153,10 +165,8 @@ fn check_savings(
             }
         }
         count => {
-            return Err(DisruptionRejection::new(
-                RejectionText::TooManyNodes(count),
-                vec![Reason::NeedsMoreNodes { count }],
-            ));
+            let reason = Reason::NeedsMoreNodes { count };
+            return Err(DisruptionRejection::from_reason(reason));
         }
     }
     check_balance(&moves, candidates, view)?;
@@ -221,11 +231,9 @@ fn check_balance(
                 old,
                 new,
             };
-            let text = RejectionText::BelowThreshold(pool.clone(), percent);
-            let rejection = DisruptionRejection::new(text, vec![blocker.into()]);
             return Err(DisruptionRejection {
                 scored: Some((pool, percent)),
-                ..rejection
+                ..DisruptionRejection::from_reason(blocker)
             });
         }
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::candidate::Candidate;
 use super::command::{DisruptionCommand, Method, RelocationPlan};
 use super::disruption_view::DisruptionView;
-use super::rejection::{DisruptionRejection, RejectionText};
+use super::rejection::DisruptionRejection;
 use super::search::{FoundCommand, SearchOutcome};
 use crate::reason::{DisruptionBlocker, Reason};
 use crate::replica_counts::ReplicaCounts;
@@ -89,13 +89,10 @@ pub fn replacement(
             "limit of nodes is {limit}, and {} nodes exist or are planned: no replacement can be launched",
             census.nodes() + planned_by_others
         );
-        return Err(DisruptionRejection::new(
-            RejectionText::PoolLimit(pool_name.clone(), message.clone()),
-            vec![Reason::Limit {
-                pool: pool_name.clone(),
-                message,
-            }],
-        ));
+        return Err(DisruptionRejection::from_reason(Reason::Limit {
+            pool: pool_name.clone(),
+            message,
+        }));
     }
     let planned = plan_static_claim(
         pool,

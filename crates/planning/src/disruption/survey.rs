@@ -102,7 +102,7 @@ pub fn consider(
         if refusal.stopped {
             "time ran out".to_owned()
         } else {
-            refusal.text.to_string()
+            refusal.text()
         }
     })?;
     Ok(Proposal {
@@ -136,7 +136,7 @@ pub fn survey(context: PlanningContext<'_>, stop: &dyn Fn() -> bool) -> Survey {
             .as_ref()
             .map(|each| search::eligible(each, &view, &received))
         {
-            Ok(Err(Ineligible::Refused(refusal))) => Some(refusal.text.to_string()),
+            Ok(Err(Ineligible::Refused(refusal))) => Some(refusal.text()),
             Ok(Err(Ineligible::Resting(until))) => {
                 Some(Reason::CooldownActive { until }.to_string())
             }
@@ -189,7 +189,7 @@ pub fn survey(context: PlanningContext<'_>, stop: &dyn Fn() -> bool) -> Survey {
         .collect();
     let mut refusals = BTreeMap::new();
     let refused = |candidate: &Candidate, refusal: &super::rejection::DisruptionRejection| {
-        refusals.insert(candidate.node_name.clone(), refusal.text.to_string());
+        refusals.insert(candidate.node_name.clone(), refusal.text());
     };
     let (multi, single) = ConsolidationSearch::default().both(eligible, &view, refused, stop);
     if let SearchOutcome::Found(found) = multi {

@@ -12,7 +12,7 @@ pub use kind::DrainBlockerKind;
 use mortise_apis::values::since;
 
 /// A drain blocker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct DrainBlocker {
     /// Its kind.
     pub kind: DrainBlockerKind,

@@ -9,7 +9,7 @@ use mortise_apis::names::PoolName;
 use mortise_apis::values::money::MicroUsd;
 
 /// Why a node is not disrupted, with the facts. Texts that Karpenter has are Karpenter's, because alerts may match them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 #[allow(
     missing_docs,
@@ -114,6 +114,23 @@ impl fmt::Display for DisruptionBlocker {
                 )
             }
             Self::NoReplacement { pool, why } => write!(f, "NodePool \"{pool}\": {why}"),
+        }
+    }
+}
+
+impl DisruptionBlocker {
+    /// The text without names and figures in brackets.
+    pub(super) fn summary(&self) -> String {
+        match self {
+            Self::NoPoolLabel => "Node doesn't have required label".to_owned(),
+            Self::PoolNotFound { .. } => "NodePool not found".to_owned(),
+            Self::PriceMinValues { .. } => {
+                "Filtering by price: minValues requirement is not met for label(s)".to_owned()
+            }
+            Self::BelowThreshold { pool, .. } => {
+                format!("NodePool \"{pool}\": savings are not worth the disruption")
+            }
+            other => other.to_string(),
         }
     }
 }

@@ -8,7 +8,7 @@ use mortise_state::ledger::FenceReason;
 use mortise_state::pods::HostPort;
 
 /// Why a nomination is no longer valid.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NominationFailure {
     /// The node is deleted, or being deleted.
@@ -39,7 +39,7 @@ impl fmt::Display for NominationFailure {
 }
 
 /// Why a node accepts no pods at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnschedulableNode {
     /// Its Node or NodeClaim is being deleted, or the cloud terminates its instance.
@@ -49,7 +49,7 @@ pub enum UnschedulableNode {
 }
 
 /// Why a pod does not fit on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FitError {
     /// The node accepts no pods.

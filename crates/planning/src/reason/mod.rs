@@ -1,28 +1,36 @@
 //! Reasons of decisions, with the facts.
 
+mod balanced_score;
 mod disruption_blocker;
 mod fit_error;
+mod karpenter_text;
+mod launch_timeout;
 mod pool_blocker;
-
-use std::fmt;
+mod scheduling_failure;
+mod text;
+mod unschedulable_pod;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub use balanced_score::BalancedScore;
 pub use disruption_blocker::DisruptionBlocker;
 pub use fit_error::{FitError, NominationFailure, UnschedulableNode};
+pub use launch_timeout::LaunchTimeout;
 pub use pool_blocker::PoolBlocker;
+pub use scheduling_failure::SchedulingFailure;
+pub use unschedulable_pod::{UnschedulableCause, UnschedulablePod};
 
 use crate::drain_blocker::DrainBlocker;
 use mortise_apis::names::{
     ClaimName, NamespacedName, NodeName, ObjectRef, PodKey, PoolName, ProviderId,
 };
-use mortise_apis::resources::quantity;
 use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::InterruptionKind;
 use mortise_state::watch_age::OldWatch;
 
 /// The reason of a decision. Closed: a new reason does not compile until it has a label and a text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 #[allow(
     missing_docs,
@@ -30,9 +38,19 @@ use mortise_state::watch_age::OldWatch;
 )]
 pub enum Reason {
     /// Placed on this node.
-    OnNode { node: NodeName },
+    OnNode {
+        node: NodeName,
+        /// Its NodeClaim, if it has one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        claim: Option<ClaimName>,
+    },
     /// Placed on the node of this NodeClaim.
-    OnClaim { claim: ClaimName },
+    OnClaim {
+        claim: ClaimName,
+        /// Its node, if there is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        node: Option<NodeName>,
+    },
     /// The nomination to this node is no longer valid.
     NominationInvalid {
         node: String,
@@ -70,9 +88,19 @@ pub enum Reason {
         blocker: PoolBlocker,
         constraint: String,
         detail: String,
+        /// The scheduler tried it; otherwise it could launch no node at all.
+        is_tried: bool,
     },
     /// No usable NodePool.
     NoPools,
+    /// The own requirements of the NodePool leave no instance type; whether because of minValues.
+    NoInstanceTypes { min_values: bool },
+    /// The pod cannot be placed by mortise: its own specification, or objects that it refers to.
+    PodIgnored { why: String },
+    /// kube-scheduler has a node for the pod: it called the extender.
+    SchedulerHasNode,
+    /// Creating NodeClaims of the NodePool failed a moment ago.
+    PoolCannotLaunch { pool: PoolName },
     /// The nearest instance type lacks this much, in the units of [`mortise_apis::resources::Resources`].
     NearestTypeShortfall {
         instance_type: String,
@@ -112,7 +140,11 @@ pub enum Reason {
     /// A PodDisruptionBudget allows no eviction now.
     Pdb { pdb: NamespacedName },
     /// Several PodDisruptionBudgets select one pod.
-    MultiplePdbs { pod: PodKey },
+    MultiplePdbs {
+        pod: PodKey,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pdbs: Vec<NamespacedName>,
+    },
     /// A pod may not be disrupted.
     DoNotDisruptPod { pod: PodKey },
     /// The node may not be disrupted.
@@ -125,12 +157,19 @@ pub enum Reason {
     CooldownActive { until: Timestamp },
     /// Its price is not known.
     UnknownPrice,
+    /// The price of the replacement is not known.
+    #[serde(rename = "unknown_price")]
+    UnknownReplacementPrice,
     /// No cheaper way was found.
     NotCheaper { old: MicroUsd, new: MicroUsd },
     /// More than one new node would be needed.
     NeedsMoreNodes { count: usize },
     /// These pods would be unschedulable.
-    PodsUnschedulable { pods: Vec<PodKey> },
+    PodsUnschedulable {
+        pods: Vec<PodKey>,
+        /// Why, of the first of them.
+        why: Vec<UnschedulablePod>,
+    },
     /// A limit of the NodePool would be exceeded.
     Limit { pool: PoolName, message: String },
     /// Required and existing nodes of a static NodePool.
@@ -161,185 +200,102 @@ pub enum Reason {
     DeviceClaimsIgnored,
     /// The instance types of a planned NodeClaim do not satisfy minValues of these labels.
     MinValuesNotMet { labels: Vec<String> },
-    /// Facts as text, of outcomes that have no variant.
-    Note { text: String },
+    /// The NodeClaim is deleted, because its condition did not become true.
+    #[serde(rename = "condition_is")]
+    LaunchTimedOut {
+        condition: &'static str,
+        status: &'static str,
+        why: LaunchTimeout,
+    },
+    /// A condition changed its status.
+    Transition {
+        condition: String,
+        from: String,
+        to: String,
+        why: String,
+    },
+    /// The object was deleted and is gone.
+    Finalized,
+    /// For this disruption reason, as budgets spell it.
+    ForDisruption { disruption: &'static str },
+    /// A disruption command: some of its nodes, how many more there are, and how many nodes replace them.
+    Command {
+        nodes: Vec<NodeName>,
+        more: usize,
+        replacements: usize,
+        decided: Timestamp,
+    },
+    /// The part of one node in a disruption command.
+    CommandOfNode {
+        node: NodeName,
+        /// Nodes of the command.
+        nodes: usize,
+        replacements: usize,
+        savings: Option<MicroUsd>,
+    },
+    /// Karpenter's word for why a command was abandoned.
+    RejectedFor { word: &'static str },
+    /// The policy `Balanced` approved the command of a NodePool.
+    Approved { score: BalancedScore },
+    /// The replacement is launched and not initialized.
+    ReplacementNotReady,
+    /// The cloud announced this.
+    Notice { kind: InterruptionKind },
+    /// The instance was launched for a NodeClaim that was deleted meanwhile.
+    InstanceOfDeletedClaim { instance: ProviderId },
+    /// Consecutive nodes did not register; when the next probe is launched.
+    NodesNotRegistering { failures: u32, probe: Timestamp },
+    /// Launches of the NodePool are allowed again.
+    LaunchesResumed,
+    /// The node registered without the taint that keeps pods off until then.
+    UnregisteredTaintMissing { node: NodeName },
+    /// The node has less capacity than its NodeClaim states.
+    Inconsistent { problem: String },
+    /// More nodes are unhealthy than repair accepts: of a NodePool, or of the cluster.
+    TooManyUnhealthy {
+        unhealthy: i64,
+        nodes: i64,
+        limit: String,
+        in_pool: bool,
+    },
+    /// An annotation has a value that is ignored.
+    InvalidAnnotation {
+        annotation: &'static str,
+        value: String,
+        must_be: &'static str,
+        did_you_mean: Option<String>,
+    },
+    /// `spec.replicas` has no effect, because static capacity is switched off.
+    StaticCapacityOff,
+    /// No NodeClaim can be planned for a static NodePool.
+    NoStaticPlan { why: String },
+    /// NodeClaims use the node class; some of them.
+    UsedBy { claims: Vec<ClaimName> },
+    /// The value of `karpenter.sh/do-not-disrupt` has no effect.
+    InvalidProtection { value: String },
+    /// The pod is protected until then.
+    ProtectedUntil { until: Timestamp },
+    /// The protection of the pod, a duration, is over.
+    ProtectionElapsed { duration: String },
+    /// All pods of the node are deleted at this time.
+    TerminationDeadline { deadline: Timestamp },
+    /// Pods wait for their eviction.
+    PodsWaiting { count: usize },
+    /// These volumes are still attached; some of them.
+    VolumesAttached { volumes: Vec<String> },
+    /// The pod was deleted instead of evicted, because the termination grace period of its node ended.
+    GracePeriodEnded,
+    /// The pod that should be evicted.
+    Eviction { pod: PodKey },
+    /// A PodDisruptionBudget rejects the eviction; which one is not known.
+    EvictionRejected { pod: PodKey, error: String },
     /// The node is not disrupted.
     #[serde(untagged)]
     NotDisrupted(DisruptionBlocker),
-}
-
-const DEVICE_CLAIMS_IGNORED: &str = "device claims (spec.resourceClaims) are ignored; --ignore-dra-requests=false takes them into account";
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OnNode { node } => write!(f, "on node {node}"),
-            Self::OnClaim { claim } => write!(f, "on the node of claim {claim}"),
-            Self::NominationInvalid { node, why } => {
-                write!(f, "nomination to node {node} is no longer valid: {why}")
-            }
-            Self::NotTakenOn { node, message } => write!(
-                f,
-                "node {node} is ready and nominated, but kube-scheduler has not bound it there: {message}"
-            ),
-            Self::LaunchBackoff { nodes, why, until } => write!(
-                f,
-                "nominated to {}, which are unused (last failure: {why}); the next node is launched after {until:.0}",
-                nodes.join(", ")
-            ),
-            Self::RejectedOn { nodes, message } => write!(
-                f,
-                "kube-scheduler rejected it on {}, where it should fit, so no further node is launched for it: {message}",
-                nodes.join(", ")
-            ),
-            Self::ForPods { pods, more } => fmt_for_pods(f, pods, *more),
-            Self::FromPool { pool } => write!(f, "from pool {pool}"),
-            Self::Offering {
-                instance_type,
-                zone,
-                capacity_type,
-                price,
-            } => {
-                write!(f, "{instance_type} in {zone}, {capacity_type}")?;
-                price.map_or(Ok(()), |price| write!(f, ", {price}"))
-            }
-            Self::Price { old, new } => fmt_prices(f, *old, *new),
-            Self::PoolRefused {
-                pool,
-                constraint,
-                detail,
-                ..
-            } => fmt_pool(f, pool, constraint, detail),
-            Self::NoPools => f.write_str("there is no pool that is ready"),
-            Self::NearestTypeShortfall {
-                instance_type,
-                resource,
-                by,
-            } => fmt_shortfall(f, instance_type, resource, *by),
-            Self::Empty => f.write_str("no pod would have to move"),
-            Self::Underutilized => f.write_str("its pods fit on fewer or cheaper nodes"),
-            Self::Drifted { why } => write!(f, "drifted: {why}"),
-            Self::Expired => f.write_str("older than expireAfter"),
-            Self::Interrupted => f.write_str("the cloud provider interrupts the instance"),
-            Self::Unhealthy {
-                condition,
-                status,
-                since,
-            } => write!(f, "condition {condition} has been {status} since {since}"),
-            Self::Deleted => f.write_str("deleted"),
-            Self::ClaimDeleted { by } => f.write_str(by),
-            Self::InstanceGone { instance } => write!(f, "instance {instance} does not exist"),
-            Self::NoClaim { instance } => write!(f, "instance {instance} has no NodeClaim"),
-            Self::Outdated(old) => old.fmt(f),
-            Self::NodeIsReady => f.write_str("its node is ready"),
-            Self::Unreadable { object } => write!(f, "{object} cannot be read"),
-            Self::Pdb { pdb } => write!(f, "disruption budget {pdb} allows no eviction"),
-            Self::MultiplePdbs { pod } => write!(f, "several disruption budgets select pod {pod}"),
-            Self::DoNotDisruptPod { pod } => write!(f, "pod {pod} must not be disrupted"),
-            Self::DoNotDisruptNode => f.write_str("the node must not be disrupted"),
-            Self::Budget { pool, allowed } => write!(f, "budget of pool {pool} allows {allowed}"),
-            Self::PodNominated { pod } => write!(f, "nominated to pod {pod}"),
-            Self::CooldownActive { until } => write!(f, "in cooldown until {until}"),
-            Self::UnknownPrice => f.write_str("its price is unknown"),
-            Self::NotCheaper { old, new } => write!(f, "not cheaper: {old} now, {new} then"),
-            Self::NeedsMoreNodes { count } => write!(f, "{count} new nodes would be needed"),
-            Self::PodsUnschedulable { pods } => write!(f, "unschedulable: {}", list(pods)),
-            Self::Limit { pool, message } => write!(f, "limit of pool {pool}: {message}"),
-            Self::Replicas {
-                pool,
-                wanted,
-                there,
-            } => write!(f, "NodePool {pool} requires {wanted} nodes and has {there}"),
-            Self::LaunchesPaused {
-                pool,
-                failures,
-                until,
-            } => write!(
-                f,
-                "{failures} consecutive nodes of NodePool {pool} did not register: launches are paused until {until}, then one probe is launched"
-            ),
-            Self::DrainBlocked(blocker) => fmt_drain(f, blocker),
-            Self::PremiseChanged { what } => write!(f, "no longer true: {what}"),
-            Self::Failed { error } => write!(f, "failed: {error}"),
-            Self::ConditionIs {
-                condition,
-                status,
-                why,
-            } => write!(f, "{condition} is {status}: {why}"),
-            Self::DeviceClaimsIgnored => f.write_str(DEVICE_CLAIMS_IGNORED),
-            Self::MinValuesNotMet { labels } => fmt_min_values(f, labels),
-            Self::NotDisrupted(blocker) => blocker.fmt(f),
-            Self::Note { text } => f.write_str(text),
-        }
-    }
 }
 
 impl From<DisruptionBlocker> for Reason {
     fn from(blocker: DisruptionBlocker) -> Self {
         Self::NotDisrupted(blocker)
     }
-}
-
-fn fmt_for_pods(f: &mut fmt::Formatter<'_>, pods: &[PodKey], more: usize) -> fmt::Result {
-    write!(f, "for {}", list(pods))?;
-    if more > 0 {
-        write!(f, " and {more} more")?;
-    }
-    Ok(())
-}
-
-fn fmt_min_values(f: &mut fmt::Formatter<'_>, labels: &[String]) -> fmt::Result {
-    write!(
-        f,
-        "pod didn\u{2019}t schedule because NodePool couldn\u{2019}t meet minValues requirements, minValues requirement is not met for label(s) (label(s)={labels:?})"
-    )
-}
-
-fn fmt_shortfall(
-    f: &mut fmt::Formatter<'_>,
-    instance_type: &str,
-    resource: &str,
-    by: i64,
-) -> fmt::Result {
-    let by = quantity(resource, by);
-    write!(f, "nearest type {instance_type} lacks {by} of {resource}")
-}
-
-fn fmt_prices(
-    f: &mut fmt::Formatter<'_>,
-    old: Option<MicroUsd>,
-    new: Option<MicroUsd>,
-) -> fmt::Result {
-    let text = |price: Option<MicroUsd>| {
-        price.map_or_else(|| "unknown".to_owned(), |price| price.to_string())
-    };
-    write!(f, "price {} -> {}", text(old), text(new))
-}
-
-fn fmt_pool(
-    f: &mut fmt::Formatter<'_>,
-    pool: &PoolName,
-    constraint: &str,
-    detail: &str,
-) -> fmt::Result {
-    let text = if detail.is_empty() {
-        constraint
-    } else {
-        detail
-    };
-    write!(f, "pool {pool}: {text}")
-}
-
-fn fmt_drain(f: &mut fmt::Formatter<'_>, blocker: &DrainBlocker) -> fmt::Result {
-    let DrainBlocker {
-        since, unblocks, ..
-    } = blocker;
-    write!(f, "{blocker} (since {since}); {unblocks}")
-}
-
-fn list(pods: &[PodKey]) -> String {
-    pods.iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
 }

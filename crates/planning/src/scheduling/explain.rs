@@ -142,7 +142,9 @@ pub fn explain(
     let why = report.ignored.into_iter().next().map(|(_, why)| why);
     let unconfirmed = (!pod.unschedulable).then(|| Arc::clone(&pod.class.scheduler_name));
     let state = if let Some(why) = why {
-        PodSchedulingState::Ignored { why }
+        PodSchedulingState::Ignored {
+            why: why.to_string(),
+        }
     } else if let Some(placement) = plan.placements.first() {
         let target = match &placement.place {
             NominationTarget::Node(node) => format!("node/{node}"),

@@ -175,15 +175,15 @@ pub struct SolveReport {
     /// Unschedulable pods.
     pub unplaced: Vec<Unplaced>,
     /// Pods that mortise does not place (opted out, broken volume claims), with the reason.
-    pub ignored: Vec<(PodKey, String)>,
+    pub ignored: Vec<(PodKey, Reason)>,
     /// Number of pods considered.
     pub considered: usize,
     /// Pods whose nomination is no longer valid, and why. They are placed again, or among `unplaced`.
     pub broken: Vec<(Uid, NominationFailure)>,
     /// Pods that keep their nomination although the instance types of that node are unknown now.
     pub entrusted: Vec<PodKey>,
-    /// NodePools whose own requirements leave no instance type, with Karpenter's text. By name.
-    pub typeless: Vec<(PoolName, String)>,
+    /// NodePools whose own requirements leave no instance type. By name.
+    pub typeless: Vec<(PoolName, Reason)>,
     /// Time ran out: the plan is incomplete.
     pub stopped: bool,
 }

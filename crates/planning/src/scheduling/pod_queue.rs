@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::default_spread::DefaultSpread;
 use super::plan::SolveOptions;
 use super::volumes::{VolumeNeeds, needs};
+use crate::reason::Reason;
 use mortise_apis::k8s::PodDisruptionBudget;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::names::{PodKey, Uid};
@@ -23,7 +24,7 @@ pub(super) struct PodQueue {
     /// Pods to place, in order, with the requirements of their volumes.
     pub(super) pods: Vec<(Arc<Pod>, VolumeNeeds)>,
     /// Pods that mortise does not place, with the reason.
-    pub(super) ignored: Vec<(PodKey, String)>,
+    pub(super) ignored: Vec<(PodKey, Reason)>,
     /// Number of pods considered.
     pub(super) considered: usize,
 }
@@ -70,7 +71,10 @@ impl PodQueue {
         for pod in all {
             match check_pod(snapshot, &pod) {
                 Ok(volumes) => queue.pods.push((defaults.apply(pod), volumes)),
-                Err(reason) => queue.ignored.push((pod.key.clone(), reason)),
+                Err(why) => {
+                    let why = Reason::PodIgnored { why };
+                    queue.ignored.push((pod.key.clone(), why));
+                }
             }
         }
         queue.pods.sort_by(|(a, _), (b, _)| {
@@ -83,7 +87,7 @@ impl PodQueue {
             larger
                 .then_with(|| (a.created.as_second(), &a.uid).cmp(&(b.created.as_second(), &b.uid)))
         });
-        queue.ignored.sort();
+        queue.ignored.sort_by(|(a, _), (b, _)| a.cmp(b));
         queue
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use super::daemon_set_pods::{DaemonSetOverhead, DaemonSetPods};
 use super::resource_vector::{ResourceDimensions, subtract};
-use crate::reason::PoolBlocker;
+use crate::reason::{PoolBlocker, Reason};
 use mortise_apis::karpenter::nodepool::LaunchPause;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::{self, WellKnown};
@@ -85,14 +85,13 @@ impl UnusablePool {
 }
 
 /// Text of a NodePool whose requirements leave no instance type.
-pub(super) const NO_TYPES: &str = "nodepool requirements filtered out all available instance types";
+const NO_TYPES: &str = "nodepool requirements filtered out all available instance types";
 
-/// The NodePools whose own requirements leave no instance type, with Karpenter's text for the NodePool's event.
-pub(super) fn typeless(unusable: &[UnusablePool]) -> Vec<(PoolName, String)> {
-    let all = "NodePool requirements filtered out all compatible available instance types";
+/// The NodePools whose own requirements leave no instance type.
+pub(super) fn typeless(unusable: &[UnusablePool]) -> Vec<(PoolName, Reason)> {
     let of = |each: &UnusablePool| match each.blocker {
-        PoolBlocker::NoTypes => Some(all.to_owned()),
-        PoolBlocker::MinValues => Some(format!("{all} due to minValues incompatibility")),
+        PoolBlocker::NoTypes => Some(Reason::NoInstanceTypes { min_values: false }),
+        PoolBlocker::MinValues => Some(Reason::NoInstanceTypes { min_values: true }),
         _ => None,
     };
     unusable

@@ -7,20 +7,12 @@ use super::messages;
 use super::narrowed_template::without_hostname;
 use super::pass::Pass;
 use super::pod_requirements::PodRequirements;
-use super::pool_template::{NO_TYPES, PoolTemplate, UnusablePool};
+use super::pool_template::{PoolTemplate, UnusablePool};
 use super::topology::{NO_DOMAIN, PodTopology, TopologyType};
 use crate::reason::{PoolBlocker, Reason};
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::{labels, taints};
 use mortise_state::catalog::Bits;
-
-/// Reasons with the text of the event.
-pub(super) struct UnschedulableExplanation {
-    /// One or more per NodePool.
-    pub(super) reasons: Vec<Reason>,
-    /// All NodePools in one text.
-    pub(super) message: String,
-}
 
 /// Text for a pod whose compatible reservations are all held by other NodeClaims.
 pub(super) const HELD_UP: &str = "one or more instance types with compatible reserved offerings are available, but could not be reserved";
@@ -62,27 +54,22 @@ pub(super) struct PassExplainer<'p, 'a> {
 }
 
 impl PassExplainer<'_, '_> {
-    /// Why the pods of a class are unschedulable.
-    pub(super) fn explain(&self, class: usize) -> UnschedulableExplanation {
+    /// Why the pods of a class are unschedulable: one reason or more per NodePool.
+    pub(super) fn explain(&self, class: usize) -> Vec<Reason> {
         let unusable = self.unusable;
         let mut reasons = Vec::new();
-        let mut texts = Vec::new();
         if self.pass.options.ignore_devices && self.pass.classes[class].class.claims_devices {
-            let reason = Reason::DeviceClaimsIgnored;
-            return UnschedulableExplanation {
-                message: reason.to_string(),
-                reasons: vec![reason],
-            };
+            return vec![Reason::DeviceClaimsIgnored];
         }
         for template in &self.pass.templates {
             let rejection = self.rejection(class, template);
             let is_last = rejection.constraint == HELD_UP;
-            texts.push(rejection.constraint.clone());
             reasons.push(Reason::PoolRefused {
                 pool: template.name.clone(),
                 blocker: rejection.blocker,
                 constraint: rejection.constraint,
                 detail: rejection.detail,
+                is_tried: true,
             });
             reasons.extend(rejection.missed);
             if is_last {
@@ -95,28 +82,13 @@ impl PassExplainer<'_, '_> {
                 blocker: each.blocker,
                 constraint: each.why.clone(),
                 detail: each.detail.clone(),
+                is_tried: false,
             });
         }
-        if self.pass.templates.is_empty() {
-            if unusable.is_empty() {
-                reasons.push(Reason::NoPools);
-                texts.push("no dynamic nodepools found".to_owned());
-            } else {
-                let all_filtered = unusable.iter().all(|each| each.why.starts_with(NO_TYPES));
-                match unusable.first() {
-                    Some(_) if all_filtered => texts.push(NO_TYPES.to_owned()),
-                    _ => texts.extend(
-                        unusable
-                            .iter()
-                            .map(|each| format!("{} (NodePool={})", each.why, each.pool)),
-                    ),
-                }
-            }
+        if reasons.is_empty() {
+            reasons.push(Reason::NoPools);
         }
-        UnschedulableExplanation {
-            reasons,
-            message: texts.join("; "),
-        }
+        reasons
     }
 
     fn rejection(&self, class: usize, template: &PoolTemplate) -> PoolRejection {

@@ -25,7 +25,7 @@ use super::reservations::Reservations;
 use super::resource_vector::ResourceDimensions;
 use super::topology::{Topology, TopologyGroupKey, TopologyKey};
 use super::topology_counts::{TopologyCounts, inverse_anti_affinity, place_of};
-use crate::reason::Reason;
+use crate::reason::{Reason, SchedulingFailure};
 use mortise_apis::names::Uid;
 use mortise_apis::resources::Resources;
 use mortise_apis::taints::PREFER_NO_SCHEDULE;
@@ -238,11 +238,11 @@ fn unplaced(
     let mut all: Vec<Unplaced> = by_class
         .into_iter()
         .map(|(class, pods)| {
-            let explained = explainer.explain(class);
+            let reasons = explainer.explain(class);
             Unplaced {
                 pods: keys(&pods),
-                reasons: explained.reasons,
-                message: explained.message,
+                message: SchedulingFailure::new(&reasons).to_string(),
+                reasons,
                 deferred: pass.classes[class].lacks_reservation,
             }
         })

@@ -13,7 +13,7 @@ use mortise_apis::labels;
 use mortise_apis::names::{NodeClassKey, ProviderId};
 use mortise_aws_class::hash::HASH_VERSION;
 use mortise_cloudprovider::{
-    CapacityType, CloudError, Instance, Retry, TerminationStatus, UnavailableOffering,
+    CapacityType, CloudError, DriftReason, Instance, Retry, TerminationStatus, UnavailableOffering,
 };
 use tokio::time::Instant;
 
@@ -407,9 +407,9 @@ impl InstanceCache {
         claim: &NodeClaim,
         key: &NodeClassKey,
         class: &CachedNodeClass,
-    ) -> Result<Option<String>, CloudError> {
+    ) -> Result<Option<DriftReason>, CloudError> {
         if has_other_hash(claim, class) {
-            return Ok(Some("NodeClassDrift".to_owned()));
+            return Ok(Some(DriftReason::new("NodeClassDrift")));
         }
         let Some(id) = claim.provider_id().and_then(tags::instance_id) else {
             return Ok(None);
@@ -425,14 +425,13 @@ impl InstanceCache {
             });
         }
         if has_other_image(claim, class) {
-            return Ok(Some("AMIDrift".to_owned()));
+            return Ok(Some(DriftReason::new("AMIDrift")));
         }
         let instance = match self.known.fresh(id) {
             Some(instance) => Some(instance),
             None => self.described(id).await?.as_ref().and_then(record),
         };
-        let drift = instance.and_then(|instance| network_drift(&instance, class));
-        Ok(drift.map(str::to_owned))
+        Ok(instance.and_then(|instance| network_drift(&instance, class)))
     }
 }
 
@@ -479,16 +478,16 @@ fn has_other_image(claim: &NodeClaim, class: &CachedNodeClass) -> bool {
 }
 
 /// The instance has other security groups than the class, or is in none of its subnets.
-fn network_drift(instance: &InstanceRecord, class: &CachedNodeClass) -> Option<&'static str> {
+fn network_drift(instance: &InstanceRecord, class: &CachedNodeClass) -> Option<DriftReason> {
     let wanted: BTreeSet<&str> = class.groups.iter().map(|group| &*group.id).collect();
     if wanted != instance.groups.iter().map(|id| &**id).collect() {
-        return Some("SecurityGroupDrift");
+        return Some(DriftReason::new("SecurityGroupDrift"));
     }
     let in_subnets = instance
         .subnet
         .as_ref()
         .is_none_or(|subnet| class.subnets.iter().any(|each| each.subnet.id == *subnet));
-    (!in_subnets).then_some("SubnetDrift")
+    (!in_subnets).then_some(DriftReason::new("SubnetDrift"))
 }
 
 #[cfg(test)]

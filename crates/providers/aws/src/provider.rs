@@ -5,10 +5,11 @@ use std::sync::Arc;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
-use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+use mortise_apis::node_class::NodeClassObject;
 use mortise_cloudprovider::{
-    BoxFuture, CloudError, CloudProvider, Instance, InterruptionNotice, LaunchError, LaunchRequest,
-    LaunchedInstance, RepairPolicy, ResolvedNodeClass, TerminationStatus,
+    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
+    LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy, ResolvedNodeClass,
+    TerminationStatus,
 };
 
 use crate::config::AwsConfig;
@@ -26,15 +27,27 @@ use mortise_aws_catalog::{self as catalog, Ec2Catalog, Ec2CatalogError};
 /// Conditions of nodes that call for repair, with how long they may last in seconds.
 /// # Source
 /// The node conditions of EKS's node monitoring agent, with the reference implementation's times.
-const REPAIR: [(&str, &str, i64); 7] = [
-    ("Ready", "False", 1800),
-    ("Ready", "Unknown", 1800),
-    ("AcceleratedHardwareReady", "False", 600),
-    ("StorageReady", "False", 1800),
-    ("NetworkingReady", "False", 1800),
-    ("KernelReady", "False", 1800),
-    ("ContainerRuntimeReady", "False", 1800),
+const REPAIR: [RepairPolicy; 7] = [
+    repair("Ready", "False", 1800),
+    repair("Ready", "Unknown", 1800),
+    repair("AcceleratedHardwareReady", "False", 600),
+    repair("StorageReady", "False", 1800),
+    repair("NetworkingReady", "False", 1800),
+    repair("KernelReady", "False", 1800),
+    repair("ContainerRuntimeReady", "False", 1800),
 ];
+
+const fn repair(
+    condition: &'static str,
+    status: &'static str,
+    toleration_seconds: i64,
+) -> RepairPolicy {
+    RepairPolicy {
+        condition,
+        status,
+        toleration_seconds,
+    }
+}
 
 /// EC2 instances.
 #[derive(Debug)]
@@ -168,19 +181,19 @@ impl AwsProvider {
         &self,
         claim: &NodeClaim,
         object: &NodeClassObject,
-    ) -> Result<Option<String>, CloudError> {
+    ) -> Result<Option<DriftReason>, CloudError> {
         let class = self.classes.get(object).await?;
         self.instances.drift(claim, &object.key, &class).await
     }
 }
 
 impl CloudProvider for AwsProvider {
-    fn name(&self) -> &'static str {
-        "aws"
-    }
-
-    fn node_class_kinds(&self) -> &'static [NodeClassKind] {
-        const { &[mortise_aws_class::spec::KIND] }
+    fn descriptor(&self) -> ProviderDescriptor {
+        ProviderDescriptor {
+            name: "aws",
+            node_classes: const { &[mortise_aws_class::spec::KIND] },
+            repair_policies: &REPAIR,
+        }
     }
 
     fn well_known(&self) -> WellKnown {
@@ -224,7 +237,7 @@ impl CloudProvider for AwsProvider {
         &'a self,
         claim: &'a NodeClaim,
         class: &'a NodeClassObject,
-    ) -> BoxFuture<'a, Result<Option<String>, CloudError>> {
+    ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         Box::pin(self.drift(claim, class))
     }
 
@@ -238,15 +251,5 @@ impl CloudProvider for AwsProvider {
             Some(queue) => Box::pin(queue.delete(notice)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
-    }
-
-    fn repair_policies(&self) -> Vec<RepairPolicy> {
-        REPAIR
-            .map(|(condition, status, toleration_seconds)| RepairPolicy {
-                condition,
-                status,
-                toleration_seconds,
-            })
-            .into()
     }
 }

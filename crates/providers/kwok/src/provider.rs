@@ -10,12 +10,13 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
-use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::schema::conditions::ConditionStatus;
 use mortise_apis::values::GoDuration;
 use mortise_cloudprovider::{
-    BoxFuture, CloudError, CloudProvider, Instance, InstanceType, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, RepairPolicy, ResolvedNodeClass, Retry, TerminationStatus,
+    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InstanceType, InterruptionNotice,
+    LaunchError, LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy,
+    ResolvedNodeClass, Retry, TerminationStatus,
 };
 use mortise_kwok_class::object::KwokNodeClass;
 use tracing::{info, warn};
@@ -199,13 +200,26 @@ fn cloud_error(error: kube::Error) -> CloudError {
     }
 }
 
-impl CloudProvider for KwokProvider {
-    fn name(&self) -> &'static str {
-        "kwok"
-    }
+/// The kubelet reports that the node is not ready.
+const UNREADY: RepairPolicy = RepairPolicy {
+    condition: "Ready",
+    status: "False",
+    toleration_seconds: 600,
+};
 
-    fn node_class_kinds(&self) -> &'static [NodeClassKind] {
-        const { &[mortise_kwok_class::object::KIND] }
+/// The kubelet reports nothing.
+const UNREACHABLE: RepairPolicy = RepairPolicy {
+    status: "Unknown",
+    ..UNREADY
+};
+
+impl CloudProvider for KwokProvider {
+    fn descriptor(&self) -> ProviderDescriptor {
+        ProviderDescriptor {
+            name: "kwok",
+            node_classes: const { &[mortise_kwok_class::object::KIND] },
+            repair_policies: &[UNREADY, UNREACHABLE],
+        }
     }
 
     fn well_known(&self) -> WellKnown {
@@ -303,7 +317,7 @@ impl CloudProvider for KwokProvider {
         &'a self,
         _claim: &'a NodeClaim,
         _class: &'a NodeClassObject,
-    ) -> BoxFuture<'a, Result<Option<String>, CloudError>> {
+    ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         async { Ok(None) }.boxed()
     }
 
@@ -313,15 +327,6 @@ impl CloudProvider for KwokProvider {
 
     fn acknowledge<'a>(&'a self, _notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
         async { Ok(()) }.boxed()
-    }
-
-    fn repair_policies(&self) -> Vec<RepairPolicy> {
-        let policy = |status| RepairPolicy {
-            condition: "Ready",
-            status,
-            toleration_seconds: 600,
-        };
-        vec![policy("False"), policy("Unknown")]
     }
 }
 

@@ -1,19 +1,18 @@
 //! Disruption budgets that never or always allow.
 
 use mortise_apis::karpenter::budget_schedule::REASONS;
-use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::values::{Allowance, BudgetActivity, BudgetError, CompiledBudget};
 
 use super::super::text::first_of;
-use super::{AdmissionContext, AdmissionResult, Check};
+use super::{AdmissionContext, AdmissionResult, Check, PoolRequest};
 
 /// Says which reasons can never, and which can without limit, take nodes of the pool.
-pub(super) fn check_budgets(
+pub(super) fn run(
     context: &AdmissionContext<'_>,
-    pool: &NodePool,
-    before: Option<&NodePool>,
+    request: &PoolRequest<'_>,
     answer: &mut AdmissionResult,
 ) {
+    let (pool, before) = (request.pool, request.before);
     if before.is_some_and(|old| old.spec.disruption == pool.spec.disruption) || pool.is_static() {
         return;
     }
@@ -80,6 +79,7 @@ pub(super) fn check_budgets(
                 Check::Budgets,
                 "spec.disruption.budgets",
                 format!("disruption.budgets: {what} for {}", reasons(list)),
+                "",
             );
         }
     };

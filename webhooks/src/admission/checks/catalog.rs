@@ -1,46 +1,41 @@
-//! Requirements against what can be bought.
+//! Labels and values of requirements that no instance type has.
 
 use std::collections::BTreeSet;
 
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::{self, WellKnown};
-use mortise_apis::requirements::{Operator, Requirement, Requirements};
-use mortise_state::catalog::{Catalog, EliminatingRequirement};
+use mortise_apis::requirements::{Operator, Requirement};
+use mortise_state::catalog::Catalog;
+use mortise_state::snapshot::Snapshot;
 
-use super::super::text::{count, did_you_mean, first_of, without_domain};
-use super::{AdmissionContext, AdmissionResult, Check};
-
-/// Resource names without a domain that a node can have.
-const RESOURCES: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nodes"];
+use super::super::text::{did_you_mean, first_of, without_domain};
+use super::{AdmissionContext, AdmissionResult, Check, PoolRequest};
 
 /// Most values of a requirement that are said to be unknown: the rest is as wrong, and each is compared with all known ones.
 const MOST_UNKNOWN: usize = 20;
 
-/// Values that no type has, keys that no type has but one nearly, requirements that leave nothing, minValues out of reach.
-pub(super) fn check_requirements(
+/// Values that no type has, and keys that no type has but one nearly.
+pub(super) fn run(
     context: &AdmissionContext<'_>,
-    pool: &NodePool,
+    request: &PoolRequest<'_>,
     answer: &mut AdmissionResult,
 ) {
-    for name in pool.spec.limits.iter().flatten().map(|(name, _)| name) {
-        if answer.is_full() {
-            return;
-        }
-        let known = RESOURCES.contains(&name.as_str());
-        if !known && !name.contains('/') && !name.starts_with("hugepages-") {
-            answer.warn(
-                Check::Limits,
-                format!("spec.limits.{name}"),
-                format!(
-                    "limits.{name}: no node has this resource, so it has no effect{}",
-                    did_you_mean(name, RESOURCES)
-                ),
-            );
+    let pool = request.pool;
+    let Some(catalog) = catalog_of(context.snapshot, pool) else {
+        return;
+    };
+    for requirement in pool.requirements().iter() {
+        for unknown in unknown_values(catalog, &context.snapshot.well_known, requirement) {
+            let field = field_path(pool, requirement.key());
+            answer.warn(Check::Catalog, field, unknown.problem, unknown.hint);
         }
     }
-    let snapshot = context.snapshot;
+}
+
+/// The instance types that a pool can use. A class that does not exist yet has no catalog; one of its kind tells the same
+/// names.
+pub(super) fn catalog_of<'a>(snapshot: &'a Snapshot, pool: &NodePool) -> Option<&'a Catalog> {
     let key = pool.node_class_key();
-    // A class that does not exist yet has no catalogue; one of its kind tells the same names.
     let same_kind = || {
         let mut of_kind = snapshot
             .catalogs
@@ -48,33 +43,14 @@ pub(super) fn check_requirements(
             .filter(|(known, _)| known.kind == key.kind && known.group == key.group);
         of_kind.next().map(|(_, catalog)| catalog)
     };
-    let Some(catalog) = snapshot.catalog_of(pool).or_else(same_kind) else {
-        return;
-    };
-    let requirements = pool.requirements();
-    for requirement in requirements.iter() {
-        for text in unknown_values(catalog, &snapshot.well_known, requirement) {
-            answer.warn(Check::Catalog, field_path(pool, requirement.key()), text);
-        }
-    }
-    match catalog.eliminating_requirement(&requirements) {
-        Some(blame) => {
-            let (path, text) = (
-                field_path(pool, blame.requirement.key()),
-                unsatisfiable_text(&blame),
-            );
-            if context.rules.deny_unsatisfiable {
-                answer.deny(Check::Unsatisfiable, path, text);
-            } else {
-                answer.warn(Check::Unsatisfiable, path, text);
-            }
-        }
-        None => check_min_values(catalog, pool, &requirements, answer),
-    }
+    snapshot
+        .catalog_of(pool)
+        .or_else(same_kind)
+        .map(|found| &**found)
 }
 
 /// Where a pool asks for a label: in a requirement, or as a label of the template.
-fn field_path(pool: &NodePool, key: &str) -> String {
+pub(super) fn field_path(pool: &NodePool, key: &str) -> String {
     let template = &pool.spec.template;
     let asked = template.spec.requirements.iter();
     let found = asked
@@ -92,12 +68,18 @@ fn field_path(pool: &NodePool, key: &str) -> String {
     }
 }
 
+/// A label or value that no instance type has, and the nearest one that exists.
+pub(super) struct UnknownValue {
+    pub(super) problem: String,
+    pub(super) hint: String,
+}
+
 /// What no instance type has, of one requirement.
 pub(super) fn unknown_values(
     catalog: &Catalog,
     well_known: &WellKnown,
     requirement: &Requirement,
-) -> Vec<String> {
+) -> Vec<UnknownValue> {
     let key = requirement.key();
     if key == labels::NODEPOOL {
         return Vec::new();
@@ -108,7 +90,10 @@ pub(super) fn unknown_values(
         if hint.is_empty() {
             return Vec::new(); // a label of the user's own
         }
-        return vec![format!("\"{key}\" is no label of instance types{hint}")];
+        return vec![UnknownValue {
+            problem: format!("\"{key}\" is no label of instance types"),
+            hint,
+        }];
     }
     let listed = match requirement.operator() {
         Operator::In => "no instance type has",
@@ -132,7 +117,10 @@ pub(super) fn unknown_values(
             } else {
                 hint
             };
-            format!("{}: {listed} \"{value}\"{hint}", without_domain(key))
+            UnknownValue {
+                problem: format!("{}: {listed} \"{value}\"", without_domain(key)),
+                hint,
+            }
         })
         .collect()
 }
@@ -142,82 +130,5 @@ fn known_values_text(catalog: &Catalog, key: &str) -> String {
     if catalog.values_of(key).nth(5).is_some() {
         return String::new();
     }
-    format!("; there is {}", first_of(catalog.values_of(key), 5))
-}
-
-/// `arch In [arm64]`, with the first values only.
-fn requirement_text(requirement: &Requirement) -> String {
-    let key = without_domain(requirement.key());
-    let bounds = [
-        (requirement.at_least(), ">="),
-        (requirement.at_most(), "<="),
-    ];
-    let bounds: Vec<String> = bounds
-        .iter()
-        .filter_map(|(bound, sign)| bound.map(|bound| format!("{sign}{bound}")))
-        .collect();
-    if !bounds.is_empty() {
-        return format!("{key} {}", bounds.join(" "));
-    }
-    let operator = requirement.operator().as_str();
-    if requirement.values().is_empty() {
-        return format!("{key} {operator}");
-    }
-    format!("{key} {operator} [{}]", first_of(requirement.values(), 2))
-}
-
-fn unsatisfiable_text(blame: &EliminatingRequirement) -> String {
-    let EliminatingRequirement {
-        requirement,
-        before,
-        total,
-        only_together,
-        back,
-    } = blame;
-    let back: Vec<String> = back
-        .iter()
-        .map(|(value, types)| format!("\"{value}\" ({types})"))
-        .collect();
-    let back = match back.as_slice() {
-        [] => String::new(),
-        [only] => format!("; {only} would allow some"),
-        several => format!("; {} would allow some", several.join(" or ")),
-    };
-    let requirement = requirement_text(requirement);
-    if *only_together {
-        return format!(
-            "no instance type is left: {} offered, but none with {requirement} and the other requirements{back}",
-            count(*before, "type")
-        );
-    }
-    format!("no instance type is left: {requirement} removes the last {before} of {total}{back}")
-}
-
-fn check_min_values(
-    catalog: &Catalog,
-    pool: &NodePool,
-    requirements: &Requirements,
-    answer: &mut AdmissionResult,
-) {
-    if !requirements.has_min_values() {
-        return;
-    }
-    for requirement in requirements.iter() {
-        let Some(least) = requirement
-            .min_values()
-            .and_then(|least| usize::try_from(least).ok())
-        else {
-            continue;
-        };
-        let Some(left) = catalog.values_left(requirement.key(), requirements) else {
-            continue;
-        };
-        if left < least {
-            answer.warn(Check::MinValues, field_path(pool, requirement.key()), format!(
-                "minValues {least} of {}: the requirements leave {}, so nothing is launched; lower it to {left}",
-                without_domain(requirement.key()),
-                count(left, "value")
-            ));
-        }
-    }
+    format!("there is {}", first_of(catalog.values_of(key), 5))
 }

@@ -1,20 +1,20 @@
 //! The node class that a pool refers to. GitOps may apply in any order, so nothing here refuses.
 
-use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::schema::conditions::{ConditionStatus, READY};
 
 use super::super::text::did_you_mean;
-use super::{AdmissionContext, AdmissionResult, Check};
+use super::{AdmissionContext, AdmissionResult, Check, PoolRequest};
 
 /// The reference of a pool.
 const REFERENCE: &str = "spec.template.spec.nodeClassRef";
 
 /// A class that is not served, missing, going, or not ready.
-pub(super) fn check_reference(
+pub(super) fn run(
     context: &AdmissionContext<'_>,
-    pool: &NodePool,
+    request: &PoolRequest<'_>,
     answer: &mut AdmissionResult,
 ) {
+    let pool = request.pool;
     let snapshot = context.snapshot;
     let reference = &pool.spec.template.spec.node_class_ref;
     if reference.name.is_empty() || !snapshot.synced {
@@ -31,10 +31,10 @@ pub(super) fn check_reference(
             Check::NodeClass,
             REFERENCE,
             format!(
-                "nodeClassRef: kind {kind}.{} is not supported; supported: {}",
-                reference.group,
-                kinds.join(", ")
+                "nodeClassRef: kind {kind}.{} is not supported",
+                reference.group
             ),
+            format!("supported: {}", kinds.join(", ")),
         );
         return;
     }
@@ -54,7 +54,8 @@ pub(super) fn check_reference(
         answer.warn(
             Check::NodeClass,
             format!("{REFERENCE}.name"),
-            format!("nodeClassRef: {kind} \"{name}\" {missing}{hint}"),
+            format!("nodeClassRef: {kind} \"{name}\" {missing}"),
+            hint,
         );
         return;
     };
@@ -62,9 +63,8 @@ pub(super) fn check_reference(
         answer.warn(
             Check::NodeClass,
             REFERENCE,
-            format!(
-                "nodeClassRef: {kind} \"{name}\" is being deleted; nothing can be launched with it"
-            ),
+            format!("nodeClassRef: {kind} \"{name}\" is being deleted"),
+            "nothing can be launched with it",
         );
         return;
     }
@@ -85,6 +85,7 @@ pub(super) fn check_reference(
                 "nodeClassRef: {kind} \"{name}\" is not ready: {}: {}",
                 condition.reason, condition.message
             ),
+            "",
         );
     }
 }

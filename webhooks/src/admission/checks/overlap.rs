@@ -4,16 +4,16 @@ use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels;
 
 use super::super::text::first_of;
-use super::{AdmissionContext, AdmissionResult, Check};
+use super::{AdmissionContext, AdmissionResult, Check, PoolRequest};
 
 /// Two pools of equal weight, with equal taints, that can launch the same instance types: which one is used is decided by
 /// their names.
-pub(super) fn check_overlap(
+pub(super) fn run(
     context: &AdmissionContext<'_>,
-    pool: &NodePool,
-    before: Option<&NodePool>,
+    request: &PoolRequest<'_>,
     answer: &mut AdmissionResult,
 ) {
+    let (pool, before) = (request.pool, request.before);
     let unchanged = before.is_some_and(|old| {
         old.spec.weight == pool.spec.weight && old.requirements() == pool.requirements()
     });
@@ -67,9 +67,14 @@ pub(super) fn check_overlap(
         .map(|other| format!("\"{}\"", other.name()))
         .collect();
     if !rivals.is_empty() {
-        answer.warn(Check::Overlap, "spec.weight", format!(
-            "overlaps NodePool {} at equal weight {weight}: the last by name is used; give them different weights",
-            first_of(&rivals, 2)
-        ));
+        answer.warn(
+            Check::Overlap,
+            "spec.weight",
+            format!(
+                "overlaps NodePool {} at equal weight {weight}: the last by name is used",
+                first_of(&rivals, 2)
+            ),
+            "give them different weights",
+        );
     }
 }

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mortise_apis::k8s::PodDisruptionBudget;
-use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::NamespacedName;
 use mortise_state::pods::Selector;
 use mortise_state::snapshot::{Snapshot, StateNode};
 
 use super::super::text::{count, first_of};
-use super::{AdmissionContext, AdmissionResult, Check};
+use super::{AdmissionResult, Check};
 
 /// Pods that hold their nodes for ever.
 #[derive(Default)]
@@ -74,23 +73,31 @@ impl UnevictablePods {
         first_of(names, 1)
     }
 
-    /// What keeps a drain from ending, as warnings.
-    pub(super) fn warnings(&self, drain: &str) -> Vec<String> {
-        let mut all = Vec::new();
-        if self.pods > 0 {
-            all.push(format!(
-                "{drain} never completes: {} under PDB {}; set terminationGracePeriod",
-                count(self.pods, "pod"),
-                self.budgets_text()
-            ));
+    /// Warns of what keeps a drain from ending.
+    pub(super) fn warn(&self, drain: &str, field: &str, answer: &mut AdmissionResult) {
+        let problems = [
+            (self.pods > 0).then(|| {
+                format!(
+                    "{drain} never completes: {} under PDB {}",
+                    count(self.pods, "pod"),
+                    self.budgets_text()
+                )
+            }),
+            (self.protected > 0).then(|| {
+                format!(
+                    "{drain} waits for {} with do-not-disrupt, without an end",
+                    count(self.protected, "pod")
+                )
+            }),
+        ];
+        for problem in problems.into_iter().flatten() {
+            answer.warn(
+                Check::BlockedDrain,
+                field,
+                problem,
+                "set terminationGracePeriod",
+            );
         }
-        if self.protected > 0 {
-            all.push(format!(
-                "{drain} waits for {} with do-not-disrupt, without an end; set terminationGracePeriod",
-                count(self.protected, "pod")
-            ));
-        }
-        all
     }
 }
 
@@ -127,27 +134,4 @@ pub fn why_never_allows(pdb: &PodDisruptionBudget) -> Option<String> {
 
 fn to_usize(number: i64) -> usize {
     usize::try_from(number).unwrap_or(0)
-}
-
-/// A pool whose nodes expire or are replaced, with pods on them that never let them go.
-pub(super) fn check_expiry(
-    context: &AdmissionContext<'_>,
-    pool: &NodePool,
-    answer: &mut AdmissionResult,
-) {
-    let template = &pool.spec.template.spec;
-    if template.termination_grace_period.is_some() {
-        return;
-    }
-    let expires = template
-        .expire_after
-        .as_ref()
-        .filter(|after| !after.is_never());
-    let Some(after) = expires else { return };
-    let name = pool.name();
-    let found =
-        UnevictablePods::from_nodes(context.snapshot, context.snapshot.nodes_of_pool(&name));
-    for text in found.warnings(&format!("expiry ({})", after.as_str())) {
-        answer.warn(Check::BlockedDrain, "spec.template.spec.expireAfter", text);
-    }
 }

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::resources::{NODES, quantity};
 use mortise_state::snapshot::PoolUsage;
 
 use super::super::text::count;
-use super::{AdmissionContext, AdmissionResult, Check};
+use super::{AdmissionContext, AdmissionResult, Check, PoolRequest};
 
 /// Limits below what the pool has, and a fixed size that takes nodes away.
-pub(super) fn check_limits_and_replicas(
+pub(super) fn run(
     context: &AdmissionContext<'_>,
-    pool: &NodePool,
+    request: &PoolRequest<'_>,
     answer: &mut AdmissionResult,
 ) {
+    let pool = request.pool;
     let replicas = pool.spec.replicas;
     let unlimited = pool.spec.limits.as_ref().is_none_or(BTreeMap::is_empty);
     let is_new = !context.snapshot.pools.contains_key(&pool.name());
@@ -39,7 +39,7 @@ pub(super) fn check_limits_and_replicas(
             "limits.{name} {} is below the {} in use: no nodes are launched until others terminate; none is removed",
             amount(limit),
             amount(used)
-        ));
+        ), "");
     }
     if let Some(replicas) = replicas.filter(|replicas| *replicas < usage.nodes) {
         let surplus = usize::try_from(usage.nodes - replicas).unwrap_or(usize::MAX);
@@ -51,6 +51,7 @@ pub(super) fn check_limits_and_replicas(
                 count(usize::try_from(usage.nodes).unwrap_or(usize::MAX), "node"),
                 count(surplus, "node")
             ),
+            "",
         );
     }
 }

@@ -9,8 +9,9 @@ use mortise_apis::labels::WellKnown;
 use mortise_apis::names::{ObjectRef, ProviderId};
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
 use mortise_cloudprovider::{
-    BoxFuture, CloudError, CloudProvider, Instance, InterruptionNotice, LaunchError, LaunchRequest,
-    LaunchedInstance, RepairPolicy, ResolvedNodeClass, Retry, TerminationStatus,
+    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
+    LaunchRequest, LaunchedInstance, ProviderDescriptor, ResolvedNodeClass, Retry,
+    TerminationStatus,
 };
 use mortise_engine::engine::Term;
 use mortise_engine::write::{NodeClaimStatusEdit, ObjectEdit, ObjectWrite, StatusEdit};
@@ -106,11 +107,12 @@ pub(super) const KIND: NodeClassKind = NodeClassKind {
 };
 
 impl CloudProvider for Cloud {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn node_class_kinds(&self) -> &'static [NodeClassKind] {
-        &[KIND]
+    fn descriptor(&self) -> ProviderDescriptor {
+        ProviderDescriptor {
+            name: self.name,
+            node_classes: &[KIND],
+            repair_policies: &[],
+        }
     }
     fn well_known(&self) -> WellKnown {
         WellKnown::core()
@@ -175,7 +177,7 @@ impl CloudProvider for Cloud {
         &'a self,
         _: &'a NodeClaim,
         _: &'a NodeClassObject,
-    ) -> BoxFuture<'a, Result<Option<String>, CloudError>> {
+    ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         Box::pin(async { Ok(None) })
     }
     fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
@@ -183,9 +185,6 @@ impl CloudProvider for Cloud {
     }
     fn acknowledge<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
         Box::pin(async { Ok(()) })
-    }
-    fn repair_policies(&self) -> Vec<RepairPolicy> {
-        Vec::new()
     }
 }
 

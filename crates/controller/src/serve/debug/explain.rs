@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::names::{ClaimName, NodeName, ObjectRef, PodKey, PoolName};
+use mortise_apis::names::{ObjectRef, PodKey, PoolName};
 use mortise_apis::nearest::nearest;
 use mortise_apis::resources::quantity;
 use mortise_apis::schema::conditions::ConditionStatus;
@@ -17,6 +17,7 @@ use mortise_planning::scheduling::{self, PodExplanation, PodSchedulingState};
 use mortise_state::snapshot::{Pod, PoolUsage, Snapshot, StateNode};
 use serde_json::{Value, json};
 
+use super::subject::Subject;
 use super::table::{ago, facts};
 use super::views::{decision, decision_table, place, reasons};
 use super::{DebugView, node, quantities};
@@ -26,19 +27,6 @@ use crate::service_state::recent_drain_blockers::recent_drain_blockers;
 
 /// Decisions shown per subject.
 const DECISIONS: usize = 20;
-
-/// The subject to explain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
-    /// A pod.
-    Pod(PodKey),
-    /// A node, by the name of its Node object.
-    Node(NodeName),
-    /// A pool.
-    Pool(PoolName),
-    /// A claim.
-    Claim(ClaimName),
-}
 
 pub(super) fn explain(shared: &ServiceState, subject: &Subject) -> Result<DebugView, String> {
     let snapshot = shared.snapshot();
@@ -94,10 +82,12 @@ pub(super) fn newest_about_pod(shared: &ServiceState, key: &PodKey) -> Option<Ar
 fn concerns_pod(record: &Record, key: &PodKey) -> bool {
     matches!(&record.subject, ObjectRef::Pod(subject) if subject == key)
         || record.reasons.iter().any(|reason| match reason {
-            Reason::ForPods { pods, .. } | Reason::PodsUnschedulable { pods } => pods.contains(key),
+            Reason::ForPods { pods, .. } | Reason::PodsUnschedulable { pods, .. } => {
+                pods.contains(key)
+            }
             Reason::DoNotDisruptPod { pod }
             | Reason::PodNominated { pod }
-            | Reason::MultiplePdbs { pod } => pod == key,
+            | Reason::MultiplePdbs { pod, .. } => pod == key,
             _ => false,
         })
 }
@@ -191,6 +181,7 @@ fn per_pool(reasons: &[Reason]) -> Vec<Value> {
                 blocker,
                 constraint,
                 detail,
+                ..
             } => all.push(json!({
                 "pool": pool, "blocker": blocker.label(), "constraint": constraint, "detail": detail,
             })),
@@ -260,8 +251,8 @@ fn concerns_node(record: &Record, node: &StateNode) -> bool {
         _ => false,
     };
     let mentions = |reason: &Reason| match reason {
-        Reason::OnNode { node } => Some(node) == name.as_ref(),
-        Reason::OnClaim { claim: each } => Some(each) == claim.as_ref(),
+        Reason::OnNode { node, .. } => Some(node) == name.as_ref(),
+        Reason::OnClaim { claim: each, .. } => Some(each) == claim.as_ref(),
         _ => false,
     };
     subject || record.reasons.iter().any(mentions)

@@ -1,23 +1,17 @@
 //! Recent calls of the scheduler to the extender, and their results.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::Query;
-use axum::response::IntoResponse as _;
-use axum::routing::get;
-use http::{HeaderMap, StatusCode};
+use http::Uri;
 use jiff::Timestamp;
 use mortise_apis::values::since;
-use mortise_webhooks::Counters;
-use mortise_webhooks::extender::{CallsSeen, ExtenderCall, ExtenderState, SchedulerCalls};
+use mortise_webhooks::extender::{CallsSeen, ExtenderCall, SchedulerCalls};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::DebugView;
+use super::routes::{DebugRefusal, DebugState, query};
 use super::table::{TextTable, ago};
-use super::{DebugView, respond};
-use crate::service_state::ServiceState;
 use crate::service_state::handshakes::HandshakeFailures;
 
 /// Maximum calls per response; no more are kept.
@@ -30,40 +24,18 @@ struct CallsQuery {
 }
 
 /// `/debug/extender`.
-pub(crate) fn router(
-    shared: Arc<ServiceState>,
-    memory: Arc<ExtenderState>,
-    counters: Arc<Counters>,
-) -> Router {
-    let calls = move |headers: HeaderMap,
-                      query: Result<
-        Query<CallsQuery>,
-        axum::extract::rejection::QueryRejection,
-    >| async move {
-        match query {
-            Ok(Query(CallsQuery { limit })) => {
-                let limit = limit.unwrap_or(100).min(MOST_CALLS);
-                respond(&headers, view(&shared, &memory, &counters, limit))
-            }
-            Err(error) => (
-                StatusCode::BAD_REQUEST,
-                format!(
-                    "limit must be a number of calls, at most {MOST_CALLS}: {}\n",
-                    error.body_text()
-                ),
-            )
-                .into_response(),
-        }
-    };
-    Router::new().route("/debug/extender", get(calls))
-}
-
-fn view(
-    shared: &ServiceState,
-    memory: &ExtenderState,
-    counters: &Counters,
-    limit: usize,
-) -> DebugView {
+pub(super) fn view(state: &DebugState, uri: &Uri) -> Result<DebugView, DebugRefusal> {
+    let CallsQuery { limit } = query(uri).map_err(|error| {
+        DebugRefusal::BadRequest(format!(
+            "limit must be a number of calls, at most {MOST_CALLS}: {error}"
+        ))
+    })?;
+    let DebugState {
+        shared,
+        extender: memory,
+        counters,
+    } = state;
+    let limit = limit.unwrap_or(100).min(MOST_CALLS);
     let calls = memory.call_log.newest(limit);
     let now = shared.now();
     let mut table = TextTable::new(&[
@@ -95,14 +67,14 @@ fn view(
     let mut text = schedulers(&seen, now);
     text.extend(failed.iter().map(|each| handshake(each, now)));
     text.push(table.render("no calls yet"));
-    DebugView {
+    Ok(DebugView {
         json: json!({
             "asked_by": seen, "failed_handshakes": failed,
             "calls": calls, "counts": counts, "nominations": nominations, "denied_pods": memory.denied_pods.len(),
             "assumed_pods": memory.assumed_pods.len(), "whole_nodes": counters.full_nodes.get() > 0,
         }),
         text: text.join("\n"),
-    }
+    })
 }
 
 /// Which schedulers call, and whether pods are bound without an extender call.

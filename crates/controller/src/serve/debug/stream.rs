@@ -12,7 +12,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures::stream;
@@ -31,7 +30,7 @@ const PACE: Duration = Duration::from_millis(250);
 /// Time between totals without changes.
 const IDLE: Duration = Duration::from_secs(5);
 
-pub(super) async fn stream(State(shared): State<Arc<ServiceState>>) -> Response {
+pub(super) async fn stream(shared: Arc<ServiceState>) -> Response {
     let Ok(slot) = Arc::clone(&shared.streams).try_acquire_owned() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many open streams\n").into_response();
     };

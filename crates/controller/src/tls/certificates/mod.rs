@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::client::Clients;
 use crate::config::CertificateSource;
 use crate::effects::ca_bundle;
 use crate::effects::secret::SecretStore;
@@ -106,17 +107,17 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Reads nothing yet. `client` and `namespace` are needed for a Secret.
+    /// Reads nothing yet. `cluster` (clients and namespace) is needed for a Secret.
     pub(crate) fn new(
         source: &CertificateSource,
         names: &[String],
-        cluster: Option<(&kube::Client, &str)>,
+        cluster: Option<(&Clients, &str)>,
         shared: Arc<ServiceState>,
     ) -> Result<Self, RunError> {
         let (store, service) = match (source, cluster) {
-            (CertificateSource::Secret { name, service }, Some((client, namespace))) => (
+            (CertificateSource::Secret { name, service }, Some((clients, namespace))) => (
                 CertificateStore::Secret(Box::new(SecretStore::new(
-                    client.clone(),
+                    clients.main.clone(),
                     namespace,
                     name,
                 ))),

@@ -14,10 +14,10 @@ use mortise_cloudprovider::{
 };
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::metric_event::MetricEvent;
-use mortise_engine::record::{Record, Verdict};
+use mortise_engine::record::{Record, Verdict, Visibility};
 use mortise_kwok_class::labels::well_known;
 use mortise_planning::disruption::command::CommandKind;
-use mortise_planning::reason::Reason;
+use mortise_planning::reason::{LaunchTimeout, Reason};
 use mortise_state::catalog::Catalog;
 use mortise_state::index::Index;
 use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
@@ -26,6 +26,7 @@ use serde_json::json;
 
 use super::render;
 use crate::config::TelemetryDetail;
+use crate::metrics::{Metrics, SeriesRow};
 use crate::service_state::ServiceState;
 use crate::testing;
 
@@ -111,17 +112,19 @@ fn the_page_stays_below_its_ceiling() {
                 Reason::ConditionIs {
                     condition: "Drained".to_owned(),
                     status: "True".to_owned(),
-                    why: String::new(),
+                    why: "Drained".to_owned(),
                 },
             ),
         ] {
-            metrics.decided(
+            metrics.on_record(
                 &Record {
                     at: now,
                     decider: DeciderId::Lifecycle,
                     subject: subject.clone(),
                     verdict,
                     reasons: vec![reason],
+                    visibility: Visibility::DecisionLog,
+                    related: Vec::new(),
                     generation: 1,
                 },
                 &shared.snapshot(),
@@ -157,11 +160,31 @@ fn the_page_stays_below_its_ceiling() {
         page.contains("mortise_metrics_nodepools_omitted 175"),
         "{page}"
     );
+    for row in Metrics::series() {
+        let of_row = label_sets(&page, &row);
+        let limit = if row.full_only { 0 } else { row.most };
+        assert!(of_row <= limit, "{row:?} has {of_row} label sets");
+    }
     let dropped = page
         .lines()
         .find_map(|line| line.strip_prefix("mortise_metrics_dropped_total "))
         .unwrap();
     assert!(dropped.parse::<u64>().unwrap() > 1000, "{dropped}");
+}
+
+/// The number of label sets of a metric on a page.
+fn label_sets(page: &str, row: &SeriesRow) -> usize {
+    let suffix = match row.kind {
+        "counter" => "_total",
+        "gauge" => "",
+        _ => "_count",
+    };
+    let name = format!("{}{suffix}", row.name);
+    let named = |line: &&str| {
+        let rest = line.strip_prefix(&name);
+        rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+    };
+    page.lines().filter(named).count()
 }
 
 const DECIDERS: [DeciderId; 12] = [
@@ -196,6 +219,8 @@ fn decisions_to_disrupt_have_upstream_labels() {
         subject: ObjectRef::Node("n1".into()),
         verdict: Verdict::Disrupted,
         reasons,
+        visibility: Visibility::DecisionLog,
+        related: Vec::new(),
         generation: 1,
     };
     shared.record(vec![record(vec![Reason::Empty])]);
@@ -334,7 +359,7 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     metrics.pods.changed(&placed, Some(&slim(1)), now);
     metrics.pods.changed(&slim(1), Some(&slim(2)), now);
     metrics.pods.nominated(&slim(3), now);
-    metrics.decided(
+    metrics.on_record(
         &record(Verdict::Evicted, vec![Reason::Empty]),
         &shared.snapshot(),
     );
@@ -394,7 +419,7 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
             },
         ),
     ] {
-        metrics.decided(&record(verdict, vec![reason]), &shared.snapshot());
+        metrics.on_record(&record(verdict, vec![reason]), &shared.snapshot());
     }
     ending.status.conditions = serde_json::from_value(conditions("InstanceTerminating")).unwrap();
     metrics.claim_gone(&ending, now);
@@ -459,6 +484,8 @@ fn record(verdict: Verdict, reasons: Vec<Reason>) -> Record {
         subject: ObjectRef::Claim("c".into()),
         verdict,
         reasons,
+        visibility: Visibility::DecisionLog,
+        related: Vec::new(),
         generation: 1,
     }
 }
@@ -466,33 +493,38 @@ fn record(verdict: Verdict, reasons: Vec<Reason>) -> Record {
 #[test]
 fn claims_that_time_out_are_disrupted_for_karpenters_reasons() {
     let shared = everything_counted(TelemetryDetail::Bounded);
-    let condition = |why: &str| Reason::ConditionIs {
+    let timed_out = |why| Reason::LaunchTimedOut {
+        condition: "Launched",
+        status: "Unknown",
+        why,
+    };
+    let retried = Reason::ConditionIs {
         condition: "Launched".to_owned(),
         status: "Unknown".to_owned(),
-        why: why.to_owned(),
+        why: "LaunchFailed".to_owned(),
     };
     let cases = [
         (
             Verdict::LaunchFailed,
-            condition("insufficient_capacity"),
+            timed_out(LaunchTimeout::InsufficientCapacity),
             "insufficient_capacity",
         ),
         (
             Verdict::LaunchFailed,
-            condition("nodeclass_not_ready"),
+            timed_out(LaunchTimeout::NodeClassNotReady),
             "nodeclass_not_ready",
         ),
         (
             Verdict::LaunchFailed,
-            condition("launch_timeout"),
+            timed_out(LaunchTimeout::LaunchTimeout),
             "launch_timeout",
         ),
         (
             Verdict::LaunchFailed,
-            condition("registration_timeout"),
+            timed_out(LaunchTimeout::RegistrationTimeout),
             "registration_timeout",
         ),
-        (Verdict::LaunchFailed, condition("LaunchFailed"), ""),
+        (Verdict::LaunchFailed, retried, ""),
         (Verdict::Disrupted, Reason::Expired, "expired"),
         (
             Verdict::Disrupted,
@@ -524,7 +556,7 @@ fn claims_that_time_out_are_disrupted_for_karpenters_reasons() {
         let (before, of_word) = (total(), count());
         shared
             .metrics
-            .decided(&record(verdict, vec![reason]), &shared.snapshot());
+            .on_record(&record(verdict, vec![reason]), &shared.snapshot());
         let new = usize::from(!word.is_empty());
         assert_eq!((total(), count()), (before + new, of_word + new), "{word}");
     }

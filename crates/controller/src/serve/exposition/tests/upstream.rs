@@ -175,6 +175,23 @@ fn the_documentation_lists_every_metric_of_ours() {
             assert_eq!(listed.get(name.as_str()), Some(&type_.as_str()), "{name}");
         }
     }
+    for row in Metrics::series() {
+        let total = if row.kind == "counter" { "_total" } else { "" };
+        let name = format!("{}{total}", row.name);
+        if name.starts_with("mortise_") {
+            assert_eq!(listed.get(name.as_str()), Some(&row.kind), "{name}");
+        } else {
+            let known = karpenter_metrics();
+            let known = known.get(name.as_str()).unwrap();
+            assert_eq!(known.shown == "full", row.full_only, "{name}");
+            assert!(
+                row.labels
+                    .iter()
+                    .all(|label| known.labels.contains(label) || *label == "karpenter_sh_nodepool"),
+                "{row:?}"
+            );
+        }
+    }
     let folders = ["metrics", "serve/exposition"].map(|folder| {
         Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("src")

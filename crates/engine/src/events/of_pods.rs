@@ -1,0 +1,62 @@
+//! Events on pods: where they should run, why they do not, and that they were evicted.
+
+use super::{Sentence, rules};
+use crate::decider_id::DeciderId;
+use crate::record::{Record, Verdict};
+use mortise_apis::names::ObjectRef;
+use mortise_planning::reason::{Reason, SchedulingFailure};
+
+pub(super) fn sentence(record: &Record) -> Option<Sentence> {
+    match record.verdict {
+        Verdict::Nominated => nominated(record),
+        Verdict::Evicted => evicted(record),
+        _ => {
+            let why = SchedulingFailure::new(&record.reasons);
+            let text = format!("Failed to schedule pod, {why}");
+            Some(Sentence::new(rules::FAILED_SCHEDULING, text))
+        }
+    }
+}
+
+/// The claim and the Node, as far as there are any.
+fn nominated(record: &Record) -> Option<Sentence> {
+    let (claim, node) = match record.reasons.first()? {
+        Reason::OnNode { node, claim } => (claim.clone(), Some(node.clone())),
+        Reason::OnClaim { claim, node } => (Some(claim.clone()), node.clone()),
+        _ => return None,
+    };
+    let claim = claim.map(ObjectRef::Claim);
+    let parts = claim.into_iter().chain(node.map(ObjectRef::Node));
+    let parts: Vec<String> = parts.map(|part| part.to_string()).collect();
+    let text = format!("Pod should schedule on: {}", parts.join(", "));
+    Some(Sentence::new(rules::NOMINATED, text))
+}
+
+fn evicted(record: &Record) -> Option<Sentence> {
+    let text = who_and_why(record.reasons.first()?);
+    let sentence = if record.reasons.contains(&Reason::GracePeriodEnded) {
+        let why = "Deleting the pod to accommodate the terminationTimestamp";
+        Sentence::new(rules::DISRUPTED, format!("{why}: {text}"))
+    } else {
+        Sentence::new(rules::EVICTED, format!("Evicted pod: {text}"))
+    };
+    // Once for the pod, whatever the reason turns to meanwhile.
+    Some(sentence.keyed(""))
+}
+
+/// Karpenter's word for it, then who decided and why.
+fn who_and_why(reason: &Reason) -> String {
+    let by = |who: DeciderId| format!("{who}: {reason}");
+    let (word, who) = match reason {
+        Reason::Empty => ("Empty", by(DeciderId::Disruption)),
+        Reason::Underutilized => ("Underutilized", by(DeciderId::Disruption)),
+        Reason::Drifted { .. } => ("Drifted", by(DeciderId::Disruption)),
+        Reason::Interrupted => ("Forceful Termination", by(DeciderId::Interruption)),
+        Reason::ClaimDeleted { by } => ("Forceful Termination", by.clone()),
+        _ => (
+            "Forceful Termination",
+            "its NodeClaim or Node was deleted by a user or another controller".to_owned(),
+        ),
+    };
+    format!("{word}; {who}")
+}

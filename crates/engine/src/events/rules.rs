@@ -1,0 +1,245 @@
+//! The events that are told: for each reason its type, the objects that it is told on, how long it is not repeated, and how
+//! its text begins.
+//!
+//! Alerts and dashboards match on these, so they are Karpenter's where it has them (`docs/reference/events.md` lists all). Tests
+//! hold every event that any story tells against this table.
+//!
+//! Implements karpenter-core 8.2.
+
+use crate::effect::Event;
+
+/// How one reason is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRule {
+    /// Reason.
+    pub reason: &'static str,
+    /// `Warning` instead of `Normal`.
+    pub warning: bool,
+    /// Kinds of objects that it is told on; empty for node classes, whose kind is the provider's.
+    pub on: &'static [&'static str],
+    /// The same event is not told again for so long, in seconds.
+    pub every_s: i64,
+    /// How its text begins.
+    pub begins: &'static str,
+}
+
+/// How the text of an event about a condition begins. Its reason is the type of the condition.
+pub(super) const TRANSITION: &str = "Status condition transitioned, Type: ";
+
+const POD: &[&str] = &["Pod"];
+const NODE: &[&str] = &["Node"];
+const CLAIM: &[&str] = &["NodeClaim"];
+const POOL: &[&str] = &["NodePool"];
+const BOTH: &[&str] = &["Node", "NodeClaim"];
+const ALL: &[&str] = &["Node", "NodeClaim", "NodePool"];
+const CLASS: &[&str] = &[];
+
+/// Two minutes: upstream's default.
+const USUAL: i64 = 120;
+
+const fn normal(
+    reason: &'static str,
+    on: &'static [&'static str],
+    every_s: i64,
+    begins: &'static str,
+) -> EventRule {
+    EventRule {
+        reason,
+        warning: false,
+        on,
+        every_s,
+        begins,
+    }
+}
+
+const fn warning(
+    reason: &'static str,
+    on: &'static [&'static str],
+    every_s: i64,
+    begins: &'static str,
+) -> EventRule {
+    EventRule {
+        warning: true,
+        ..normal(reason, on, every_s, begins)
+    }
+}
+
+pub(super) const FAILED_SCHEDULING: EventRule =
+    warning("FailedScheduling", POD, 300, "Failed to schedule pod, ");
+pub(super) const NOMINATED: EventRule = normal("Nominated", POD, USUAL, "Pod should schedule on: ");
+pub(super) const NO_COMPATIBLE_INSTANCE_TYPES: EventRule = warning(
+    "NoCompatibleInstanceTypes",
+    POOL,
+    60,
+    "NodePool requirements filtered out all compatible available instance types",
+);
+pub(super) const DISRUPTION_BLOCKED: EventRule = normal("DisruptionBlocked", BOTH, USUAL, "");
+pub(super) const NO_BUDGET: EventRule = normal(
+    "DisruptionBlocked",
+    POOL,
+    60,
+    "No allowed disruptions for disruption reason ",
+);
+pub(super) const DISRUPTION_LAUNCHING: EventRule =
+    normal("DisruptionLaunching", CLAIM, USUAL, "Launching NodeClaim: ");
+pub(super) const DISRUPTION_WAITING_READINESS: EventRule = normal(
+    "DisruptionWaitingReadiness",
+    CLAIM,
+    USUAL,
+    "Waiting on readiness to continue disruption",
+);
+pub(super) const DISRUPTION_TERMINATING: EventRule =
+    normal("DisruptionTerminating", BOTH, USUAL, "Disrupting Node");
+pub(super) const UNCONSOLIDATABLE: EventRule = normal("Unconsolidatable", BOTH, 900, "");
+pub(super) const CONSOLIDATION_CANDIDATE: EventRule = normal(
+    "ConsolidationCandidate",
+    BOTH,
+    USUAL,
+    "Consolidation candidate: ",
+);
+pub(super) const CONSOLIDATION_REJECTED: EventRule = normal(
+    "ConsolidationRejected",
+    BOTH,
+    USUAL,
+    "Consolidation rejected: ",
+);
+pub(super) const CONSOLIDATION_APPROVED: EventRule =
+    normal("ConsolidationApproved", ALL, USUAL, "");
+pub(super) const EVICTED: EventRule = normal("Evicted", POD, USUAL, "Evicted pod: ");
+pub(super) const DISRUPTED: EventRule = normal(
+    "Disrupted",
+    POD,
+    USUAL,
+    "Deleting the pod to accommodate the terminationTimestamp: ",
+);
+pub(super) const FAILED_DRAINING: EventRule =
+    warning("FailedDraining", BOTH, USUAL, "Failed to drain node, ");
+pub(super) const AWAITING_VOLUME_DETACHMENT: EventRule = normal(
+    "AwaitingVolumeDetachment",
+    NODE,
+    USUAL,
+    "Awaiting deletion of bound volumeattachments ",
+);
+pub(super) const TERMINATION_GRACE_PERIOD_EXPIRING: EventRule = warning(
+    "TerminationGracePeriodExpiring",
+    BOTH,
+    USUAL,
+    "All pods will be deleted by ",
+);
+pub(super) const NODE_REPAIR_BLOCKED: EventRule = warning("NodeRepairBlocked", ALL, 900, "more th");
+pub(super) const INSUFFICIENT_CAPACITY_ERROR: EventRule =
+    warning("InsufficientCapacityError", CLAIM, USUAL, "NodeClaim ");
+pub(super) const UNREGISTERED_TAINT_MISSING: EventRule =
+    warning("UnregisteredTaintMissing", CLAIM, USUAL, "");
+pub(super) const FAILED_CONSISTENCY_CHECK: EventRule =
+    warning("FailedConsistencyCheck", CLAIM, USUAL, "expected ");
+pub(super) const INVALID_DO_NOT_DISRUPT_ANNOTATION: EventRule =
+    warning("InvalidDoNotDisruptAnnotation", POD, USUAL, "");
+pub(super) const DO_NOT_DISRUPT_UNTIL: EventRule = normal("DoNotDisruptUntil", POD, USUAL, "");
+pub(super) const DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED: EventRule =
+    normal("DoNotDisruptGracePeriodElapsed", POD, USUAL, "");
+pub(super) const FINALIZED: EventRule = normal("Finalized", ALL, USUAL, "Finalized ");
+pub(super) const FAILED_TERMINATION: EventRule = warning("FailedTermination", BOTH, USUAL, "");
+pub(super) const SPOT_INTERRUPTED: EventRule = warning("SpotInterrupted", BOTH, USUAL, "");
+pub(super) const SPOT_REBALANCE_RECOMMENDATION: EventRule =
+    normal("SpotRebalanceRecommendation", BOTH, USUAL, "");
+pub(super) const INSTANCE_STOPPING: EventRule = warning("InstanceStopping", BOTH, USUAL, "");
+pub(super) const INSTANCE_TERMINATING: EventRule = warning("InstanceTerminating", BOTH, USUAL, "");
+pub(super) const INSTANCE_UNHEALTHY: EventRule = warning("InstanceUnhealthy", BOTH, USUAL, "");
+pub(super) const TERMINATING_ON_INTERRUPTION: EventRule =
+    warning("TerminatingOnInterruption", BOTH, USUAL, "");
+pub(super) const WAITING_ON_NODE_CLAIM_TERMINATION: EventRule = normal(
+    "WaitingOnNodeClaimTermination",
+    CLASS,
+    USUAL,
+    "Waiting on NodeClaim termination for ",
+);
+pub(super) const VOLUME_DETACHMENT_BLOCKED: EventRule = warning(
+    "AwaitingVolumeDetachment",
+    BOTH,
+    USUAL,
+    "Awaiting volume detachment, ",
+);
+pub(super) const LAUNCHES_PAUSED: EventRule = warning("LaunchesPaused", POOL, USUAL, "");
+pub(super) const LAUNCHES_RESUMED: EventRule = normal("LaunchesPaused", POOL, USUAL, "");
+pub(super) const STATIC_CAPACITY_SHORT: EventRule = warning("StaticCapacityShort", POOL, 300, "");
+pub(super) const INVALID_REPAIR_SETTING: EventRule =
+    warning("InvalidRepairSetting", POOL, USUAL, "");
+
+/// How a condition is told; the reason is its type.
+pub(super) const CONDITION: EventRule = normal("", ALL, USUAL, TRANSITION);
+
+/// Every reason but the types of conditions. A reason that is told in two ways has two rows.
+pub const RULES: &[EventRule] = &[
+    FAILED_SCHEDULING,
+    NOMINATED,
+    NO_COMPATIBLE_INSTANCE_TYPES,
+    DISRUPTION_BLOCKED,
+    NO_BUDGET,
+    DISRUPTION_LAUNCHING,
+    DISRUPTION_WAITING_READINESS,
+    DISRUPTION_TERMINATING,
+    UNCONSOLIDATABLE,
+    CONSOLIDATION_CANDIDATE,
+    CONSOLIDATION_REJECTED,
+    CONSOLIDATION_APPROVED,
+    EVICTED,
+    DISRUPTED,
+    FAILED_DRAINING,
+    AWAITING_VOLUME_DETACHMENT,
+    TERMINATION_GRACE_PERIOD_EXPIRING,
+    NODE_REPAIR_BLOCKED,
+    INSUFFICIENT_CAPACITY_ERROR,
+    UNREGISTERED_TAINT_MISSING,
+    FAILED_CONSISTENCY_CHECK,
+    INVALID_DO_NOT_DISRUPT_ANNOTATION,
+    DO_NOT_DISRUPT_UNTIL,
+    DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED,
+    FINALIZED,
+    FAILED_TERMINATION,
+    SPOT_INTERRUPTED,
+    SPOT_REBALANCE_RECOMMENDATION,
+    INSTANCE_STOPPING,
+    INSTANCE_TERMINATING,
+    INSTANCE_UNHEALTHY,
+    TERMINATING_ON_INTERRUPTION,
+    WAITING_ON_NODE_CLAIM_TERMINATION,
+    VOLUME_DETACHMENT_BLOCKED,
+    LAUNCHES_PAUSED,
+    LAUNCHES_RESUMED,
+    STATIC_CAPACITY_SHORT,
+    INVALID_REPAIR_SETTING,
+];
+
+/// What is wrong with an event by this table; `None` when nothing is.
+#[must_use]
+pub fn fault(event: &Event) -> Option<String> {
+    let kind = event.target.kind();
+    let about = || format!("{} on a {kind}: {:?}", event.reason, event.message);
+    if event.message.starts_with(TRANSITION) {
+        let named = format!("{TRANSITION}{}, Status: ", event.reason);
+        let is_right = !event.warning && ALL.contains(&kind) && event.message.starts_with(&named);
+        return (!is_right).then(|| format!("{} is no event of a condition", about()));
+    }
+    let fits = |rule: &EventRule| {
+        let on = if rule.on.is_empty() {
+            !POD.contains(&kind) && !ALL.contains(&kind)
+        } else {
+            rule.on.contains(&kind)
+        };
+        rule.reason == event.reason
+            && on
+            && rule.warning == event.warning
+            && rule.every_s * 1_000 == event.dedupe_ms
+            && event.message.starts_with(rule.begins)
+    };
+    let known = RULES.iter().any(fits);
+    (!known).then(|| {
+        let type_ = if event.warning { "Warning" } else { "Normal" };
+        format!(
+            "{} is not in the table as {type_}, every {} ms",
+            about(),
+            event.dedupe_ms
+        )
+    })
+}
