@@ -1,10 +1,26 @@
-//! The clouds: one row each. What admission, conversion, CRDs, RBAC and files need of a cloud is derived from it.
+//! The clouds: one file and one row each. What admission, conversion, CRDs, RBAC and files need of a cloud is derived from it.
+
+mod aws;
+mod kwok;
+
+use std::sync::Arc;
 
 use mortise_apis::CrdSet;
 use mortise_apis::node_class::{NodeClassApi, NodeClassRegistry};
-use mortise_aws_class::Ec2NodeClassApi;
-use mortise_kwok_class::KwokNodeClassApi;
+use mortise_cloudprovider::{BoxFuture, CloudProvider};
+use mortise_controller::{Clients, RunError};
 use mortise_manifests::render::ProviderPermissions;
+
+use crate::args::{ProviderName, ServeArgs};
+
+pub(crate) use aws::AWS;
+pub(crate) use kwok::KWOK;
+
+/// Connects a provider with its cloud, as the flags say.
+type Connect = for<'a> fn(
+    &'a ServeArgs,
+    &'a Clients,
+) -> BoxFuture<'a, Result<Arc<dyn CloudProvider>, RunError>>;
 
 /// A cloud.
 pub(crate) struct Provider {
@@ -14,26 +30,22 @@ pub(crate) struct Provider {
     class: &'static dyn NodeClassApi,
     /// Whether it creates Node objects; instances of a cloud register themselves.
     creates_nodes: bool,
+    /// Makes the provider itself.
+    pub(crate) connect: Connect,
 }
 
 /// All clouds. The first one's node class is the default: what objects of older versions mean that name no kind of class.
 pub(crate) const PROVIDERS: [Provider; 2] = [AWS, KWOK];
 
-/// Amazon EC2.
-pub(crate) const AWS: Provider = Provider {
-    name: "aws",
-    class: &Ec2NodeClassApi,
-    creates_nodes: false,
-};
-
-/// Node objects kept alive by the kwok program.
-pub(crate) const KWOK: Provider = Provider {
-    name: "kwok",
-    class: &KwokNodeClassApi,
-    creates_nodes: true,
-};
-
 impl Provider {
+    /// The provider that a flag means.
+    pub(crate) const fn of(name: ProviderName) -> Self {
+        match name {
+            ProviderName::Aws => AWS,
+            ProviderName::Kwok => KWOK,
+        }
+    }
+
     /// The provider of this name.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         PROVIDERS.into_iter().find(|each| each.name == name)
@@ -57,4 +69,18 @@ impl Provider {
 /// Node classes of all providers.
 pub(crate) fn node_classes() -> NodeClassRegistry {
     PROVIDERS.iter().map(|each| each.class).collect()
+}
+
+/// Why a provider cannot start, with all causes.
+fn connect_error(provider: &str, error: &dyn std::error::Error) -> RunError {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        message = format!("{message}: {inner}");
+        cause = inner.source();
+    }
+    RunError::Provider {
+        provider: provider.to_owned(),
+        message,
+    }
 }

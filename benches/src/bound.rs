@@ -212,7 +212,7 @@ pub(crate) fn of_shapes(shapes: &[Shape], buyable: &[Buyable]) -> f64 {
 }
 
 /// The size of the largest group of pods of which no two may share a host.
-fn machines(pods: &[RawPod]) -> usize {
+fn largest_apart(pods: &[RawPod]) -> usize {
     let mut groups: BTreeMap<String, usize> = BTreeMap::new();
     for pod in pods {
         let terms =
@@ -239,7 +239,7 @@ pub(crate) fn lower_bound(pods: &[RawPod], types: &[RawType]) -> f64 {
         sum(|pod| pod.requests.cpu_m) / 1e3,
         sum(|pod| pod.requests.memory_bytes) / GIB,
         pods.len() as f64,
-        machines(pods) as f64,
+        largest_apart(pods) as f64,
     ];
     let mut rows = Vec::new();
     let mut limits = Vec::new();
@@ -268,23 +268,23 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_only_dear_machines_take_are_paid_for() {
+    fn pods_that_only_expensive_nodes_take_are_paid_for() {
         let shape = |cpu: f64, count: usize| Shape {
             amounts: [cpu, 1.0, 1.0, 0.0],
             count,
         };
-        let machine = |price: f64, takes: [bool; 2]| Buyable {
+        let bin_type = |price: f64, takes: [bool; 2]| Buyable {
             price,
             room: [10.0, 100.0, 100.0, 0.0],
             takes: takes.to_vec(),
         };
         let shapes = [shape(5.0, 4), shape(2.0, 10)];
-        let any = of_shapes(&shapes, &[machine(1.0, [true, true])]);
+        let any = of_shapes(&shapes, &[bin_type(1.0, [true, true])]);
         assert!((any - 4.0).abs() < 0.01, "{any}");
-        let both = [machine(1.0, [true, false]), machine(3.0, [true, true])];
+        let both = [bin_type(1.0, [true, false]), bin_type(3.0, [true, true])];
         let apart = of_shapes(&shapes, &both);
         assert!((apart - 8.0).abs() < 0.01, "{apart}");
-        let none = of_shapes(&shapes, &[machine(1.0, [true, false])]);
+        let none = of_shapes(&shapes, &[bin_type(1.0, [true, false])]);
         assert!(none.is_infinite());
     }
 

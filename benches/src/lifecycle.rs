@@ -136,7 +136,7 @@ async fn measure(nodes: u32) -> Result<LifecycleResults> {
 
     progress(&format!("{nodes} nodes for {pods} pods"));
     let begun = Instant::now();
-    let (running, initialized) = world.come_up(pods, "first", begun).await?;
+    let (running, initialized) = world.start_pods(pods, "first", begun).await?;
     let mut memory = vec![world.memory(format!("{nodes} nodes, {pods} pods"))?];
     progress("the pods go");
     let emptied = Instant::now();
@@ -175,7 +175,7 @@ async fn measure(nodes: u32) -> Result<LifecycleResults> {
 
     progress("once more, and then all claims are deleted");
     let begun = Instant::now();
-    world.come_up(pods, "second", begun).await?;
+    world.start_pods(pods, "second", begun).await?;
     let deletion = world.delete_all().await?;
     memory.push(world.memory("after the mass deletion".to_owned())?);
     world.end().await;
@@ -302,7 +302,7 @@ impl World {
     }
 
     /// Creates the pods. Returns seconds since `begun` until all pods ran, and until all nodes were Initialized then.
-    async fn come_up(&self, pods: u32, name: &str, begun: Instant) -> Result<(f64, f64)> {
+    async fn start_pods(&self, pods: u32, name: &str, begun: Instant) -> Result<(f64, f64)> {
         let api: Api<Pod> = Api::default_namespaced(self.plane.client());
         stream::iter(0..pods)
             .map(Ok)
@@ -359,7 +359,7 @@ impl World {
     async fn empty(&self) -> Result<()> {
         let claims: Api<NodeClaim> = Api::all(self.plane.client());
         let one = ListParams::default().limit(1);
-        wait_until("all machines to be gone", LONG, || async {
+        wait_until("all nodes to be gone", LONG, || async {
             let there = self.seen(|nodes| nodes.there.len());
             ensure!(there == 0, "{there} nodes");
             ensure!(
@@ -503,7 +503,7 @@ impl Results for LifecycleResults {
             None,
         )?;
         row("all pods running (s)", format!("{running_s:.1}"), None)?;
-        row("pods gone -> no machine (s)", format!("{empty_s:.1}"), None)?;
+        row("pods gone -> no node (s)", format!("{empty_s:.1}"), None)?;
         row("processor time of mortise (s)", format!("{cpu_s:.1}"), None)?;
         let percent = (*core_percent, WANTED_CORE_PERCENT);
         row(
@@ -538,7 +538,7 @@ impl Results for LifecycleResults {
             Some(tainted),
         )?;
         row(
-            "all claims deleted -> no machine (s)",
+            "all claims deleted -> no node (s)",
             format!("{deleted_s:.1}"),
             None,
         )?;

@@ -67,7 +67,7 @@ pub(crate) fn violations(pods: &[RawPod], types: &[RawType], plan: &LaunchPlan) 
     for (at, claim) in plan.claims.iter().enumerate() {
         for pod in &claim.pods {
             if claim_of.insert(pod.uid.as_str(), at).is_some() {
-                found.push(format!("pod {} is on two machines", pod.key));
+                found.push(format!("pod {} is on two NodeClaims", pod.key));
             }
         }
     }
@@ -101,17 +101,17 @@ fn capacity(
     let count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
     let zones = zones_of(claim);
     if claim.instance_types.is_empty() {
-        found.push(format!("machine {at} names no type"));
+        found.push(format!("NodeClaim {at} names no type"));
     }
     for name in &claim.instance_types {
         let Some(of) = types.get(&**name) else {
-            found.push(format!("machine {at} names {name}, which does not exist"));
+            found.push(format!("NodeClaim {at} names {name}, which does not exist"));
             continue;
         };
         let room = of.allocatable;
         if cpu > room.cpu_m || memory > room.memory_bytes || count > room.pods {
             found.push(format!(
-                "machine {at}: {cpu}m, {memory} bytes, {count} pods do not fit on {name}"
+                "NodeClaim {at}: {cpu}m, {memory} bytes, {count} pods do not fit on {name}"
             ));
         }
         let may = |zone: &str| zones.is_empty() || zones.contains(zone);
@@ -121,7 +121,7 @@ fn capacity(
             .any(|offering| offering.available && may(&offering.zone))
         {
             found.push(format!(
-                "machine {at}: {name} cannot be bought in {zones:?}"
+                "NodeClaim {at}: {name} has no offering in {zones:?}"
             ));
         }
     }
@@ -129,7 +129,10 @@ fn capacity(
         for (key, value) in &pod.node_selector {
             let own = claim.requirements.get(key);
             if own.is_none_or(|own| own.values().len() != 1 || !own.has(value)) {
-                found.push(format!("machine {at}: {} selects {key}={value}", pod.name));
+                found.push(format!(
+                    "NodeClaim {at}: {} selects {key}={value}",
+                    pod.name
+                ));
             }
         }
     }
@@ -161,11 +164,11 @@ fn hosts(at: usize, pods: &[&RawPod], found: &mut Vec<String>) {
                 match matches(term.selector, other) {
                     Some(false) => {}
                     Some(true) => found.push(format!(
-                        "machine {at}: {} must not be with {}",
+                        "NodeClaim {at}: {} must not be with {}",
                         pod.name, other.name
                     )),
                     None => found.push(format!(
-                        "machine {at}: selector of {} cannot be checked",
+                        "NodeClaim {at}: selector of {} cannot be checked",
                         pod.name
                     )),
                 }
@@ -184,7 +187,7 @@ fn hosts(at: usize, pods: &[&RawPod], found: &mut Vec<String>) {
                 .count();
             if i64::try_from(before).unwrap_or(i64::MAX) > term.max_skew {
                 found.push(format!(
-                    "machine {at}: {} is the {before}th of its kind",
+                    "NodeClaim {at}: {} is the {before}th of its kind",
                     pod.name
                 ));
             }
@@ -349,7 +352,7 @@ fn group_by_zone<'a>(
         let zones = zones_of(claim);
         if needs_zone(pod) && zones.len() != 1 {
             found.push(format!(
-                "{} needs a zone, machine {at} has {zones:?}",
+                "{} needs a zone, NodeClaim {at} has {zones:?}",
                 pod.name
             ));
         }

@@ -138,7 +138,12 @@ fn every_flag_has_a_reader() {
         known,
         "a flag without a reader, or a reader without its flag"
     );
-    let source = include_str!("../cli/serve.rs");
+    let source = [
+        include_str!("../cli/serve.rs"),
+        include_str!("../providers/aws.rs"),
+        include_str!("../providers/kwok.rs"),
+    ]
+    .concat();
     let unset = effect(&[]);
     for (id, long) in &flags {
         match readers[id.as_str()] {

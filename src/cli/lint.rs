@@ -18,7 +18,8 @@ use mortise_manifests::lint::{
 use mortise_manifests::migrate::SourceFile;
 use mortise_state::catalog::Catalog;
 
-use crate::providers;
+use crate::args::ProviderName;
+use crate::providers::Provider;
 
 use super::migrate::input::{STDIN, manifests_below, text_of};
 use super::{WITH_WARNINGS, WRONG, line, warning};
@@ -47,7 +48,7 @@ pub(super) struct LintArgs {
     strict: bool,
     /// Provider of CRDs and instance types; default: kwok if the files contain KWOKNodeClass and no EC2NodeClass, otherwise aws
     #[arg(long, value_enum)]
-    provider: Option<LintProvider>,
+    provider: Option<ProviderName>,
     /// aws: regions of instance types and zones; default: the regions of the zones in the files, or all known regions
     #[arg(long, value_name = "REGION")]
     region: Vec<String>,
@@ -69,14 +70,6 @@ enum LintReportFormat {
     Sarif,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum LintProvider {
-    /// Amazon EC2
-    Aws,
-    /// Simulated nodes
-    Kwok,
-}
-
 fn time(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
@@ -95,22 +88,22 @@ fn time(text: &str) -> Result<Timestamp, String> {
 pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let sources = read(&args.paths)?;
     let provider = args.provider.unwrap_or_else(|| provider_of(&sources));
-    if provider == LintProvider::Kwok && !args.region.is_empty() {
+    if provider == ProviderName::Kwok && !args.region.is_empty() {
         bail!(RunError::Usage(
             "--region: only provider aws has regions".to_owned()
         ));
     }
-    let (provider, types) = match provider {
-        LintProvider::Aws => {
+    let types = match provider {
+        ProviderName::Aws => {
             let (types, warnings) = catalog::types(&sources, &args.region)?;
             warnings
                 .iter()
                 .for_each(|text| warning(&format!("mortise: {text}")));
-            (providers::AWS, types)
+            types
         }
-        LintProvider::Kwok => (providers::KWOK, mortise_kwok::instance_types()),
+        ProviderName::Kwok => mortise_kwok::instance_types(),
     };
-    let crds = provider.crds();
+    let crds = Provider::of(provider).crds();
     let now = || {
         Timestamp::now()
             .round(Unit::Minute)
@@ -144,12 +137,12 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The provider of the files, from the kind of node class in them.
-fn provider_of(sources: &[SourceFile]) -> LintProvider {
+fn provider_of(sources: &[SourceFile]) -> ProviderName {
     let names = |word: &str| sources.iter().any(|source| source.text.contains(word));
     if names("KWOKNodeClass") && !names("EC2NodeClass") {
-        LintProvider::Kwok
+        ProviderName::Kwok
     } else {
-        LintProvider::Aws
+        ProviderName::Aws
     }
 }
 

@@ -464,7 +464,7 @@ async fn malformed_bodies_are_answered() -> Result<()> {
 
 /// No webhook is called for pods, nodes or namespaces, and a service that is down can never block a deletion.
 #[tokio::test]
-async fn nobody_is_asked_about_pods() -> Result<()> {
+async fn pods_are_not_reviewed() -> Result<()> {
     for flags in [&[][..], &["--fail"]] {
         let args: Vec<&str> = ["manifests", "webhooks"]
             .into_iter()

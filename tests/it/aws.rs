@@ -14,7 +14,7 @@ use crate::scene::{LaunchedNode, SOON, Scene, Setting};
 const CLUSTER: &str = "story";
 
 /// A class of what the account has.
-fn class(fixtures: &Fixtures) -> Value {
+pub(crate) fn class(fixtures: &Fixtures) -> Value {
     let discovery = json!([{ "tags": { "karpenter.sh/discovery": fixtures.cluster } }]);
     json!({
         "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": { "name": "default" },
@@ -165,7 +165,7 @@ async fn an_interrupted_instance_is_replaced_and_drained() -> Result<()> {
 
     // EC2 says that it takes the instance back; the pods move to another one before it does.
     account.moto.put_spot_interruption(&instance.id).await?;
-    wait_until("the machine to be gone", SOON, || async {
+    wait_until("the node to be gone", SOON, || async {
         let claims = scene.claims().await?;
         ensure!(
             !claims.contains_key(&*before.claim.name()),

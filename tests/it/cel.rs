@@ -121,6 +121,7 @@ fn both(good: Value, bad: Value) -> Option<Boundary> {
     })
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm per rule")]
 fn boundary(rule: &Rule) -> Option<Boundary> {
     let of_pool = rule.kind == "NodePool";
     let inner = |spec: Value| {
@@ -237,6 +238,7 @@ fn boundary(rule: &Rule) -> Option<Boundary> {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm per rule")]
 fn of_ec2_class(rule: &Rule) -> Option<Boundary> {
     let terms = |field: &str, term: Value| json!({ field: [term] });
     let (subnets, groups, reservations) = (

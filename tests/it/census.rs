@@ -74,7 +74,7 @@ impl Census {
         for claim in seen.launched_nodes.keys() {
             ensure!(
                 seen.claims.contains_key(claim),
-                "a machine of {claim:?}, which nobody has seen as a claim"
+                "a node of {claim:?}, which was never seen as a claim"
             );
         }
         Ok(seen.claims.len())

@@ -62,6 +62,7 @@ async fn webhooks(plane: &ControlPlane) -> Result<Vec<(bool, String)>> {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn what_the_charts_install_is_enough_to_work() -> Result<()> {
     let _turn = turn().await?;
     let plane = Box::pin(ControlPlane::builder().full().start()).await?;
@@ -156,7 +157,7 @@ async fn what_the_charts_install_is_enough_to_work() -> Result<()> {
     let objects: Vec<String> = objects.iter().map(Value::to_string).collect();
     plane.apply_yaml(&objects.join("\n---\n")).await?;
     let claims: Api<NodeClaim> = Api::all(plane.client());
-    wait_until("a machine that registered", SOON, || async {
+    wait_until("a node that registered", SOON, || async {
         let claims = claims.list(&ListParams::default()).await?;
         ensure!(
             claims

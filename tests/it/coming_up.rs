@@ -146,7 +146,7 @@ async fn hooks_labels_and_an_initialization_that_never_ends() -> Result<()> {
     // A start-up taint that stays: the claim is deleted after its timeout, and another one is launched.
     let (first, message) = waits_for(&scene, "stuck", "Initialized", "StartupTaintsExist").await?;
     ensure!(message.contains("starting"), "{message}");
-    wait_until("the next machine to be tried", SOON, || async {
+    wait_until("the next node to be tried", SOON, || async {
         let claims = scene.claims().await?;
         ensure!(!claims.contains_key(&first), "{first} is still there");
         let of_pool = claims
@@ -188,7 +188,7 @@ async fn hooks_labels_and_an_initialization_that_never_ends() -> Result<()> {
 
 /// A node with markedly less capacity than expected for its claim is reported, and becomes ready nevertheless.
 #[tokio::test]
-async fn a_node_with_less_than_was_promised_is_told_of() -> Result<()> {
+async fn a_node_with_less_capacity_than_expected_is_reported() -> Result<()> {
     let scene = Scene::with(&["--batch-idle-duration=100ms"]).await?;
     let waits = json!({ "template": { "spec": {
         "startupTaints": [{ "key": "starting", "effect": "NoSchedule" }],

@@ -134,7 +134,7 @@ fn heavy_review() -> Value {
 }
 
 #[tokio::test]
-async fn heavy_reviews_keep_nobody_waiting() -> Result<()> {
+async fn heavy_reviews_do_not_delay_other_calls() -> Result<()> {
     let _turn = turn().await?;
     let (plane, mut mortise) = started().await?;
     let (end, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
@@ -178,7 +178,7 @@ async fn heavy_reviews_keep_nobody_waiting() -> Result<()> {
 }
 
 #[tokio::test]
-async fn silent_and_slow_peers_keep_nobody_out() -> Result<()> {
+async fn silent_and_slow_peers_do_not_block_other_clients() -> Result<()> {
     let _turn = turn().await?;
     let idle = match std::env::var("MORTISE_IDLE_CONNECTIONS") {
         Ok(text) => text.parse().context("MORTISE_IDLE_CONNECTIONS")?,

@@ -11,7 +11,7 @@ use crate::objects::{AMD64, LINUX, ON_DEMAND, budget, deployment, kwok_class, po
 use crate::scene::{SOON, Scene};
 
 #[tokio::test]
-async fn half_of_the_pods_need_half_of_the_machines() -> Result<()> {
+async fn half_of_the_pods_need_half_of_the_nodes() -> Result<()> {
     let scene = Scene::kwok().await?;
     let requirements = [types(&["c-8x-amd64-linux"]), ON_DEMAND];
     scene
@@ -52,7 +52,7 @@ async fn half_of_the_pods_need_half_of_the_machines() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_machine_too_big_is_replaced_by_a_cheaper_one() -> Result<()> {
+async fn a_node_too_big_is_replaced_by_a_cheaper_one() -> Result<()> {
     let scene = Scene::kwok().await?;
     scene
         .apply(&[
@@ -78,7 +78,7 @@ async fn a_machine_too_big_is_replaced_by_a_cheaper_one() -> Result<()> {
     );
 
     scene.scale("big", 0).await?;
-    let after = wait_until("another machine", SOON, || async {
+    let after = wait_until("another node", SOON, || async {
         let launched_nodes = scene.settled(1).await?;
         let launched_node = launched_nodes.into_iter().next().context("one")?;
         ensure!(
@@ -114,7 +114,7 @@ async fn a_machine_too_big_is_replaced_by_a_cheaper_one() -> Result<()> {
 
 /// A pod that must not be disrupted keeps its node, and an event of the node states why it stays.
 #[tokio::test]
-async fn a_protected_pod_keeps_its_machine() -> Result<()> {
+async fn a_protected_pod_keeps_its_node() -> Result<()> {
     let scene = Scene::kwok().await?;
     scene
         .apply(&[

@@ -42,6 +42,7 @@ fn old_pool() -> Value {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn both_versions_are_served_and_nothing_is_lost() -> Result<()> {
     let _turn = turn().await?;
     // Both sets: this mortise has the kwok provider, and converts what belongs to the other too.

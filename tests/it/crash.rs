@@ -14,7 +14,7 @@ use crate::scene::{SOON, Scene, account, leads};
 
 /// On EC2 a second launch would cost money: the client token and the tags make it the same instance.
 #[tokio::test]
-async fn on_ec2_nothing_is_bought_twice() -> Result<()> {
+async fn on_ec2_nothing_is_launched_twice() -> Result<()> {
     let account = Account::open().await?;
     let (mut scene, factory) = account.scene(&[(FAILPOINT, "after-launch")]).await?;
     scene
@@ -28,7 +28,7 @@ async fn on_ec2_nothing_is_bought_twice() -> Result<()> {
         .filter(|claim| claim.status.provider_id.is_some());
     ensure!(
         claims.len() == 1 && named.count() == 0,
-        "the machine was not to be written down: {claims:?}"
+        "the instance must not be recorded yet: {claims:?}"
     );
     let launched = account.moto.instances().await?;
     ensure!(launched.len() == 1, "{launched:?}");

@@ -23,7 +23,7 @@ pub(crate) const FAILPOINT: &str = "MORTISE_FAILPOINT";
 /// 128 + SIGABRT: the process ends at the point without any clean-up.
 pub(crate) const ABORTED: i32 = 134;
 
-const COMES_UP: [&str; 6] = [
+const REGISTERS: [&str; 6] = [
     "create-claim",
     "launch",
     "label-claim",
@@ -164,7 +164,7 @@ async fn killed_around_every_step_it_loses_and_doubles_nothing() -> Result<()> {
     let code = scene.mortise.wait_end(SOON).await?;
     ensure!(code == ABORTED, "ended with {code}");
 
-    dies_around(&mut scene, &COMES_UP).await?;
+    dies_around(&mut scene, &REGISTERS).await?;
     open_nodes(&scene).await?;
     dies_around(&mut scene, &INITIALIZES).await?;
     lives(&mut scene).await?;
@@ -191,7 +191,7 @@ async fn killed_around_every_step_it_loses_and_doubles_nothing() -> Result<()> {
         ensure!(run == 3 && pods.len() == 3, "{run} of {} run", pods.len());
         Ok(())
     };
-    wait_until("all pods to run on the next machine", SOON, replaced).await?;
+    wait_until("all pods to run on the next node", SOON, replaced).await?;
     scene.settled(1).await?;
     ensure!(census.claims()? == 2, "{} claims", census.claims()?);
 
@@ -214,12 +214,7 @@ async fn killed_around_every_step_it_loses_and_doubles_nothing() -> Result<()> {
         );
         Ok(())
     };
-    wait_until(
-        "another machine in the place of the drifted one",
-        SOON,
-        replaced,
-    )
-    .await?;
+    wait_until("another node in place of the drifted one", SOON, replaced).await?;
     scene.running("web", 2).await?;
     scene.settled(1).await?;
     ensure!(census.claims()? == 3, "{} claims", census.claims()?);

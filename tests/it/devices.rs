@@ -80,7 +80,8 @@ fn initialized(claim: &NodeClaim) -> Option<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn a_node_is_bought_for_the_devices_that_it_brings() -> Result<()> {
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
+async fn a_node_is_launched_for_the_devices_that_it_brings() -> Result<()> {
     let file = std::env::temp_dir().join(format!("device-types-{}.json", std::process::id()));
     std::fs::write(&file, types().to_string())?;
     let scene = Scene::start(Setting {
@@ -108,7 +109,7 @@ async fn a_node_is_bought_for_the_devices_that_it_brings() -> Result<()> {
         .await?;
     // Three pods with a device each: two nodes of the type that has two.
     let nodes = wait_until(
-        "two machines with devices that wait for their driver",
+        "two nodes with devices that wait for their driver",
         SOON,
         || async {
             let (claims, nodes) = (scene.claims().await?, scene.nodes().await?);
@@ -132,7 +133,7 @@ async fn a_node_is_bought_for_the_devices_that_it_brings() -> Result<()> {
             };
             ensure!(
                 nodes.values().all(|node| of_type(&node)),
-                "another type was bought"
+                "another type was launched"
             );
             Ok(nodes)
         },
@@ -153,7 +154,7 @@ async fn a_node_is_bought_for_the_devices_that_it_brings() -> Result<()> {
         .iter()
         .filter_map(|claim| claim.status.as_ref()?.allocation.as_ref());
     ensure!(given.count() == 3, "{claims:?}");
-    wait_until("both machines to be initialized", SOON, || async {
+    wait_until("both nodes to be initialized", SOON, || async {
         let claims = scene.claims().await?;
         ensure!(claims.len() == 2, "{:?}", claims.keys());
         for claim in claims.values() {

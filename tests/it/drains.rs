@@ -21,7 +21,7 @@ type LaunchedNodes = BTreeMap<String, LaunchedNode>;
 
 fn of<'a>(launched_nodes: &'a LaunchedNodes, shape: &Shape) -> Result<&'a LaunchedNode> {
     let found = launched_nodes.get(shape.app);
-    found.with_context(|| format!("no machine of {}", shape.app))
+    found.with_context(|| format!("no node of {}", shape.app))
 }
 
 async fn delete<'a>(
@@ -56,26 +56,26 @@ async fn gone(scene: &Scene, shapes: &[Shape], launched_nodes: &LaunchedNodes) -
 /// The blockers that a real control plane can have, each on a node of its own, all at once. All kinds are covered in
 /// `crates/deciders/src/termination/drain_blocker_tests.rs` too.
 #[tokio::test]
-async fn each_shape_is_told_and_when_it_is_cleared_the_machine_goes() -> Result<()> {
+async fn each_shape_is_told_and_when_it_is_cleared_the_node_is_deleted() -> Result<()> {
     let scene = Scene::kwok().await?;
     scene.apply(&workloads(&scene).await?).await?;
     let apps: BTreeSet<&str> = SHAPES.iter().map(|shape| shape.app).collect();
     let launched_nodes = by_app(scene.settled(apps.len()).await?);
     // One pod causes the launch of the node, and two more use it.
-    for (app, count) in [("sick", 3), ("used-up", 3)] {
+    for (app, count) in [("unready", 3), ("used-up", 3)] {
         scene.scale(app, count).await?;
         let pods = scene.running(app, count).await?;
         let launched_node = launched_nodes
             .get(app)
-            .with_context(|| format!("no machine of {app}"))?;
+            .with_context(|| format!("no node of {app}"))?;
         ensure!(
             launched_node.pods(&pods).len() == count,
-            "{app} is on several machines"
+            "{app} is on several nodes"
         );
     }
     for app in apps
         .iter()
-        .filter(|app| !["sick", "used-up", "waits"].contains(*app))
+        .filter(|app| !["unready", "used-up", "waits"].contains(*app))
     {
         scene.running(app, 1).await?;
     }
@@ -157,12 +157,12 @@ async fn what_the_cloud_and_kubelets_hold_up_is_told() -> Result<()> {
 
     let start = Timestamp::now();
     let nodes: Api<Node> = Api::all(scene.plane.client());
-    let sick = json!({ "metadata": { "labels": { "kwok.x-k8s.io/stage": "unhealthy" } } });
+    let unready = json!({ "metadata": { "labels": { "kwok.x-k8s.io/stage": "unhealthy" } } });
     nodes
         .patch(
             silent.node_name(),
             &PatchParams::default(),
-            &Patch::Merge(&sick),
+            &Patch::Merge(&unready),
         )
         .await?;
     delete(&scene, [protected, ending.context("ending")?].into_iter()).await?;

@@ -82,6 +82,7 @@ async fn create_fleet(
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn the_emulated_fleet_behaves() -> Result<()> {
     let moto = Moto::start().await?;
     let fixtures = moto.fixtures("test").await?;
@@ -213,7 +214,7 @@ async fn the_emulated_fleet_behaves() -> Result<()> {
             .await
             .is_err()
     );
-    assert_eq!(moto.instances().await?.len(), 4, "it was carried out");
+    assert_eq!(moto.instances().await?.len(), 4, "it was executed");
     assert_eq!(moto.calls("ec2:CreateFleet").await?, calls + 2);
 
     // A held call is executed when it is released.
@@ -226,7 +227,7 @@ async fn the_emulated_fleet_behaves() -> Result<()> {
             Ok(())
         })
         .await?;
-        assert_eq!(moto.instances().await?.len(), 4, "not carried out yet");
+        assert_eq!(moto.instances().await?.len(), 4, "not executed yet");
         moto.set_faults(&[]).await
     };
     let (held, released) = tokio::join!(held, released);

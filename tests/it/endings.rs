@@ -98,7 +98,7 @@ async fn what_is_lost_on_one_side_is_cleaned_up_on_the_other() -> Result<()> {
         let (claims, nodes) = (scene.claims().await?, scene.nodes().await?);
         ensure!(!claims.contains_key(&*lost), "claim {lost} is there");
         let left = launched_nodes[1].node_name();
-        ensure!(!nodes.contains_key(left), "machine {left} is there");
+        ensure!(!nodes.contains_key(left), "node {left} is there");
         Ok(())
     })
     .await?;

@@ -50,7 +50,7 @@ const LATER: &str = "later";
 /// No scheduler runs while nodes are launched for two pods. The pod whose scheduler starts first, and which would also fit on
 /// the bigger node, may not use the capacity that the other is nominated to.
 #[tokio::test]
-async fn room_that_was_promised_stays_free() -> Result<()> {
+async fn nominated_capacity_stays_free() -> Result<()> {
     let mut scene = scene(&[]).await?;
     scene
         .apply(&[
@@ -75,14 +75,14 @@ async fn room_that_was_promised_stays_free() -> Result<()> {
     let launched_nodes = scene.settled(2).await?;
     let big = of_big
         .first()
-        .context("the first machine")?
+        .context("the first node")?
         .node_name()
         .to_owned();
     let small = launched_nodes
         .iter()
         .map(|launched_node| launched_node.node_name().to_owned())
         .find(|name| *name != big)
-        .context("the second machine")?;
+        .context("the second node")?;
     let filtered = calls(&scene, "filter").await?;
     let denied = calls(&scene, "denied_nominated").await?;
 
@@ -91,18 +91,18 @@ async fn room_that_was_promised_stays_free() -> Result<()> {
     let place_of_small = place(&scene, "small").await?;
     ensure!(
         place_of_small == small,
-        "{place_of_small}, where its machine is {small}"
+        "{place_of_small}, where its node is {small}"
     );
     ensure!(
         calls(&scene, "denied_nominated").await? > denied,
-        "the small pod was kept off the big machine"
+        "the small pod was kept off the big node"
     );
     LATER.clone_into(&mut scheduler.scheduler_name);
     scene.plane.start_scheduler(&scheduler).await?;
     let place_of_big = place(&scene, "big").await?;
     ensure!(
         place_of_big == big,
-        "{place_of_big}, where its machine is {big}"
+        "{place_of_big}, where its node is {big}"
     );
     ensure!(
         calls(&scene, "filter").await? >= filtered + 2.0,
@@ -114,7 +114,7 @@ async fn room_that_was_promised_stays_free() -> Result<()> {
         let own = |call: &&Value| call["pod"] == pod && call["nominated_node"] == json!(true);
         ensure!(
             calls.any(|call| own(&call)),
-            "its machine was among the nodes: {told}"
+            "its node was among the nodes: {told}"
         );
     }
 
@@ -153,8 +153,8 @@ async fn denied(asked: &Mortise, scene: &Scene, pod: &str, node: &str) -> Result
 /// kube-scheduler may call any replica. One that does not lead respects the nominations of the leader, and when the leader is
 /// killed none of them is lost, before another leads and after.
 #[tokio::test]
-async fn every_replica_keeps_what_was_promised() -> Result<()> {
-    const PROMISED: Option<&str> = Some("free capacity is nominated to other pods");
+async fn every_replica_keeps_nominations() -> Result<()> {
+    const NOMINATED: Option<&str> = Some("free capacity is nominated to other pods");
     let mut scene = scene(&[]).await?;
     let kubeconfig = format!("--kubeconfig={}", account(&scene.plane).await?.display());
     let mut follower =
@@ -168,22 +168,22 @@ async fn every_replica_keeps_what_was_promised() -> Result<()> {
         .apply(&[pod("big", "big", ("15500m", "1Gi"), json!({}))])
         .await?;
     let launched_nodes = scene.settled(1).await?;
-    let node = launched_nodes.first().context("a machine")?.node_name();
+    let node = launched_nodes.first().context("a node")?.node_name();
     // A pool without anything for it: the small one waits, and would go where there is room.
     let small = json!({ "nodeSelector": { "node.kubernetes.io/instance-type": "none" } });
     scene
         .apply(&[pod("small", "small", ("1", "1Gi"), small)])
         .await?;
 
-    wait_until("the follower to know the promise", SOON, || async {
+    wait_until("the follower to know the nomination", SOON, || async {
         let why = denied(&follower, &scene, "small", node).await?;
-        ensure!(why.as_deref() == PROMISED, "{why:?}");
+        ensure!(why.as_deref() == NOMINATED, "{why:?}");
         Ok(())
     })
     .await?;
     for mortise in [&scene.mortise, &follower] {
         let why = denied(mortise, &scene, "small", node).await?;
-        ensure!(why.as_deref() == PROMISED, "{why:?}");
+        ensure!(why.as_deref() == NOMINATED, "{why:?}");
         let why = denied(mortise, &scene, "big", node).await?;
         ensure!(why.is_none(), "{why:?}");
     }
@@ -192,7 +192,7 @@ async fn every_replica_keeps_what_was_promised() -> Result<()> {
     let mut asked = 0;
     while !leads(&follower).await? {
         let why = denied(&follower, &scene, "small", node).await?;
-        ensure!(why.as_deref() == PROMISED, "nobody leads: {why:?}");
+        ensure!(why.as_deref() == NOMINATED, "no replica leads: {why:?}");
         asked += 1;
     }
     ensure!(asked > 0, "it took over at once");
@@ -206,11 +206,11 @@ async fn every_replica_keeps_what_was_promised() -> Result<()> {
     })
     .await?;
     let why = denied(&follower, &scene, "small", node).await?;
-    ensure!(why.as_deref() == PROMISED, "the new leader: {why:?}");
+    ensure!(why.as_deref() == NOMINATED, "the new leader: {why:?}");
     let scheduler = SchedulerOptions::with_extender(follower.extender()?);
     scene.plane.start_scheduler(&scheduler).await?;
     let place = place(&scene, "big").await?;
-    ensure!(place == node, "{place}, where its machine is {node}");
+    ensure!(place == node, "{place}, where its node is {node}");
     scene.settled(1).await?;
     follower.kill9().await;
     scene.end().await;
@@ -254,7 +254,7 @@ async fn without_mortise_pods_are_scheduled() -> Result<()> {
 
 /// During the grace period of a command, its node gets no new pods although it has free capacity.
 #[tokio::test]
-async fn a_machine_about_to_go_gets_no_pods() -> Result<()> {
+async fn a_node_about_to_go_gets_no_pods() -> Result<()> {
     // The fence stands for the whole story: the taint, which would keep pods off too, comes after the grace.
     let scene = scene(&["--bind-grace-period=10m"]).await?;
     let two = types(&["c-8x-amd64-linux"]);
@@ -278,10 +278,10 @@ async fn a_machine_about_to_go_gets_no_pods() -> Result<()> {
     let going = launched_nodes
         .iter()
         .find(|launched_node| launched_node.node_name() == goes)
-        .context("its machine")?
+        .context("its node")?
         .claim
         .name();
-    wait_until("a fence around the empty machine", SOON, || async {
+    wait_until("a fence around the empty node", SOON, || async {
         let nominations = scene.mortise.debug("nominations").await?;
         let fences = nominations["fences"]
             .as_array()
@@ -302,7 +302,7 @@ async fn a_machine_about_to_go_gets_no_pods() -> Result<()> {
     ensure!(late == stays, "{late}");
     ensure!(
         calls(&scene, "denied_disrupting").await? > denied,
-        "the fenced machine was denied"
+        "the fenced node was denied"
     );
     let node = scene
         .nodes()

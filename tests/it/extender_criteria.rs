@@ -43,7 +43,7 @@ async fn place(api: &Api<Pod>, name: &str) -> Result<String> {
 }
 
 /// A NodePool with one large node, which was launched for a pod called `first`.
-async fn one_machine(scene: &Scene) -> Result<()> {
+async fn one_node(scene: &Scene) -> Result<()> {
     let only = json!({ "limits": { "nodes": "1" }, "disruption": { "consolidateAfter": "Never" } });
     let large = types(&["c-16x-amd64-linux"]);
     scene
@@ -62,7 +62,7 @@ async fn one_machine(scene: &Scene) -> Result<()> {
 #[tokio::test]
 async fn criterion_05_without_the_service_in_mid_run_every_pod_is_placed() -> Result<()> {
     let mut scene = scene().await?;
-    one_machine(&scene).await?;
+    one_node(&scene).await?;
     scene
         .apply(&[deployment("many", 80, ("100m", "64Mi"), json!({}))])
         .await?;
@@ -98,7 +98,7 @@ async fn criterion_05_without_the_service_in_mid_run_every_pod_is_placed() -> Re
 #[tokio::test]
 async fn criterion_11_a_pod_that_was_denied_everything_is_retried() -> Result<()> {
     let scene = scene().await?;
-    one_machine(&scene).await?;
+    one_node(&scene).await?;
     let claims: Api<NodeClaim> = Api::all(scene.plane.client());
     let (claim, _) = scene.claims().await?.pop_first().context("a claim")?;
     let fence = async |value: Value| -> Result<()> {
@@ -214,7 +214,7 @@ async fn criterion_17_nothing_is_refused_while_the_service_is_down() -> Result<(
 #[tokio::test]
 async fn pods_of_a_labelled_namespace_go_to_the_second_scheduler() -> Result<()> {
     let mut scene = Scene::start(Setting::default()).await?;
-    one_machine(&scene).await?;
+    one_node(&scene).await?;
     let manifests = scene
         .mortise
         .webhook_manifests(&["--scheduler-names", "--namespace", "kube-system"])

@@ -72,7 +72,7 @@ async fn progress(scene: &Scene) -> Result<(usize, usize)> {
 }
 
 #[tokio::test]
-async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Result<()> {
+async fn the_leader_is_killed_again_and_again_while_nodes_come_and_go() -> Result<()> {
     let (launched_nodes, lease_runs_out) = size()?;
     let flags = [
         "--batch-idle-duration=100ms",
@@ -108,7 +108,7 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
     for part in 1..=KILLS {
         // More pods while the last ones are being served, and a kill in the middle of it.
         scene.scale("web", launched_nodes * part / KILLS).await?;
-        wait_until("some of the machines", LONG, || async {
+        wait_until("some of the nodes", LONG, || async {
             let (claims, _) = progress(&scene).await?;
             ensure!(
                 claims > launched_nodes * (part - 1) / KILLS,
@@ -119,7 +119,7 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
         .await?;
         pair.kill_leader(&scene, lease_runs_out).await?;
     }
-    wait_until("every pod to run on a machine of its own", LONG, || async {
+    wait_until("every pod to run on a node of its own", LONG, || async {
         let pods = scene.pods("web").await?;
         let run = pods.iter().filter(|pod| crate::scene::runs(pod)).count();
         ensure!(
@@ -143,7 +143,7 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
     for part in (0..KILLS).rev() {
         let left = launched_nodes * part / KILLS;
         scene.scale("web", left).await?;
-        wait_until("some of the machines to go", LONG, || async {
+        wait_until("some of the nodes to go", LONG, || async {
             let (claims, going) = progress(&scene).await?;
             ensure!(
                 claims - going < launched_nodes * (part + 1) / KILLS,
@@ -154,13 +154,13 @@ async fn the_leader_is_killed_again_and_again_while_machines_come_and_go() -> Re
         .await?;
         pair.kill_leader(&scene, lease_runs_out).await?;
     }
-    wait_until("all machines to be gone", LONG, || async {
+    wait_until("all nodes to be gone", LONG, || async {
         let (claims, nodes) = (scene.claims().await?.len(), scene.nodes().await?.len());
         ensure!(claims + nodes == 0, "{claims} claims, {nodes} nodes");
         Ok(())
     })
     .await?;
-    let made = census.claims().context("while machines went")?;
+    let made = census.claims().context("while nodes went")?;
     ensure!(
         made == launched_nodes,
         "{made} claims were made for {launched_nodes} pods"

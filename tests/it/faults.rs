@@ -29,7 +29,7 @@ pub(crate) async fn befall(
     let of = |app: &str| {
         launched_nodes
             .get(app)
-            .with_context(|| format!("no machine of {app}"))
+            .with_context(|| format!("no node of {app}"))
     };
     let merge = PatchParams::default();
     let held =
@@ -42,9 +42,9 @@ pub(crate) async fn befall(
     for name in ["attached", "detaching", "torn"] {
         attach(scene, name, of(name)?.node_name()).await?;
     }
-    fall_sick(scene, "sick", 2).await?;
+    make_unready(scene, "unready", 2).await?;
     budgets(scene, |statuses| {
-        ensure!(statuses["sick"].current_healthy == Some(1), "sick");
+        ensure!(statuses["unready"].current_healthy == Some(1), "unready");
         ensure!(
             statuses["uncounted"].disruptions_allowed == Some(1),
             "uncounted"
@@ -96,12 +96,12 @@ async fn attach(scene: &Scene, name: &str, node: &str) -> Result<()> {
 }
 
 /// Makes this number of pods of an app unready.
-async fn fall_sick(scene: &Scene, app: &str, count: usize) -> Result<()> {
+async fn make_unready(scene: &Scene, app: &str, count: usize) -> Result<()> {
     let pods: Api<Pod> = Api::default_namespaced(scene.plane.client());
-    let sick = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });
+    let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });
     for pod in scene.pods(app).await?.into_iter().take(count) {
         let name = pod.metadata.name.context("a name")?;
-        pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&sick))
+        pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&unready))
             .await?;
     }
     Ok(())

@@ -257,7 +257,7 @@ async fn the_store_outlives_a_killed_api_server() -> Result<()> {
             .get(&format!("{}/readyz", plane.url()))
             .await
             .is_err(),
-        "nobody listens"
+        "nothing listens"
     );
     plane.start_component(Component::ApiServer).await?;
     assert_ne!(plane.pid(Component::ApiServer), before);
@@ -398,7 +398,7 @@ async fn a_killed_owner_leaves_nothing() -> Result<()> {
             .any(|line| line.contains("Ctrl-C"))
     })
     .await?;
-    assert!(up, "the cluster did not come up");
+    assert!(up, "the cluster did not start");
     let text = dir.display().to_string();
     // Five programs, each below a shell.
     assert!(
@@ -436,7 +436,7 @@ async fn mortise_starts_dies_and_starts_again() -> Result<()> {
     mortise.kill9().await;
     assert!(
         mortise.http()?.get(&extender).await.is_err(),
-        "nobody listens"
+        "nothing listens"
     );
     mortise.start_again(&["MORTISE_SEED"]).await?;
     mortise.wait_ready().await?;

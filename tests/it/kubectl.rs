@@ -8,6 +8,7 @@ use crate::objects::{LINUX, deployment, kwok_class, pool};
 use crate::scene::{SOON, Scene};
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn tables_and_descriptions_read_well() -> Result<()> {
     let scene = Scene::kwok().await?;
     scene

@@ -8,7 +8,7 @@ use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
 use crate::scene::{SOON, Scene, Setting};
 
 #[tokio::test]
-async fn a_resource_of_an_overlay_decides_what_is_bought() -> Result<()> {
+async fn a_resource_of_an_overlay_decides_what_is_launched() -> Result<()> {
     let scene = Scene::start(Setting {
         flags: vec!["--feature-gates=NodeOverlay=true".to_owned()],
         ..Setting::default()
@@ -44,10 +44,10 @@ async fn a_resource_of_an_overlay_decides_what_is_bought() -> Result<()> {
             ),
         ])
         .await?;
-    wait_until("a machine for each", SOON, || async {
+    wait_until("a node for each", SOON, || async {
         let claims = scene.claims().await?;
         ensure!(claims.len() == 2, "{:?}", claims.keys());
-        let mut bought = Vec::new();
+        let mut launched = Vec::new();
         for claim in claims.values() {
             let wanted = claim
                 .spec
@@ -57,11 +57,11 @@ async fn a_resource_of_an_overlay_decides_what_is_bought() -> Result<()> {
                 .context("types")?;
             let overlaid =
                 claim.annotation("karpenter.sh/capacity-overlay-applied") == Some("true");
-            bought.push((wanted.values().to_vec(), overlaid));
+            launched.push((wanted.values().to_vec(), overlaid));
         }
-        bought.sort();
+        launched.sort();
         let want = both.map(|name| (vec![name.to_owned()], name == both[1]));
-        ensure!(bought == want, "{bought:?}");
+        ensure!(launched == want, "{launched:?}");
         Ok(())
     })
     .await?;

@@ -15,7 +15,8 @@ use crate::scene::{LaunchedNode, SOON, Scene, on_node};
 const EIGHT_CPUS: &str = "c-8x-amd64-linux";
 
 #[tokio::test]
-async fn fifty_pending_pods_get_the_planned_machines() -> Result<()> {
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
+async fn fifty_pending_pods_get_the_planned_nodes() -> Result<()> {
     let scene = Scene::kwok().await?;
     let template = json!({
         "metadata": { "labels": { "team": "web" } },
@@ -62,7 +63,7 @@ async fn fifty_pending_pods_get_the_planned_machines() -> Result<()> {
             .collect()
     };
     let of_web = of_pool("web");
-    ensure!(of_web.len() == 4, "{} machines of pool web", of_web.len());
+    ensure!(of_web.len() == 4, "{} nodes of pool web", of_web.len());
     for launched_node in &of_web {
         ensure!(
             launched_node.instance_type() == EIGHT_CPUS,
@@ -85,7 +86,7 @@ async fn fifty_pending_pods_get_the_planned_machines() -> Result<()> {
     // 20 GiB and 3.1 CPUs: the cheapest type is the one with 4 CPUs and 8 GiB for each.
     let of_any = of_pool("any");
     let [other] = of_any.as_slice() else {
-        anyhow::bail!("{} machines of pool any", of_any.len())
+        anyhow::bail!("{} nodes of pool any", of_any.len())
     };
     let seen = (
         other.instance_type(),
@@ -102,7 +103,7 @@ async fn fifty_pending_pods_get_the_planned_machines() -> Result<()> {
             .all(|pod| on_node(pod) == Some(other.node_name()))
     );
     is_registered(other)?;
-    promised(&launched_nodes, &web)?;
+    check_nominations(&launched_nodes, &web)?;
 
     let told = wait_until("events about nominations", SOON, || async {
         let events = scene.events("Nominated").await?;
@@ -179,7 +180,7 @@ fn is_registered(launched_node: &LaunchedNode) -> Result<()> {
 }
 
 /// Every nomination on a claim is of one of these pods, and no pod is nominated twice.
-fn promised(launched_nodes: &[LaunchedNode], web: &[Pod]) -> Result<()> {
+fn check_nominations(launched_nodes: &[LaunchedNode], web: &[Pod]) -> Result<()> {
     let known: BTreeSet<&str> = web
         .iter()
         .filter_map(|pod| pod.metadata.uid.as_deref())
@@ -192,10 +193,10 @@ fn promised(launched_nodes: &[LaunchedNode], web: &[Pod]) -> Result<()> {
         let text = launched_node
             .claim
             .annotation("mortise.sh/nominated-pods")
-            .context("a promise")?;
+            .context("nominated pods")?;
         for uid in text.split(',') {
             ensure!(known.contains(uid), "{uid} is no pod of the deployment");
-            ensure!(seen.insert(uid.to_owned()), "{uid} is promised two places");
+            ensure!(seen.insert(uid.to_owned()), "{uid} is nominated twice");
         }
     }
     Ok(())
@@ -223,7 +224,7 @@ fn is_nomination(
         places.contains(&format!("nodeclaim/{}", launched_node.claim.name()))
             || places.contains(&format!("node/{}", launched_node.node_name()))
     });
-    ensure!(known, "{text:?} names no machine");
+    ensure!(known, "{text:?} names no node");
     Ok(())
 }
 

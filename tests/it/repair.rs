@@ -23,7 +23,7 @@ async fn scene(after: &str) -> Result<Scene> {
 }
 
 /// The node's kubelet dies: kwok no longer keeps it alive, and it is not Ready.
-async fn fall_sick(scene: &Scene, launched_node: &LaunchedNode) -> Result<()> {
+async fn make_unhealthy(scene: &Scene, launched_node: &LaunchedNode) -> Result<()> {
     let nodes: Api<Node> = Api::all(scene.plane.client());
     let own = json!({ "metadata": {
         "annotations": { "kwok.x-k8s.io/node": null },
@@ -34,10 +34,10 @@ async fn fall_sick(scene: &Scene, launched_node: &LaunchedNode) -> Result<()> {
     // kwok may be writing a last time.
     wait_until("a node that is not Ready", SOON, || async {
         let now = k8s_openapi::jiff::Timestamp::now().to_string();
-        let sick = json!({ "status": { "conditions": [
+        let unhealthy = json!({ "status": { "conditions": [
             { "type": "Ready", "status": "False", "reason": "KubeletDied", "lastTransitionTime": now, "lastHeartbeatTime": now },
         ] } });
-        nodes.patch_status(name, &params, &Patch::Merge(&sick)).await?;
+        nodes.patch_status(name, &params, &Patch::Merge(&unhealthy)).await?;
         let node = nodes.get(name).await?;
         let conditions = node.status.context("a status")?.conditions.unwrap_or_default();
         ensure!(conditions.iter().any(|each| each.type_ == "Ready" && each.status != "True"), "healed");
@@ -47,15 +47,15 @@ async fn fall_sick(scene: &Scene, launched_node: &LaunchedNode) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_sick_node_is_replaced_and_its_pod_comes_back() -> Result<()> {
+async fn an_unhealthy_node_is_replaced_and_its_pod_comes_back() -> Result<()> {
     let scene = scene("2s").await?;
     let launched_nodes = scene.settled(3).await?;
-    fall_sick(&scene, &launched_nodes[0]).await?;
+    make_unhealthy(&scene, &launched_nodes[0]).await?;
     let claim = launched_nodes[0].claim.name().to_string();
     scene
         .event("DisruptionTerminating", &claim, "Unhealthy")
         .await?;
-    wait_until("the sick machine to be gone", SOON, || async {
+    wait_until("the unhealthy node to be gone", SOON, || async {
         ensure!(
             !scene.claims().await?.contains_key(&claim),
             "{claim} is there"
@@ -88,7 +88,7 @@ async fn two_of_three_are_too_many() -> Result<()> {
     let launched_nodes = scene.settled(3).await?;
     let nodes = &launched_nodes[..2];
     for launched_node in nodes {
-        fall_sick(&scene, launched_node).await?;
+        make_unhealthy(&scene, launched_node).await?;
     }
     let sooner =
         json!({ "metadata": { "annotations": { "mortise.sh/repair-toleration-duration": "1s" } } });

@@ -103,7 +103,7 @@ fn on(mut workload: Value, app: &str, takes: &str, critical: bool) -> Value {
 fn claim_of<'a>(launched_nodes: &'a [LaunchedNode], app: &str) -> Result<&'a LaunchedNode> {
     let mut all = launched_nodes.iter();
     all.find(|launched_node| launched_node.label(OF) == app)
-        .with_context(|| format!("no machine of {app}"))
+        .with_context(|| format!("no node of {app}"))
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn a_drain_and_a_timer_go_on_where_they_were() -> Result<()> {
     scene.mortise.start_again(&[]).await?;
     scene.mortise.wait_ready().await?;
 
-    wait_until("the drained machine to be gone", SOON, || async {
+    wait_until("the drained node to be gone", SOON, || async {
         ensure!(!scene.claims().await?.contains_key(&going), "not yet");
         Ok(())
     })
@@ -178,7 +178,7 @@ async fn a_drain_and_a_timer_go_on_where_they_were() -> Result<()> {
     let seen = leaving.so_far();
     ensure!(seen == one_by_one.collect::<Vec<_>>(), "{seen:?}");
 
-    let since = wait_until("the other machine to have rested", SOON, || async {
+    let since = wait_until("the other node to have rested", SOON, || async {
         let claims = scene.claims().await?;
         let claim = claims.get(&rests).context("its claim")?;
         let rested = find(&claim.status.conditions, "Consolidatable").context("no word of it")?;
@@ -190,10 +190,10 @@ async fn a_drain_and_a_timer_go_on_where_they_were() -> Result<()> {
         last_event(&scene, &rests).await? == before,
         "a start is no event of pods"
     );
-    let (due, anew) = (before + REST, begun + REST);
+    let (due, restarted) = (before + REST, begun + REST);
     ensure!(
-        due <= since && since + CLEAR <= anew,
-        "rested since {since}, due at {due}, anew it would be {anew}"
+        due <= since && since + CLEAR <= restarted,
+        "rested since {since}, due at {due}, from a restarted count it would be {restarted}"
     );
     scene.end().await;
     Ok(())

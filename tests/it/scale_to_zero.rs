@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
 use crate::scene::{SOON, Scene};
 
-async fn three_machines() -> Result<Scene> {
+async fn three_nodes() -> Result<Scene> {
     let scene = Scene::kwok().await?;
     let requirements = [types(&["c-4x-amd64-linux"]), ON_DEMAND];
     scene
@@ -27,7 +27,7 @@ async fn three_machines() -> Result<Scene> {
 
 #[tokio::test]
 async fn without_pods_nothing_is_left() -> Result<()> {
-    let scene = three_machines().await?;
+    let scene = three_nodes().await?;
     scene.scale("web", 0).await?;
     scene.empty().await?;
     // The provider's instances are Nodes; the list above has only those with an id, so check all of them.
@@ -53,7 +53,7 @@ async fn without_pods_nothing_is_left() -> Result<()> {
 
 #[tokio::test]
 async fn what_a_person_deletes_is_drained_and_replaced() -> Result<()> {
-    let scene = three_machines().await?;
+    let scene = three_nodes().await?;
     let before = scene.settled(3).await?;
     let (by_node, by_claim) = (&before[0], &before[1]);
     let nodes: Api<Node> = Api::all(scene.plane.client());

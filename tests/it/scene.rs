@@ -279,7 +279,7 @@ impl Scene {
 
     /// Waits until this number of nodes exists, with a claim and a Node each, all of them Ready and none being deleted.
     pub(crate) async fn settled(&self, launched_nodes: usize) -> Result<Vec<LaunchedNode>> {
-        wait_until(&format!("{launched_nodes} machines"), SOON, || async move {
+        wait_until(&format!("{launched_nodes} nodes"), SOON, || async move {
             let (claims, nodes) = (self.claims().await?, self.nodes().await?);
             ensure!(
                 claims.len() == launched_nodes && nodes.len() == launched_nodes,
@@ -294,7 +294,7 @@ impl Scene {
 
     /// Waits until there are no claims and no nodes that mortise launched, not even ones that are going.
     pub(crate) async fn empty(&self) -> Result<()> {
-        wait_until("all machines to be gone", SOON, || async move {
+        wait_until("all nodes to be gone", SOON, || async move {
             let (claims, nodes) = (self.claims().await?, self.nodes().await?);
             ensure!(
                 claims.is_empty() && nodes.is_empty(),
@@ -396,7 +396,7 @@ impl Drop for Ending {
         // Standard error itself, so that it appears next to the harness's lines; an error of a closed stream is ignored.
         writeln!(
             std::io::stderr(),
-            "a story failed; end of {}, beside which the other logs are:\n{}",
+            "a story failed; end of {}; the other logs are in the same folder:\n{}",
             path.display(),
             end.unwrap_or_default().join("\n")
         )

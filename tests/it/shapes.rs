@@ -81,15 +81,15 @@ pub(crate) const SHAPES: [Shape; 22] = [
     ),
     shape(
         "pdb_pod_not_ready",
-        "sick",
-        " of ReplicaSet sick-",
+        "unready",
+        " of ReplicaSet unready-",
         "set unhealthyPodEvictionPolicy: AlwaysAllow on the budget",
-        r#"patch pdb sick --type=merge -p {"spec":{"unhealthyPodEvictionPolicy":"AlwaysAllow"}}"#,
+        r#"patch pdb unready --type=merge -p {"spec":{"unhealthyPodEvictionPolicy":"AlwaysAllow"}}"#,
     ),
     shape(
         "pdb_pods_not_ready",
-        "sick",
-        " of ReplicaSet sick-",
+        "unready",
+        " of ReplicaSet unready-",
         "more than 2 of its pods must be ready",
         "",
     ),
@@ -311,7 +311,7 @@ impl Shape {
 /// Waits until the metric counts an app's node under one of its blockers.
 pub(crate) async fn counted(scene: &Scene, shapes: &[Shape], app: &str) -> Result<()> {
     wait_until(
-        &format!("the machine of {app} in the metric"),
+        &format!("the node of {app} in the metric"),
         SOON,
         || async {
             let mut count = 0.0;
@@ -399,7 +399,7 @@ pub(crate) async fn workloads(scene: &Scene) -> Result<Vec<Value>> {
         namespace("forbidden"),
         namespace("unanswered"),
         budget("never", 1),
-        budget("sick", 2),
+        budget("unready", 2),
         budget("waits", 1),
         budget("uncounted", 0),
         budget("used-up", 2),
@@ -409,7 +409,7 @@ pub(crate) async fn workloads(scene: &Scene) -> Result<Vec<Value>> {
         slow_app("stuck", "1h", 2),
         slow_app("slow", "1h", 600),
         kept,
-        app("sick", 1, none()),
+        app("unready", 1, none()),
         bare("waits", "waits", "waits"),
         // No instance type satisfies this.
         pod(

@@ -12,7 +12,7 @@ use crate::objects::{deployment, kwok_class, small_pool};
 use crate::scene::{SOON, Scene, Setting};
 
 #[tokio::test]
-async fn a_class_whose_machines_do_not_register_is_tried_slowly() -> Result<()> {
+async fn a_class_whose_nodes_do_not_register_is_tried_slowly() -> Result<()> {
     let scene = Scene::start(Setting {
         flags: vec![
             "--registration-timeout=15s".to_owned(),

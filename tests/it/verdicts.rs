@@ -47,23 +47,18 @@ impl Question<'_> {
             return Ok(client.request(request).await);
         }
         let (to, dry, name) = (&to, &dry, &self.case.id);
-        wait_until(
-            "an update that nobody else's comes before",
-            SOON,
-            || async move {
-                let get = to.get(name, &GetParams::default())?;
-                let stored: Value = client.request(get).await?;
-                let mut object = self.object.clone();
-                object["metadata"]["name"] = json!(name);
-                object["metadata"]["resourceVersion"] =
-                    stored["metadata"]["resourceVersion"].clone();
-                let request = to.replace(name, dry, serde_json::to_vec(&object)?)?;
-                let answer = client.request(request).await;
-                let conflict = matches!(&answer, Err(Error::Api(status)) if status.code == 409);
-                ensure!(!conflict, "{answer:?}");
-                Ok(answer)
-            },
-        )
+        wait_until("an update without a conflict", SOON, || async move {
+            let get = to.get(name, &GetParams::default())?;
+            let stored: Value = client.request(get).await?;
+            let mut object = self.object.clone();
+            object["metadata"]["name"] = json!(name);
+            object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+            let request = to.replace(name, dry, serde_json::to_vec(&object)?)?;
+            let answer = client.request(request).await;
+            let conflict = matches!(&answer, Err(Error::Api(status)) if status.code == 409);
+            ensure!(!conflict, "{answer:?}");
+            Ok(answer)
+        })
         .await
     }
 

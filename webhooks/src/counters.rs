@@ -75,15 +75,15 @@ counters! {
     panics => "panics",
     /// Nodes denied because a disruption command is about to remove them.
     denied_disrupting => "denied_disrupting",
-    /// Nodes denied because the cloud takes them back.
+    /// Nodes denied because the cloud reclaims them.
     denied_interrupted => "denied_interrupted",
     /// Nodes denied because they are being drained.
     denied_draining => "denied_draining",
-    /// Nodes denied because their room is promised to other pods.
+    /// Nodes denied because their room is nominated for other pods.
     denied_nominated => "denied_nominated",
-    /// Nodes denied because their room is that of DaemonSet pods to come.
+    /// Nodes denied because their room is reserved for DaemonSet pods to come.
     denied_daemonset_reserved => "denied_daemonset_reserved",
-    /// Nodes denied because the pod's own room is on another one.
+    /// Nodes denied because the pod is nominated to another one.
     denied_nominated_elsewhere => "denied_nominated_elsewhere",
     /// Nodes denied, softly, because they should go and only wait for their pods.
     denied_drifted => "denied_drifted",
@@ -91,11 +91,11 @@ counters! {
     denied_expiring => "denied_expiring",
     /// Filter calls in which soft denials were dropped because nothing else was left.
     soft_denials_dropped => "soft_denials_dropped",
-    /// Filter calls that left only the node on which room is kept for the pod.
+    /// Filter calls that left only the node that the pod is nominated to.
     sent_to_nominated_node => "sent_to_nominated_node",
-    /// Filter calls about a pod for which room is kept on a node that was not among those asked about: it goes where it can.
+    /// Filter calls about a pod that is nominated to a node that was not among those asked about: it goes where it can.
     nominated_node_absent => "nominated_node_absent",
-    /// Extender calls answered without looking, because the picture was too old.
+    /// Extender calls answered without looking, because the snapshot was too old.
     passed_stale => "passed_stale",
     /// Extender calls answered without looking, because not all lists have been read yet.
     passed_unsynced => "passed_unsynced",
@@ -128,7 +128,7 @@ impl Counters {
         }
     }
 
-    /// A pod was not looked at.
+    /// A pod was not checked.
     pub fn count_exemption(&self, exemption: FilterExemption) {
         match exemption {
             FilterExemption::Daemon => self.passed_daemon.inc(),

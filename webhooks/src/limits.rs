@@ -1,12 +1,12 @@
-//! How much a body may hold, beside how long it may be: a value takes many times the memory of the byte or two that it is
-//! written with, so values are counted before any of them is read.
+//! How much a body may hold, in addition to how long it may be: a value takes many times the memory of the byte or two
+//! that it is written with, so values are counted before any of them is read.
 
 use std::fmt;
 
 /// What a body may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most values: objects, lists, and what stands in them.
+    /// Most values: objects, lists, and what they contain.
     pub values: usize,
     /// Deepest nesting.
     pub depth: usize,
@@ -28,7 +28,7 @@ pub const OBJECT: Limits = Limits {
 /// A body holds more than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooMuch {
-    /// So many values, at least, where so many are allowed.
+    /// The number of values, at least, and the number that is allowed.
     Values(usize, usize),
     /// Nested deeper than this.
     Depth(usize),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
 
-/// So many threads at a time.
+/// A limited number of threads at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     permits: Arc<Semaphore>,

@@ -23,7 +23,7 @@ use crate::pool::Pool;
 use crate::routes::{Handler, ROUTES};
 use crate::{ClusterView, Counters, conversion};
 
-/// A preview is given up after this: the rest of the second that it may take is for reading, writing and the network.
+/// A preview is abandoned after this: the rest of the second that it may take is for reading, writing and the network.
 const PREVIEW: Duration = Duration::from_millis(800);
 
 /// Previews that are computed at a time. Anyone may ask for one, and each takes a processor.
@@ -148,7 +148,7 @@ pub fn respond(app: &WebhookState, path: &str, body: &[u8]) -> Option<Response> 
 }
 
 impl<'a> Input<'a> {
-    /// By somebody who is trusted, without a preview.
+    /// By a caller that is trusted, without a preview.
     const fn from_trusted(handler: Handler, body: &'a [u8]) -> Self {
         Self {
             handler,

@@ -123,7 +123,8 @@ pub fn route(path: &str) -> Option<&'static Route> {
     TABLE.iter().find(|route| route.path == path)
 }
 
-/// Who may call a path that this process serves. Paths outside the table are debug paths: closed unless somebody opens them.
+/// Who may call a path that this process serves. Paths outside the table are debug paths: closed unless the
+/// administrator opens them.
 #[must_use]
 pub fn access(path: &str) -> Access {
     route(path).map_or(Access::Debug, |route| route.access)

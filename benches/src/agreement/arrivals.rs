@@ -196,12 +196,12 @@ impl Results for ArrivalResults {
                 }
             }
             writeln!(out, "{:<34}{pods:>8}{waiting:>9}", "all")?;
-            let machines: usize = played.iter().map(|each| each.machines).sum();
+            let nodes: usize = played.iter().map(|each| each.machines).sum();
             let settled = played.iter().filter_map(|each| each.settled_ms).max();
             let late: usize = played.iter().map(|each| each.late).sum();
             writeln!(
                 out,
-                "{} scenarios, {machines} machines; {late} pods ran late or wait; all others ran {} ms at most after the last arrival and the longest boot; {seconds} s",
+                "{} scenarios, {nodes} nodes; {late} pods ran late or wait; all others ran {} ms at most after the last arrival and the longest boot; {seconds} s",
                 played.len(),
                 settled.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
             )?;

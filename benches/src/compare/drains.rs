@@ -190,13 +190,13 @@ async fn waves(plane: &ControlPlane, claims: &Claims, args: &DrainsArgs) -> Resu
             let (there, ready) = (there.count(), ready.count());
             ensure!(
                 there == ready && ready >= nodes,
-                "{ready} machines of {there} are ready and not to go"
+                "{ready} nodes of {there} are ready and not to go"
             );
             Ok(())
         })
         .await?;
         let gone = claims.all().values().filter(|claim| claim.gone).count();
-        progress(&format!("{gone} machines were replaced"));
+        progress(&format!("{gone} nodes were replaced"));
         if gone >= args.disruptions as usize {
             return Ok(());
         }
@@ -213,7 +213,7 @@ async fn waves(plane: &ControlPlane, claims: &Claims, args: &DrainsArgs) -> Resu
                 .values()
                 .filter(|claim| SeenClaim::is_going(claim))
                 .count();
-            ensure!(going > 0, "no machine goes");
+            ensure!(going > 0, "no node goes");
             Ok(())
         })
         .await?;

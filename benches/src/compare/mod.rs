@@ -112,7 +112,7 @@ impl Way {
     ];
 
     /// Those for which launched nodes are counted.
-    const BUYING: [Self; 3] = [Self::Without, Self::With, Self::FilterOnly];
+    const PROVISIONING: [Self; 3] = [Self::Without, Self::With, Self::FilterOnly];
 
     const fn label(self) -> &'static str {
         match self {
@@ -247,7 +247,7 @@ async fn measure(args: &CompareArgs) -> Result<CompareResults> {
     if args.services > 0 {
         let script = script::Script::new(args.services, args.seconds, args.rate, args.seed);
         for round in 0..args.runs {
-            for way in Way::turns(&Way::BUYING, round) {
+            for way in Way::turns(&Way::PROVISIONING, round) {
                 if !args.ways.contains(&way) {
                     continue;
                 }

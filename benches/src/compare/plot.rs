@@ -58,7 +58,7 @@ pub(crate) fn write(dir: &Path, results: &CompareResults) -> Result<()> {
         .iter()
         .map(|(name, figure)| Group {
             name: (*name).to_owned(),
-            bars: Way::BUYING
+            bars: Way::PROVISIONING
                 .map(|way| {
                     let rows = results.provisioning.iter();
                     bar(rows.filter(|row| row.way == way).map(figure))
@@ -73,7 +73,7 @@ pub(crate) fn write(dir: &Path, results: &CompareResults) -> Result<()> {
         &bars(
             title,
             "median of the runs, and their spread",
-            &Way::BUYING.map(Way::label),
+            &Way::PROVISIONING.map(Way::label),
             &groups,
         ),
     )

@@ -122,7 +122,7 @@ pub(crate) async fn play(way: Way, round: u32, script: &Script) -> Result<(Strin
             ended = &mut looking => {
                 let error: Result<()> = ended;
                 error?;
-                anyhow::bail!("nobody looks at the price any more");
+                anyhow::bail!("the task that samples the price has ended");
             }
         }
     };
@@ -264,7 +264,7 @@ pub(super) async fn act(plane: &ControlPlane, script: &Script) -> Result<Duratio
         }
         late = late.max(due.elapsed());
         let (client, action) = (plane.client(), action.clone());
-        writing.spawn(async move { carry_out(client, &action).await });
+        writing.spawn(async move { execute(client, &action).await });
     }
     while !writing.is_empty() {
         finished(&mut writing).await?;
@@ -279,7 +279,7 @@ async fn finished(writing: &mut JoinSet<Result<()>>) -> Result<()> {
     }
 }
 
-async fn carry_out(client: Client, action: &Action) -> Result<()> {
+async fn execute(client: Client, action: &Action) -> Result<()> {
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let deployments: Api<Deployment> = Api::default_namespaced(client);
     match action {
@@ -330,7 +330,7 @@ async fn settle(pods: &seen::Watching, claims: &Claims) -> Result<()> {
             .count();
         ensure!(
             waiting == 0 && coming == 0,
-            "{waiting} pods and {coming} machines are on their way"
+            "{waiting} pods and {coming} nodes are on their way"
         );
         Ok(())
     })

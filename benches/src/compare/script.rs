@@ -89,13 +89,13 @@ impl Script {
     ) -> Self {
         // In steps of a tenth of a second: a number of pods that results in the rate.
         let rate = u64::from(rate);
-        let mut owed = 0;
+        let mut missing = 0;
         let mut job = 0;
         for tick in 0..length / 100 {
             let at = tick * 100;
-            owed += if is_rush(at) { rate * CALM } else { rate };
-            while owed >= 10 * CALM {
-                owed -= 10 * CALM;
+            missing += if is_rush(at) { rate * CALM } else { rate };
+            while missing >= 10 * CALM {
+                missing -= 10 * CALM;
                 let at = at + dice.within((0, 99));
                 let end = at + dice.within(JOB_LIFE_MS);
                 let cpu = dice.within(JOB_CPU);

@@ -30,7 +30,7 @@ impl Results for CompareResults {
             rates(out, nodes, &rows)?;
         }
         if !provisioning.is_empty() {
-            bought(out, provisioning)?;
+            launched(out, provisioning)?;
         }
         Ok(())
     }
@@ -88,7 +88,7 @@ fn rates(out: &mut dyn Write, nodes: u32, rows: &[&throughput::Row]) -> Result<(
     Ok(())
 }
 
-fn bought(out: &mut dyn Write, rows: &[provisioning::Row]) -> Result<()> {
+fn launched(out: &mut dyn Write, rows: &[provisioning::Row]) -> Result<()> {
     writeln!(
         out,
         "\nservices come and go while short-lived pods arrive\n{:<18}{:>9}{:>7}{:>10}{:>8}{:>9}{:>8}{:>8}{:>10}{:>9}{:>10}{:>9}{:>9}{:>9}{:>8}",
@@ -110,7 +110,7 @@ fn bought(out: &mut dyn Write, rows: &[provisioning::Row]) -> Result<()> {
     )?;
     #[expect(clippy::cast_precision_loss, reason = "counts of nodes and pods")]
     let count = |number: usize| number as f64;
-    for way in Way::BUYING {
+    for way in Way::PROVISIONING {
         let own: Vec<_> = rows.iter().filter(|row| row.way == way).collect();
         let of =
             |figure: &dyn Fn(&provisioning::Row) -> f64| median(own.iter().map(|row| figure(row)));

@@ -35,7 +35,7 @@ const STARTS: usize = 10;
 const LOOK: Duration = Duration::from_millis(1);
 /// Objects that are created or deleted at the same time.
 const WRITERS: usize = 16;
-/// The instance type of [`Cluster::launch_machines`]: capacity for one pod with a CPU, and for a small one next to it.
+/// The instance type of [`Cluster::launch_nodes`]: capacity for one pod with a CPU, and for a small one next to it.
 const SMALL: &str = "c-2x-amd64-linux";
 
 /// A control plane with these objects and mortise on it, ready, and kube-scheduler that asks it; and when mortise was started.
@@ -300,13 +300,13 @@ impl Cluster {
             })
             .await?;
         let api = self.api::<NodeClaim>();
-        let doomed: Vec<String> = self
+        let deleted: Vec<String> = self
             .claim_names()
             .await?
             .difference(kept)
             .cloned()
             .collect();
-        stream::iter(&doomed)
+        stream::iter(&deleted)
             .map(Ok)
             .try_for_each_concurrent(WRITERS, |name| {
                 let api = &api;
@@ -314,17 +314,22 @@ impl Cluster {
             })
             .await?;
         let mut there = self.claims.there.clone();
-        let end = there.wait_for(|there| doomed.iter().all(|name| !there.contains(name)));
+        let end = there.wait_for(|there| deleted.iter().all(|name| !there.contains(name)));
         tokio::time::timeout(SOON, end)
             .await
-            .with_context(|| format!("of {} claims not all are gone after {SOON:?}", doomed.len()))?
+            .with_context(|| {
+                format!(
+                    "of {} claims not all are gone after {SOON:?}",
+                    deleted.len()
+                )
+            })?
             .context("the watch of claims has ended")?;
         Ok(())
     }
 
     /// Lets mortise launch nodes, each for one pod, until there are `count`. kube-scheduler is stopped, so that the pods
     /// are not bound yet: mortise keeps their nominations. Returns the pods.
-    pub(crate) async fn launch_machines(&mut self, count: usize) -> Result<Vec<String>> {
+    pub(crate) async fn launch_nodes(&mut self, count: usize) -> Result<Vec<String>> {
         self.plane.stop_component(Component::Scheduler).await?;
         let there = self.claim_names().await?.len();
         let names: Vec<String> = (there..count)
@@ -340,7 +345,7 @@ impl Cluster {
             })
             .await?;
         let initialized = ListParams::default().labels("karpenter.sh/initialized=true");
-        wait_until("all machines to be initialized", SOON, || async {
+        wait_until("all nodes to be initialized", SOON, || async {
             let nodes = self.api::<Node>().list_metadata(&initialized).await?;
             let ready = nodes.items.len();
             ensure!(ready >= count.max(there), "{ready} of {count}");
@@ -394,7 +399,7 @@ impl Cluster {
 
     /// Waits until mortise knows this number of nodes.
     async fn knows(&self, count: usize) -> Result<()> {
-        wait_until("mortise to know all machines", SOON, || async {
+        wait_until("mortise to know all nodes", SOON, || async {
             let snapshot = self.mortise.debug("snapshot").await?;
             let known = &snapshot["counts"]["nodes"];
             ensure!(*known == json!(count), "it knows {known} of {count}");

@@ -109,9 +109,9 @@ async fn measure(args: &EndToEndArgs) -> Result<EndToEndResults> {
         claims.push(claims::bursts(&cluster, burst).await?);
     }
 
-    progress(&format!("{} machines", args.nodes));
+    progress(&format!("{} nodes", args.nodes));
     let nodes = args.nodes as usize;
-    let pods = cluster.launch_machines(nodes).await?;
+    let pods = cluster.launch_nodes(nodes).await?;
     let mut extender = extender::rows(&cluster, "waits-early", nodes, args.calls / 10).await?;
     cluster.let_run(&pods).await?;
     memory.push(cluster.memory().await?);

@@ -31,13 +31,13 @@ pub(crate) struct Held {
 
 /// Denies this number of pods for a minute.
 pub(crate) async fn measure(count: u32) -> Result<Held> {
-    progress(&format!("{count} pods that are held back"));
+    progress(&format!("{count} pods that are denied"));
     let (plane, mut mortise, _) = Box::pin(stage(&objects())).await?;
     let pods: Api<Pod> = Api::default_namespaced(plane.client());
     let first = serde_json::from_value(pod("first"))?;
     pods.create(&PostParams::default(), &first).await?;
     let claims: Api<NodeClaim> = Api::all(plane.client());
-    let claim = wait_until("a machine", LONG, || async {
+    let claim = wait_until("a node", LONG, || async {
         let pod = pods.get("first").await?;
         ensure!(
             pod.spec.is_some_and(|spec| spec.node_name.is_some()),

@@ -89,8 +89,8 @@ impl Benchmark for ExtenderArgs {
 async fn measure(args: &ExtenderArgs) -> Result<ExtenderResults> {
     let mut cluster = Box::pin(Cluster::start()).await?;
     let kubernetes = cluster.version().await?;
-    progress(&format!("{} machines", args.nodes));
-    let pods = cluster.launch_machines(args.nodes as usize).await?;
+    progress(&format!("{} nodes", args.nodes));
+    let pods = cluster.launch_nodes(args.nodes as usize).await?;
     let mut load = load::rows(&cluster, "waits", &[args.nodes], args.seconds).await?;
     let flat = match args.calls {
         0 => None,
@@ -187,7 +187,7 @@ impl Results for ExtenderResults {
         if let Some(held) = held {
             writeln!(
                 out,
-                "{} pods held back for {} s on a quiet cluster: {:.1} filter calls/s in the first half, {:.1} in the second (wanted: at most 110, not growing)",
+                "{} pods denied for {} s on a quiet cluster: {:.1} filter calls/s in the first half, {:.1} in the second (wanted: at most 110, not growing)",
                 held.pods, held.seconds, held.first_per_s, held.second_per_s
             )?;
         }

@@ -172,7 +172,7 @@ fn measure(args: &ScaleArgs, case: &str) -> Result<Vec<Row>> {
         "affinity" => vec![pending(400, 10_000, 50, Mix::Affinity)?],
         "field" => {
             let mut world = World::new(args.seed, 20, 800)?;
-            world.add_machines(1_060, 20, 20)?;
+            world.add_nodes(1_060, 20, 20)?;
             world.add_pods(2_170, 30, Mix::Affinity)?;
             vec![solved(args, case, 2_170, world).within(1_000.0)]
         }
@@ -189,7 +189,7 @@ fn measure(args: &ScaleArgs, case: &str) -> Result<Vec<Row>> {
 fn memory(args: &ScaleArgs) -> Result<Row> {
     const WANTED_MIB: f64 = 256.0;
     let mut world = World::new(args.seed, 60, 800)?;
-    world.add_machines(5_000, 60, 16)?;
+    world.add_nodes(5_000, 60, 16)?;
     world.add_pods(20_000, 100, Mix::Diverse)?;
     world.start();
     // The first step reads what is there, the second, when the batch is over, decides.
@@ -316,7 +316,7 @@ fn write_row(out: &mut dyn Write, row: &Row) -> Result<()> {
     let (least, median, most) = row.ms;
     writeln!(
         out,
-        "  {:<34}{:>7} pods{:>7} placed{:>6} machines{least:>10.2}{median:>10.2}{most:>10.2} ms{:>8.1} MiB  {} {}",
+        "  {:<34}{:>7} pods{:>7} placed{:>6} nodes{least:>10.2}{median:>10.2}{most:>10.2} ms{:>8.1} MiB  {} {}",
         row.what,
         row.pods,
         row.placed,

@@ -57,7 +57,7 @@ fn kind(seed: u64, at: usize, number: usize) -> Value {
 pub(super) fn rows(seed: u64, runs: usize) -> Result<Vec<Row>> {
     const WANTED_MS: f64 = 5.0;
     let mut world = World::new(seed, 20, 800)?;
-    world.add_machines(5_000, 20, 20)?;
+    world.add_nodes(5_000, 20, 20)?;
     world.start();
     drop(world.engine.turn(world.now, 8, &|| false));
     let mut rows = Vec::new();
@@ -65,7 +65,7 @@ pub(super) fn rows(seed: u64, runs: usize) -> Result<Vec<Row>> {
     let times = runs.max(1) * 20;
     for (at, what) in KINDS.into_iter().enumerate() {
         let (mut freezes, mut all) = (Vec::new(), Vec::new());
-        let (mut placed, mut machines) = (0, 0);
+        let (mut placed, mut claims) = (0, 0);
         for _ in 0..times {
             number += 1;
             let value = kind(seed, at, number);
@@ -73,12 +73,12 @@ pub(super) fn rows(seed: u64, runs: usize) -> Result<Vec<Row>> {
             let decided = decide(&mut world, Object::Pod(Box::new(pod)))?;
             freezes.push(decided.freeze_ms);
             all.push(decided.all_ms);
-            (placed, machines) = (decided.placed, decided.machines);
+            (placed, claims) = (decided.placed, decided.claims);
         }
         if at == 0 {
             rows.push(row("freeze", 0, 0, freezes, WANTED_MS));
         }
-        rows.push(row(what, placed, machines, all, WANTED_MS));
+        rows.push(row(what, placed, claims, all, WANTED_MS));
     }
     Ok(rows)
 }
@@ -87,7 +87,7 @@ struct Decided {
     freeze_ms: f64,
     all_ms: f64,
     placed: usize,
-    machines: usize,
+    claims: usize,
 }
 
 /// Adds the pod, waits for the decision, and takes everything back.
@@ -113,10 +113,10 @@ fn decide(world: &mut World, pod: Object) -> Result<Decided> {
 
     let placed = world.engine.snapshot(end).ledger.nominations().count();
     drop((before, frozen));
-    let mut machines = 0;
+    let mut claims = 0;
     for order in orders {
         if let Effect::CreateClaim(claim) = &*order.effect {
-            machines += 1;
+            claims += 1;
             let object = Object::Claim(Box::new((**claim).clone()));
             let key = object.key();
             world.put(object);
@@ -128,7 +128,7 @@ fn decide(world: &mut World, pod: Object) -> Result<Decided> {
         freeze_ms,
         all_ms,
         placed,
-        machines,
+        claims,
     })
 }
 
@@ -139,7 +139,7 @@ fn gone(world: &mut World, key: ObjectKey) {
         .apply(EngineInput::News(ObjectEvent::Deleted(key, None)), now);
 }
 
-fn row(what: &str, placed: usize, machines: usize, mut times: Vec<f64>, wanted_ms: f64) -> Row {
+fn row(what: &str, placed: usize, claims: usize, mut times: Vec<f64>, wanted_ms: f64) -> Row {
     times.sort_by(f64::total_cmp);
     let at = |percent: usize| {
         let rank = (times.len() * percent).div_ceil(100).max(1);
@@ -151,7 +151,7 @@ fn row(what: &str, placed: usize, machines: usize, mut times: Vec<f64>, wanted_m
         what: what.to_owned(),
         pods: 1,
         placed,
-        machines,
+        machines: claims,
         ms,
         peak_mib: peak_mib(),
         resident_mib: resident_mib(),

@@ -259,13 +259,8 @@ impl World {
 
     /// Nodes with this number of pods each, DaemonSet pods included. One in three has free capacity for small pods; those of
     /// the last team have none.
-    pub(super) fn add_machines(
-        &mut self,
-        machines: usize,
-        pools: usize,
-        pods_each: usize,
-    ) -> Result<()> {
-        for at in 0..machines {
+    pub(super) fn add_nodes(&mut self, nodes: usize, pools: usize, pods_each: usize) -> Result<()> {
+        for at in 0..nodes {
             let name = format!("node-{at:05}");
             let team = at % pools % TEAMS;
             let all_labels = json!({

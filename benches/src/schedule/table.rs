@@ -29,7 +29,7 @@ impl Results for ScheduleResults {
 fn heading(out: &mut dyn Write) -> Result<()> {
     writeln!(
         out,
-        "gap is what the plan costs above the linear-programming bound; speed, price and memory are ours to the reference's; speed is by processor time, which other work on the machine does not change"
+        "gap is what the plan costs above the linear-programming bound; speed, price and memory are ours to the reference's; speed is by processor time, which other work on the test host does not change"
     )?;
     writeln!(
         out,

@@ -405,7 +405,7 @@ impl Benchmark for TracesArgs {
         let misplaced: usize = results.rows.iter().map(|row| row.misplaced).sum();
         ensure!(
             overfull + misplaced == 0,
-            "{overfull} machines are too small for their pods, and {misplaced} pods are on machines that they may not use"
+            "{overfull} nodes are too small for their pods, and {misplaced} pods are on nodes that they may not use"
         );
         Ok(())
     }
@@ -421,7 +421,7 @@ impl Results for TracesResults {
         writeln!(
             out,
             "{:<14}{:<5}{:>7}{:>8}{:>9}{:>9}{:>12}{:>12}{:>8}",
-            "input", "form", "pods", "placed", "machines", "cpu s", "$/h", "bound", "gap"
+            "input", "form", "pods", "placed", "nodes", "cpu s", "$/h", "bound", "gap"
         )?;
         for row in &self.rows {
             writeln!(
@@ -482,7 +482,7 @@ mod tests {
         let count = |pods: &[TracePod]| misplaced(&plan, pods, &kinds).unwrap();
         assert_eq!(count(&pods), 0);
         let other_name = [asks(&["G2"], true), pods[1].clone(), pods[2].clone()];
-        assert_eq!(count(&other_name), 1, "its machine has T4s");
+        assert_eq!(count(&other_name), 1, "its node has T4s");
         let none_tolerates = pods.clone().map(|pod| TracePod { spot: false, ..pod });
         let on_spot = plan.claims.iter().filter(|claim| &*claim.pool == SPOT);
         let on_spot: usize = on_spot.map(|claim| claim.pods.len()).sum();

@@ -1,7 +1,7 @@
 //! Fields and kinds that are gone, or that people write into the wrong place: what to write instead.
 //!
 //! An API server drops fields that a definition does not have before any webhook sees the object. What kubectl was given
-//! stands in the annotation of the last applied configuration, so that is looked at too.
+//! is in the annotation of the last applied configuration, so that is checked too.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::node_class::{DeprecationCondition, NodeClassRegistry};
 use crate::schema::groups::{GROUP, V1};
 
-/// What to write instead of something that stands in an object.
+/// What to write instead of something that an object contains.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeprecationAdvice {
     /// Place of the field, dots between names.
@@ -29,7 +29,7 @@ impl fmt::Display for DeprecationAdvice {
 
 /// Longest quoted value.
 const QUOTED: usize = 40;
-/// Most items of a list that are looked at: no list of these kinds may be as long.
+/// Most items of a list that are checked: no list of these kinds may be as long.
 const MOST_ITEMS: usize = 200;
 /// Longest annotation, in bytes: API servers take no more of all of them together.
 const LONGEST_ANNOTATION: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! Values and resources (and, in the module beside, requirements, labels and taints) against the answers of the reference implementation.
+//! Values and resources (and, in the module next to it, requirements, labels and taints) against the answers of the reference implementation.
 //!
 //! Every recorded case is compared; `MORTISE_FACTS_DIR` points the same comparison at another folder.
 
@@ -133,7 +133,7 @@ fn quantity_json() {
 
 type List = BTreeMap<String, ApiQuantity>;
 
-/// A result of ours beside a recorded list; the latter may have zeros and more resources than we keep.
+/// A result of ours next to a recorded list; the latter may have zeros and more resources than we keep.
 fn same_resources(what: &str, ours: &Resources, list: &List, theirs: &Value) -> Result<(), String> {
     let recorded = Resources::from_api(&read::<List>(theirs)?).map_err(|e| e.to_string())?;
     let mut ours = ours.clone();

@@ -4,6 +4,7 @@
 //! cloud does not know is `None`, never zero.
 
 mod capacity_type;
+pub mod conformance;
 mod drift;
 mod error;
 mod instance;
@@ -19,4 +20,6 @@ pub use instance::{Instance, TerminationStatus};
 pub use instance_type::{InstanceType, Offering};
 pub use interruption::{InterruptionKind, InterruptionNotice};
 pub use launch::{LaunchRequest, LaunchedInstance, UnavailableOffering};
-pub use port::{BoxFuture, CloudProvider, ProviderDescriptor, RepairPolicy, ResolvedNodeClass};
+pub use port::{
+    BoxFuture, CloudProvider, ProviderDescriptor, ProviderWorker, RepairPolicy, ResolvedNodeClass,
+};

@@ -55,6 +55,15 @@ pub struct ProviderDescriptor {
     pub repair_policies: &'static [RepairPolicy],
 }
 
+/// Background work of a provider: what keeps its own facts current, or completes what a killed process began. The shell runs it
+/// as long as the process runs, and ends it with the process; it may end earlier by itself.
+pub struct ProviderWorker {
+    /// What it does, for the log: lower case, with dashes.
+    pub name: &'static str,
+    /// The work.
+    pub run: BoxFuture<'static, ()>,
+}
+
 /// A cloud. Every call may be repeated; none blocks.
 pub trait CloudProvider: Send + Sync + 'static {
     /// What never changes while it runs.
@@ -105,4 +114,9 @@ pub trait CloudProvider: Send + Sync + 'static {
 
     /// Removes a message from the queue.
     fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>>;
+
+    /// Background work, for a process that serves a cluster. Calls do not depend on it: without it they know less.
+    fn workers(&self) -> Vec<ProviderWorker> {
+        Vec::new()
+    }
 }

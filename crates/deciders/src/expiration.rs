@@ -1,7 +1,7 @@
 //! Claims that are older than their `expireAfter`.
 //!
-//! May: delete a claim at its creation time plus `expireAfter`, whatever budgets and protecting annotations say; the drain
-//! that follows honours disruption budgets of pods and protected pods until the termination grace period ends.
+//! May: delete a claim at its creation time plus `expireAfter`, whatever budgets and protecting annotations say; the
+//! drain that follows honours disruption budgets of pods and protected pods until the termination grace period ends.
 //!
 //! Must never: delete more than one claim a second, or touch a claim whose `expireAfter` is `Never` or cannot be read.
 //!
@@ -81,7 +81,7 @@ impl ExpirationDecider {
         let node = input
             .snapshot
             .node_of_claim(name)
-            .and_then(|machine| machine.node_name());
+            .and_then(|state_node| state_node.node_name());
         let objects = std::iter::once(target).chain(node.map(ObjectRef::Node));
         let (by, verdict) = (DeciderId::Expiration, Verdict::Disrupted);
         step.announce(input, by, objects, verdict, vec![Reason::Expired]);
@@ -155,7 +155,7 @@ mod tests {
             world.up(claim, &json!({ "expireAfter": "1h" }));
             world.pass(10);
         }
-        world.up("for-ever", &json!({ "expireAfter": "Never" }));
+        world.up("unlimited", &json!({ "expireAfter": "Never" }));
         world.pod("web", "node-b", &json!({}));
         world.pass(30 * 60_000);
         world.restart();
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(deleted(&world).len(), 2);
         world.pass(60_000);
         assert_eq!(deleted(&world).len(), 3);
-        assert!(world.has("NodeClaim/for-ever") && !world.has("NodeClaim/a"));
+        assert!(world.has("NodeClaim/unlimited") && !world.has("NodeClaim/a"));
         assert_eq!(
             world.event("DisruptionTerminating").unwrap().message,
             "Disrupting NodeClaim: Expired"

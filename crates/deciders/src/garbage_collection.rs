@@ -1,14 +1,15 @@
-//! Claims without machines and machines without claims.
+//! Claims without instances and instances without claims.
 //!
-//! May: list the machines every two minutes; ask for the machine of a claim that the list leaves out; delete a registered
-//! claim whose machine is gone and whose node is gone or not ready; end a machine that has no claim.
+//! May: list the instances every two minutes; ask for the instance of a claim that the list leaves out; delete a
+//! registered claim whose instance is gone and whose node is gone or not ready; terminate an instance that has no
+//! claim.
 //!
-//! Must never: conclude anything from the silence of a provider that could not be asked; take a machine for gone because a
-//! list leaves it out; take a machine that is younger than 30 s for an orphan, nor one for which a launch may be under way,
-//! nor one whose node is ready, nor one whose claim may be among those that cannot be read; conclude anything while a
-//! watch of claims or nodes is old.
+//! Must never: conclude anything from the silence of a provider that could not be asked; take an instance for gone
+//! because a list leaves it out; take an instance that is younger than 30 s for an orphan, nor one for which a launch
+//! may be under way, nor one whose node is ready, nor one whose claim may be among those that cannot be read; conclude
+//! anything while a watch of claims or nodes is old.
 //!
-//! A claim's machine is looked for in the list of the provider that serves the claim's node class, and nowhere else. The
+//! A claim's instance is searched in the list of the provider that serves the claim's node class, and nowhere else. The
 //! list is cheap and may be wrong (it is filtered by tags, and clouds show tags late), so it only says whom to ask for.
 //!
 //! Implements karpenter-core 4.6 (garbage collection) and karpenter-aws 7 (instances without claims).
@@ -35,7 +36,7 @@ use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
 use mortise_state::resource_kinds::ObjectKey;
 
-/// A machine younger than this may belong to a claim that is not visible yet.
+/// An instance younger than this may belong to a claim that is not visible yet.
 const ORPHAN_AGE_MS: i64 = 30_000;
 
 /// The decider. See the module's documentation.
@@ -46,7 +47,7 @@ pub struct GarbageCollectionDecider {
     finds: RequestTracker<ProviderId>,
     outbox: WriteTracker,
     orphans: RequestTracker<ProviderId>,
-    /// When machines without a creation time were first seen without a claim.
+    /// When instances without a creation time were first seen without a claim.
     first_seen: BTreeMap<ProviderId, Timestamp>,
 }
 
@@ -88,7 +89,7 @@ impl GarbageCollectionDecider {
                 Ok(EffectOutput::Found(found)) => {
                     self.finds.succeeded(provider_id);
                     if found.as_ref().is_none_or(|found| found.terminating) {
-                        self.machine_gone(input, provider_id, step);
+                        self.instance_gone(input, provider_id, step);
                     }
                 }
                 // It is asked for again after the next list.
@@ -114,12 +115,12 @@ impl GarbageCollectionDecider {
         }
         let mut there: BTreeSet<&ProviderId> = BTreeSet::new();
         for listing in listings {
-            // Silence says nothing about any machine.
+            // Silence says nothing about any instance.
             let Ok(instances) = &listing.instances else {
                 continue;
             };
             self.ask_for_missing(input, &listing.serves, instances, step);
-            self.machines_without_claim(input, listing, instances, step);
+            self.instances_without_claim(input, listing, instances, step);
             there.extend(instances.iter().map(|instance| &instance.provider_id));
         }
         if listings.iter().all(|listing| listing.instances.is_ok()) {
@@ -130,15 +131,15 @@ impl GarbageCollectionDecider {
         self.outbox.sweep(input.now, input.snapshot);
     }
 
-    /// Asks by id for the machines of claims that a list leaves out.
+    /// Asks by id for the instances of claims that a list leaves out.
     fn ask_for_missing(
         &mut self,
         input: &StepInput<'_>,
         serves: &ServedNodeClasses,
-        machines: &[Instance],
+        instances: &[Instance],
         step: &mut Step,
     ) {
-        let there: BTreeSet<&str> = machines
+        let there: BTreeSet<&str> = instances
             .iter()
             .filter(|each| !each.terminating)
             .map(|each| &*each.provider_id)
@@ -161,10 +162,10 @@ impl GarbageCollectionDecider {
         }
     }
 
-    /// The cloud said of this machine that it is gone, or about to be.
-    fn machine_gone(&mut self, input: &StepInput<'_>, id: &ProviderId, step: &mut Step) {
-        let machine = input.snapshot.nodes.get(&**id);
-        let Some(claim) = machine.and_then(|machine| machine.claim.as_ref()) else {
+    /// The cloud said of this instance that it is gone, or about to be.
+    fn instance_gone(&mut self, input: &StepInput<'_>, id: &ProviderId, step: &mut Step) {
+        let state_node = input.snapshot.nodes.get(&**id);
+        let Some(claim) = state_node.and_then(|state_node| state_node.claim.as_ref()) else {
             return;
         };
         if claim.provider_id() != Some(&**id) || !may_end(input, claim, id) {
@@ -185,11 +186,11 @@ impl GarbageCollectionDecider {
         }
     }
 
-    fn machines_without_claim(
+    fn instances_without_claim(
         &mut self,
         input: &StepInput<'_>,
         listing: &InstanceListing,
-        machines: &[Instance],
+        instances: &[Instance],
         step: &mut Step,
     ) {
         let snapshot = input.snapshot;
@@ -201,29 +202,29 @@ impl GarbageCollectionDecider {
         let launching = snapshot.claims.values().any(|claim| {
             claim.provider_id().is_none() && listing.serves.covers(&claim.node_class_key())
         });
-        for machine in machines
+        for instance in instances
             .iter()
             .filter(|each| !each.terminating && !known.contains(&*each.provider_id))
         {
-            let id = &machine.provider_id;
-            let may_be_launching = match &machine.claim {
+            let id = &instance.provider_id;
+            let may_be_launching = match &instance.claim {
                 Some(claim) => snapshot
                     .claims
                     .get(claim.as_str())
                     .is_some_and(|claim| claim.provider_id().is_none()),
                 None => launching,
             };
-            let seen = machine
+            let seen = instance
                 .created
                 .unwrap_or_else(|| *self.first_seen.entry(id.clone()).or_insert(input.now));
             if may_be_launching || since(input.now, seen) < ORPHAN_AGE_MS {
                 continue;
             }
-            if let Some(why) = spared(input, machine) {
+            if let Some(why) = spared(input, instance) {
                 step.record(
                     input,
                     DeciderId::GarbageCollection,
-                    ObjectRef::Claim(machine.claim.as_deref().unwrap_or_default().into()),
+                    ObjectRef::Claim(instance.claim.as_deref().unwrap_or_default().into()),
                     Verdict::Blocked,
                     vec![
                         Reason::NoClaim {
@@ -237,7 +238,7 @@ impl GarbageCollectionDecider {
             if attempt(&mut self.orphans, id, input.now).is_err() {
                 continue;
             }
-            let claim = ClaimName::from(machine.claim.as_deref().unwrap_or_default());
+            let claim = ClaimName::from(instance.claim.as_deref().unwrap_or_default());
             step.record(
                 input,
                 DeciderId::GarbageCollection,
@@ -256,8 +257,8 @@ impl GarbageCollectionDecider {
     }
 }
 
-/// A claim whose machine is gone may be ended: it is registered, stays so far, and no node that is ready proves that its
-/// machine is there, nor is what is known of them old.
+/// A claim whose instance is gone may be ended: it is registered, stays so far, and no node that is ready proves that
+/// its instance is there, nor is what is known of them old.
 fn may_end(input: &StepInput<'_>, claim: &NodeClaim, id: &ProviderId) -> bool {
     input.held_by(DeciderId::GarbageCollection).is_none()
         && claim.metadata.deletion_timestamp.is_none()
@@ -266,13 +267,13 @@ fn may_end(input: &StepInput<'_>, claim: &NodeClaim, id: &ProviderId) -> bool {
 }
 
 fn is_ready(input: &StepInput<'_>, id: &ProviderId) -> bool {
-    let machine = input.snapshot.nodes.get(&**id);
-    machine.is_some_and(|machine| machine.is_ready())
+    let state_node = input.snapshot.nodes.get(&**id);
+    state_node.is_some_and(|state_node| state_node.is_ready())
 }
 
-/// Why a machine that seems to have no claim is not ended all the same.
-fn spared(input: &StepInput<'_>, machine: &Instance) -> Option<Reason> {
-    if is_ready(input, &machine.provider_id) {
+/// Why an instance that seems to have no claim is not terminated all the same.
+fn spared(input: &StepInput<'_>, instance: &Instance) -> Option<Reason> {
+    if is_ready(input, &instance.provider_id) {
         return Some(Reason::NodeIsReady);
     }
     let unreadable = &input.snapshot.unreadable;
@@ -280,9 +281,9 @@ fn spared(input: &StepInput<'_>, machine: &Instance) -> Option<Reason> {
         ObjectKey::Claim(name) => Some(name),
         _ => None,
     });
-    // A machine that does not remember its claim may belong to any of them.
+    // An instance that does not remember its claim may belong to any of them.
     let may_be = |name: &&ClaimName| {
-        let own = machine.claim.as_deref();
+        let own = instance.claim.as_deref();
         own.is_none_or(|own| own == name.as_str())
     };
     let claim = of_claims.into_iter().find(may_be)?;
@@ -341,7 +342,7 @@ mod tests {
     use mortise_state::resource_kinds::{ObjectEvent, ObjectKey, ObjectKind};
 
     #[test]
-    fn a_claim_whose_machine_is_gone_goes_once_its_node_is_not_ready() {
+    fn a_claim_whose_instance_is_gone_goes_once_its_node_is_not_ready() {
         let mut world = cluster();
         let node = world.up("c", &json!({}));
         world.claim("young", &json!({}));
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_leaves_a_machine_out_ends_nothing() {
+    fn a_list_that_leaves_an_instance_out_ends_nothing() {
         let mut world = cluster();
         let node = world.up("c", &json!({}));
         world.edit(
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_claim_stays_while_its_node_is_ready() {
+    fn an_instance_without_claim_stays_while_its_node_is_ready() {
         let mut world = cluster();
         let node = world.up("lost", &json!({}));
         let finalizers = json!({ "metadata": { "finalizers": null } });
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_stays_while_its_claim_may_be_one_that_cannot_be_read() {
+    fn an_instance_stays_while_its_claim_may_be_one_that_cannot_be_read() {
         let mut world = cluster();
         world.claim("lost", &json!({}));
         world.settle();
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_failed_says_nothing_about_machines() {
+    fn a_list_that_failed_says_nothing_about_instances() {
         let mut world = cluster();
         let node = world.up("c", &json!({}));
         world.edit(
@@ -465,13 +466,13 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_claim_is_ended() {
+    fn an_instance_without_claim_is_ended() {
         let mut world = cluster();
         world.up("kept", &json!({}));
         world.claim("lost", &json!({}));
         world.settle();
         assert_eq!(world.instances().len(), 2);
-        // Somebody removes the finalizer by force.
+        // A user removes the finalizer by force.
         world.edit(
             "NodeClaim/lost",
             &json!({ "metadata": { "finalizers": null } }),
@@ -486,14 +487,14 @@ mod tests {
             world
                 .instances()
                 .iter()
-                .any(|machine| machine.claim == "kept")
+                .any(|instance| instance.claim == "kept")
         );
         world.pass(2 * 60_000);
         assert_eq!(
             world
                 .instances()
                 .iter()
-                .map(|machine| machine.claim.as_str())
+                .map(|instance| instance.claim.as_str())
                 .collect::<Vec<_>>(),
             ["kept"]
         );

@@ -1,13 +1,14 @@
-//! What the cloud announces about machines, turned into graceful replacement.
+//! What the cloud announces about instances, turned into graceful replacement.
 //!
-//! May: fence the machine of a claim and delete the claim when the cloud will take the machine back, maintains it, or
+//! May: fence the instance of a claim and delete the claim when the cloud will reclaim the instance, maintains it, or
 //! stopped it; send events; acknowledge a message once what it asks for has been decided and written.
 //!
-//! Must never: acknowledge a message whose claim is not deleted yet (a killed process gets it again); act on machines
-//! that are not ours; take a rebalance recommendation for an order. That an offering is empty is the provider's to note.
+//! Must never: acknowledge a message whose claim is not deleted yet (a killed process gets it again); act on instances
+//! that are not ours; take a rebalance recommendation for an order. That an offering is empty is the provider's to
+//! note.
 //!
-//! The pods of a deleted claim are planned by provisioning as pods of a machine that goes, so replacements start while
-//! the drain is under way. Everything is idempotent: a message that comes twice finds the claim deleted.
+//! The pods of a deleted claim are planned by provisioning as pods of a node that is being deleted, so replacements
+//! start while the drain is under way. Everything is idempotent: a message that comes twice finds the claim deleted.
 //!
 //! Implements karpenter-aws 6.2 and 6.3.
 
@@ -127,7 +128,7 @@ impl InterruptionDecider {
         let node = input
             .snapshot
             .node_of_claim(&name)
-            .and_then(|machine| machine.node_name())
+            .and_then(|state_node| state_node.node_name())
             .map(ObjectRef::Node);
         if kind == InterruptionKind::Other {
             return None; // it asks for nothing
@@ -164,7 +165,7 @@ impl InterruptionDecider {
                 reason: FenceReason::Interruption,
                 from: input.now,
             }));
-            // The deletion does not wait for the fence: writes to one object are carried out in order.
+            // The deletion does not wait for the fence: writes to one object are executed in order.
             for write in [
                 ObjectWrite::set_fence(name, Some(FenceReason::Interruption)).into(),
                 Effect::delete_claim(claim),
@@ -295,7 +296,7 @@ mod tests {
         );
         assert!(world.verdicts("nodeclaim/c").contains(&Verdict::Notified));
 
-        // The same message again, and others about the same machine, change nothing.
+        // The same message again, and others about the same instance, change nothing.
         world.notice("m2", InterruptionKind::SpotInterruption, "i-00000001");
         world.notice("m3", InterruptionKind::Terminated, "i-00000001");
         world.settle();

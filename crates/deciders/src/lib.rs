@@ -1,7 +1,7 @@
-//! Deciders: the state machines that turn snapshots into effects, one folder or file each.
+//! Deciders turn snapshots into effects, one folder or file each.
 //!
-//! [`all`] lists them in the order in which they are stepped. None imports another; what they share is in `tracking` and
-//! `node_claim_request`. See [`mortise_engine::decider`] for the contract.
+//! [`all`] lists them in the order in which they are stepped. None imports another; what they share is in `tracking`
+//! and `node_claim_request`. See [`mortise_engine::decider`] for the contract.
 
 mod conditions;
 mod disruption;

@@ -1,4 +1,4 @@
-//! Turning a planned claim into effects: its name, its annotations, and the promises that hold before it exists.
+//! Turning a planned claim into effects: its name, its annotations, and the nominations that hold before it exists.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher as _;
@@ -25,13 +25,13 @@ const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Most characters of the pool's name in a claim's name. Node names may become host names, which end at 63 characters.
 const PREFIX: usize = 57;
 
-/// Most pods that the annotation of a claim lists: 300 UIDs are 11 kB. Pods beyond are promised in memory only.
+/// Most pods that the annotation of a claim lists: 300 UIDs are 11 kB. Pods beyond are nominated in memory only.
 const MAX_ANNOTATED: usize = 300;
 
 /// Most pods that a record lists.
 const MAX_RECORDED: usize = 20;
 
-/// Chooses names of claims that nobody has.
+/// Chooses names that no claim has.
 #[derive(Clone, Debug)]
 pub(crate) struct NameGenerator {
     random: SplitMix64,
@@ -87,8 +87,8 @@ pub(crate) struct NodeClaimRequest<'a> {
 }
 
 impl NodeClaimRequest<'_> {
-    /// Asks for the claim: promises its room to its pods, and creates it with that and with what it may use written on it, so
-    /// that every replica and a restarted process know.
+    /// Asks for the claim: nominates its pods to it, and creates it with that and with what it may use written on it,
+    /// so that every replica and a restarted process know.
     pub(crate) fn order(&self, input: &StepInput<'_>, step: &mut Step) {
         let Self {
             planned,
@@ -158,7 +158,7 @@ impl NodeClaimRequest<'_> {
     }
 }
 
-/// A claim's own `expireAfter`: the pool's less up to `percent` of it, in whole seconds, so that machines that were made
+/// A claim's own `expireAfter`: the pool's less up to `percent` of it, in whole seconds, so that nodes that were made
 /// together do not end together. It is the same for the same name. What is `Never` or cannot be read stays as it is.
 fn spread(of_pool: &DurationText, name: &ClaimName, percent: u32) -> DurationText {
     let parsed = NillableDuration::parse(of_pool.as_str()).ok();

@@ -1,15 +1,17 @@
 //! Node classes: status, hash annotations, finalizer, catalogue.
 //!
 //! May: have a provider resolve a class when its spec changed and every five minutes; write what the provider found
-//! (status, annotations, finalizer); stamp claims whose hash of the class was made by another version of the algorithm; keep the finalizer of a deleted class while claims use it, then remove it.
+//! (status, annotations, finalizer); stamp claims whose hash of the class was made by another version of the algorithm;
+//! keep the finalizer of a deleted class while claims use it, then remove it.
 //!
 //! Must never: decide what a class means (its provider does); write a status twice for one answer, or write one that
-//! changes nothing; remove a finalizer that is not the provider's; give a claim that drifted a new hash (it would look as
-//! if it had not).
+//! changes nothing; remove a finalizer that is not the provider's; give a claim that drifted a new hash (it would look
+//! as if it had not).
 //!
 //! The catalogue in an answer is put into the index by the engine. This decider is the only writer of the status.
 //!
-//! Implements karpenter-aws 1.7, 1.10 and 7 (node class status, hash versions, termination) as far as all providers share it.
+//! Implements karpenter-aws 1.7, 1.10 and 7 (node class status, hash versions, termination) as far as all providers
+//! share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,7 +50,7 @@ struct NodeClassState {
     next: Option<Timestamp>,
     answer: Option<Arc<ResolvedNodeClass>>,
     /// The answer's status was written. Compared with the object only until then: a server may leave out what it does
-    /// not know, and comparing would then write for ever.
+    /// not know, and comparing would then write indefinitely.
     written: bool,
     /// Finalizer that the provider asked for at some time.
     finalizer: Option<&'static str>,
@@ -218,7 +220,7 @@ impl NodeClassDecider {
         let known = self.known.get(&class.key)?;
         let target = ObjectRef::NodeClass(class.key.clone());
         if meta.deletion_timestamp.is_some() {
-            // After a restart a class may be deleted before it could be resolved: the name follows upstream's rule.
+            // After a restart a class may be deleted before it could be resolved: the name follows Karpenter's rule.
             let finalizer = known
                 .finalizer
                 .map_or_else(|| format!("{}/termination", class.key.group), str::to_owned);

@@ -2,7 +2,8 @@
 //!
 //! May: write the condition `ValidationSucceeded` and with it `Ready` of overlays.
 //!
-//! Must never: decide which of two overlays counts. That is done where they are applied ([`mortise_state::overlays`]), and told here.
+//! Must never: decide which of two overlays counts. That is done where they are applied ([`mortise_state::overlays`]),
+//! and told here.
 //!
 //! Implements karpenter-core 1.4 (conditions).
 

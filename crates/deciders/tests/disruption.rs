@@ -1,4 +1,4 @@
-//! Disruption as a story: machines go when it is worth it and allowed, and stay with a reason when not.
+//! Disruption as a story: nodes are deleted when it is worth it and allowed, and stay with a reason when not.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
-/// Machines of a type with one pod of so much CPU on each.
+/// Nodes of a type with one pod of this much CPU on each.
 fn fleet(world: &mut TestCluster, of: &str, cpus: &[i64]) {
     for (at, cpu) in cpus.iter().enumerate() {
         let name = format!("m{at}");
@@ -49,7 +49,7 @@ fn deletions(world: &TestCluster) -> usize {
 }
 
 #[test]
-fn an_empty_machine_goes_after_its_hold() {
+fn an_empty_node_goes_after_its_hold() {
     let mut world = ordinary_cluster();
     world.running_node("m1", "small", "default");
     world.pass(14_000);
@@ -63,7 +63,7 @@ fn an_empty_machine_goes_after_its_hold() {
 }
 
 #[test]
-fn a_machine_that_gets_a_pod_while_held_stays() {
+fn a_node_that_gets_a_pod_while_held_stays() {
     let mut world = ordinary_cluster();
     world.running_node("m1", "small", "default");
     world.pass(10_000);
@@ -85,10 +85,10 @@ fn disruption_reason(world: &TestCluster, claim: &str) -> Option<String> {
 }
 
 #[test]
-fn a_pod_that_arrives_behind_the_fence_saves_its_machine() {
+fn a_pod_that_arrives_behind_the_fence_saves_its_node() {
     let mut world = ordinary_cluster();
     world.running_node("m1", "small", "default");
-    // Held until 15 s, fenced, and looked at again two seconds later.
+    // Held until 15 s, fenced, and validated again two seconds later.
     world.pass(15_500);
     assert_eq!(disruption_reason(&world, "m1").as_deref(), Some("Empty"));
     assert!(
@@ -114,7 +114,7 @@ fn a_pod_that_arrives_behind_the_fence_saves_its_machine() {
 }
 
 #[test]
-fn half_of_the_pods_gone_means_fewer_machines() {
+fn half_of_the_pods_gone_means_fewer_nodes() {
     let mut world = ordinary_cluster();
     world.pods("web", 32, 1_000, &json!({}));
     world.pass(60_000);
@@ -133,17 +133,17 @@ fn half_of_the_pods_gone_means_fewer_machines() {
 }
 
 #[test]
-fn two_half_full_machines_become_one() {
+fn two_half_full_nodes_become_one() {
     let mut world = ordinary_cluster();
     fleet(&mut world, "medium", &[1_500, 1_500]);
     world.pass(120_000);
     assert_eq!(world.names("Node").len(), 1);
     assert_eq!(world.pending(), 0);
-    assert!(world.claim_times().is_empty(), "nothing is bought");
+    assert!(world.claim_times().is_empty(), "nothing is launched");
 }
 
 #[test]
-fn a_dear_machine_is_replaced_by_a_cheaper_one_that_is_ready_first() {
+fn an_expensive_node_is_replaced_by_a_cheaper_one_that_is_ready_first() {
     let mut world = ordinary_cluster();
     fleet(&mut world, "large", &[1_500]);
     world.pass(18_000);
@@ -293,7 +293,7 @@ fn a_budget_of_zero_blocks_and_a_budget_of_one_goes_one_by_one() {
 }
 
 #[test]
-fn a_drifted_machine_is_replaced_without_a_hold() {
+fn a_drifted_node_is_replaced_without_a_hold() {
     let mut world = ordinary_cluster();
     fleet(&mut world, "small", &[1_500]);
     let condition = json!({ "type": "Drifted", "status": "True", "reason": "NodePoolDrifted", "message": "", "lastTransitionTime": world.now().to_string() });
@@ -356,7 +356,7 @@ fn leftovers_of_a_process_that_ended_are_cleaned() {
     assert_eq!(
         node["spec"]["taints"].as_array().unwrap().len(),
         1,
-        "somebody else's taint stays"
+        "another client's taint stays"
     );
     assert_eq!(node["spec"]["taints"][0]["key"], "mine");
     let claim = world.get("NodeClaim/m0");
@@ -501,7 +501,7 @@ fn the_same_world_gives_the_same_history() {
 fn a_kind_of_refusal_is_an_event_once_per_period_whatever_its_facts_are() {
     let mut world = ordinary_cluster();
     fleet(&mut world, "medium", &[3_000, 3_000]);
-    // Every half a minute another pod comes and goes, so that what is in the way has another name each time.
+    // Every half a minute another pod comes and goes, so that the blocker has another name each time.
     for _ in 0..60 {
         world.pods("guest", 1, 500, &json!({}));
         world.pass(30_000);

@@ -13,7 +13,7 @@ use mortise_engine::record::Verdict;
 use mortise_sim::test_cluster::TestCluster;
 use serde_json::json;
 
-/// A machine that has drifted and whose pod runs nowhere else.
+/// A node that has drifted and whose pod runs nowhere else.
 fn stranded(world: &mut TestCluster, name: &str) {
     world.running_node(name, "small", "default");
     world.pods(
@@ -36,7 +36,7 @@ fn stranded(world: &mut TestCluster, name: &str) {
 
 /// As many as there are what-ifs in a look, and one more.
 #[test]
-fn drifted_machines_without_a_place_keep_nothing_from_being_consolidated() {
+fn drifted_nodes_without_a_place_keep_nothing_from_being_consolidated() {
     let mut world = ordinary_cluster();
     let budgets = json!({ "spec": { "disruption": { "budgets": [{ "nodes": "100%" }] } } });
     world.pool("default", &budgets);
@@ -49,7 +49,7 @@ fn drifted_machines_without_a_place_keep_nothing_from_being_consolidated() {
     world.pass(60_000);
     assert!(!world.has("Node/m"), "its pod fits elsewhere");
     assert_eq!(world.names("Node").len(), 41);
-    // All of them were looked at, and none of them is looked at again and again.
+    // All of them were checked, and none of them is checked again and again.
     let refused = world.records_of(Verdict::Refused);
     let subjects: std::collections::BTreeSet<String> = refused
         .iter()

@@ -19,18 +19,18 @@ use serde_json::json;
 
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
-/// A machine: type, and CPU of its pods in tenths; the flag protects the first pod.
-type Machine = (usize, Vec<i64>, bool);
+/// A node: type, and CPU of its pods in tenths; the flag protects the first pod.
+type NodeCase = (usize, Vec<i64>, bool);
 
 #[derive(Clone, Debug)]
 struct Case {
-    machines: Vec<Machine>,
+    nodes: Vec<NodeCase>,
     budget: i64,
     policy: &'static str,
     min_available: Option<i64>,
     /// Pods that go after a minute.
     leave: usize,
-    /// Machines that drift after two minutes.
+    /// Nodes that drift after two minutes.
     drift: Vec<usize>,
     /// Pods that come after three minutes.
     come: usize,
@@ -40,7 +40,7 @@ struct Case {
 const TYPES: [(&str, i64); 4] = [("small", 2), ("medium", 4), ("large", 8), ("huge", 16)];
 
 fn case() -> impl Strategy<Value = Case> {
-    let machine = (
+    let node = (
         0..TYPES.len(),
         prop::collection::vec(1_i64..20, 0..5),
         prop::bool::weighted(0.1),
@@ -51,7 +51,7 @@ fn case() -> impl Strategy<Value = Case> {
         Just("Balanced")
     ];
     (
-        prop::collection::vec(machine, 1..8),
+        prop::collection::vec(node, 1..8),
         0_i64..4,
         policy,
         prop::option::weighted(0.3, 0_i64..6),
@@ -61,8 +61,8 @@ fn case() -> impl Strategy<Value = Case> {
         prop_oneof![Just("on-demand"), Just("spot")],
     )
         .prop_map(
-            |(machines, budget, policy, min_available, leave, drift, come, capacity)| Case {
-                machines,
+            |(nodes, budget, policy, min_available, leave, drift, come, capacity)| Case {
+                nodes,
                 budget,
                 policy,
                 min_available,
@@ -84,7 +84,7 @@ fn world(case: &Case) -> TestCluster {
     let mut world = automatic_cluster(types, settings);
     let disruption = json!({ "consolidationPolicy": case.policy, "budgets": [{ "nodes": case.budget.to_string() }] });
     world.pool("default", &json!({ "spec": { "disruption": disruption } }));
-    for (at, (of, pods, protected)) in case.machines.iter().enumerate() {
+    for (at, (of, pods, protected)) in case.nodes.iter().enumerate() {
         let name = format!("m{at}");
         let (of, cpus) = TYPES[*of];
         world.running_node(&name, of, "default");
@@ -226,7 +226,7 @@ proptest! {
         if !grows && case.drift.is_empty() {
             prop_assert!(world.bill() <= before, "{} -> {}", before, world.bill());
         }
-        // Rest: half an hour later nobody has done anything.
+        // Rest: half an hour later no client has done anything.
         let effects = world.effects.len();
         world.pass(30 * 60_000);
         let later = world.effects.iter().skip(effects);

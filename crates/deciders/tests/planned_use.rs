@@ -1,4 +1,5 @@
-//! What claims will use counts against limits from their plan on, whoever asks and however often the process was killed.
+//! What claims will use counts against limits from their plan on, whoever asks and however often the process was
+//! killed.
 
 #![allow(
     clippy::unwrap_used,
@@ -81,7 +82,7 @@ fn killed_between_creation_and_launch_a_process_counts_what_will_be_launched() {
     assert!((14..=16).contains(&cpus), "{cpus} CPUs, limit 16");
 }
 
-/// A claim of the pool that has no machine, with these annotations and requirements.
+/// A claim of the pool that has no instance, with these annotations and requirements.
 fn unlaunched(name: &str, annotations: Value, requirements: Value) -> Value {
     json!({
         "kind": "NodeClaim",
@@ -140,7 +141,7 @@ fn where_no_catalogue_says_what_a_claim_allows_the_pool_is_full() {
 }
 
 #[test]
-fn a_plan_counts_until_status_says_what_the_machine_has() {
+fn a_plan_counts_until_status_says_what_the_instance_has() {
     let mut world = limited("100");
     let annotations = json!({ PLANNED: r#"{"cpu":"8","memory":"32Gi"}"# });
     world.put(&unlaunched("c", annotations, json!([])));
@@ -153,7 +154,7 @@ fn a_plan_counts_until_status_says_what_the_machine_has() {
     assert_eq!((usage.nodes, usage.capacity.cpu), (1, 2_000));
 }
 
-/// What the service writes on a claim of its own comes from nowhere else: here the template names somebody's machine.
+/// What the service writes on a claim of its own comes from nowhere else: here the template names a foreign instance.
 #[test]
 fn own_annotations_of_a_template_are_not_copied_to_claims() {
     let mut world = ordinary_cluster();

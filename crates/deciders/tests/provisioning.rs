@@ -1,4 +1,4 @@
-//! Provisioning as a story: pods come, claims are made for them, and nothing is bought twice.
+//! Provisioning as a story: pods come, claims are made for them, and nothing is launched twice.
 
 #![allow(
     clippy::unwrap_used,
@@ -77,7 +77,7 @@ fn a_burst_of_pods_is_solved_together() {
     assert!(times.iter().all(|at| at == first), "one batch: {times:?}");
     assert!((1_000..2_000).contains(first), "{times:?}");
     assert_eq!(world.pending(), 0);
-    // 25 CPUs: three machines of 8 and the rest, never more than the pods need.
+    // 25 CPUs: three nodes of 8 and the rest, never more than the pods need.
     assert!(world.bill() <= 1_300_000, "{:?}", world.node_types());
     assert_eq!(world.records_of(Verdict::Nominated).len(), 50);
 }
@@ -95,7 +95,7 @@ fn pods_that_fit_nowhere_get_claims_as_soon_as_their_burst_is_over() {
     world.pods("narrow", 1, 500, &json!({}));
     world.pass(60_000);
     let times = world.claim_times();
-    // Six of 7 CPUs, one of which fits on the machine of 8 that is there.
+    // Six of 7 CPUs, one of which fits on the node of 8 that is there.
     assert_eq!(times.len(), 5, "{times:?}");
     assert!(
         times.iter().all(|at| (1_060..1_300).contains(at)),
@@ -116,13 +116,13 @@ fn pods_that_fit_on_what_is_there_are_left_to_the_scheduler() {
 }
 
 #[test]
-fn pods_that_wait_for_a_coming_machine_are_no_reason_to_buy_another() {
+fn pods_that_wait_for_a_coming_node_are_no_reason_to_launch_another() {
     let mut world = ordinary_cluster();
     world.set_boot_ms(120_000);
     world.pods("web", 3, 500, &json!({}));
     world.pass(110_000);
     assert_eq!(world.claim_times().len(), 1);
-    // Room is left on the coming machine.
+    // Room is left on the coming node.
     world.pods("web", 1, 300, &json!({}));
     world.pass(5_000);
     assert_eq!(world.claim_times().len(), 1);
@@ -135,7 +135,7 @@ fn pods_that_wait_for_a_coming_machine_are_no_reason_to_buy_another() {
     assert_eq!(world.claim_times().len(), 2);
 }
 
-/// The first machine that the cloud does not make is no reason to leave all others alone.
+/// The first instance that the cloud does not launch is no reason to leave all others alone.
 #[test]
 fn a_claim_that_is_never_launched_holds_up_nothing_else() {
     let mut world = ordinary_cluster();
@@ -156,11 +156,11 @@ fn a_claim_that_is_never_launched_holds_up_nothing_else() {
     world.pods("web", 1, 7_000, &json!({}));
     world.pass(60_000);
     assert!(world.get("NodeClaim/slow")["status"]["providerID"].is_null());
-    assert_eq!(world.pending(), 0, "a pod got its machine");
+    assert_eq!(world.pending(), 0, "a pod got its node");
     assert_eq!(world.claim_times().len(), 1);
     assert!(
         !world.has("NodeClaim/empty"),
-        "an empty machine went: {:?}",
+        "an empty node went: {:?}",
         world.names("NodeClaim")
     );
 }
@@ -265,7 +265,7 @@ fn pods_of_a_failed_claim_are_planned_again_at_once() {
     world.pass(400);
     let times = world.claim_times();
     assert_eq!(times.len(), 2, "{times:?}");
-    // The claim was given up a second after it was made.
+    // The claim was deleted a second after it was made.
     assert!(times[1] - times[0] <= 1_000, "{times:?}");
     world.automation.no_capacity = false;
     world.pass(60_000);
@@ -353,12 +353,12 @@ fn a_claim_that_is_slow_to_be_created_is_waited_for_where_its_room_becomes_free(
     // The pod moves while the claim that was decided for it is on its way; the pod in its place has another UID.
     world.plan_drain(&going, 250);
     world.pass(60_000);
-    assert_eq!(world.claim_times().len(), 2, "one machine for one pod");
+    assert_eq!(world.claim_times().len(), 2, "one node for one pod");
     assert_eq!(world.pending(), 0);
 }
 
 #[test]
-fn a_pod_that_comes_while_a_claim_is_created_goes_on_its_machine() {
+fn a_pod_that_comes_while_a_claim_is_created_goes_on_its_node() {
     let played = |create_ms| {
         let mut world = ordinary_cluster();
         world.answers.create_ms = create_ms;
@@ -369,19 +369,19 @@ fn a_pod_that_comes_while_a_claim_is_created_goes_on_its_machine() {
         world
     };
     let quick = played(600);
-    assert_eq!(quick.claim_times().len(), 1, "both fit on one machine");
+    assert_eq!(quick.claim_times().len(), 1, "both fit on one node");
     assert_eq!(quick.pending(), 0);
-    // However long the API server takes: the claim is known, and so is the room on its machine.
+    // However long the API server takes: the claim is known, and so is the room on its node.
     let slow = played(20_000);
     assert_eq!((slow.claim_times().len(), slow.pending()), (1, 0));
 }
 
 #[test]
 fn a_pod_that_went_while_its_plan_was_made_holds_no_room() {
-    let promised = |goes: bool| {
+    let nominated = |goes: bool| {
         let mut world = ordinary_cluster();
         world.pods("web", 1, 1_500, &json!({}));
-        let mut promises = 0;
+        let mut nominations = 0;
         for ms in [0, 2_000] {
             let now = after(world.now(), ms);
             let job = world.engine.prepare(DeciderId::Provisioning, now).unwrap();
@@ -392,17 +392,17 @@ fn a_pod_that_went_while_its_plan_was_made_holds_no_room() {
                 world.engine.apply(EngineInput::News(news), now);
             }
             world.engine.commit(finished, now);
-            promises = world.snapshot().ledger.nominations().count();
+            nominations = world.snapshot().ledger.nominations().count();
         }
-        promises
+        nominations
     };
-    assert_eq!(promised(false), 1);
-    assert_eq!(promised(true), 0);
+    assert_eq!(nominated(false), 1);
+    assert_eq!(nominated(true), 0);
 }
 
 /// kube-scheduler asked the extender about the first of two pods, and a node was left.
 #[test]
-fn nothing_is_bought_for_a_pod_while_the_scheduler_has_a_node_for_it() {
+fn nothing_is_launched_for_a_pod_while_the_scheduler_has_a_node_for_it() {
     let mut world = ordinary_cluster();
     world.pass(1_000);
     world.pods("web", 2, 500, &json!({}));
@@ -420,18 +420,18 @@ fn nothing_is_bought_for_a_pod_while_the_scheduler_has_a_node_for_it() {
         [1_100],
         "the other one waits for nothing"
     );
-    let promised = |world: &TestCluster| {
+    let nominated = |world: &TestCluster| {
         let claim = world.names("NodeClaim").remove(0);
         let annotations = &world.get(&format!("NodeClaim/{claim}"))["metadata"]["annotations"];
         annotations["mortise.sh/nominated-pods"].clone()
     };
-    let promises = promised(&world);
-    assert_eq!(promises.as_str().unwrap().split(',').count(), 1);
+    let nominations = nominated(&world);
+    assert_eq!(nominations.as_str().unwrap().split(',').count(), 1);
     let left = world.records_of(Verdict::LeftToScheduler);
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].subject.to_string(), format!("pod/{asked}"));
     assert!(world.events_of("FailedScheduling").is_empty());
-    // It came to nothing, for a reason that nobody tells: after two seconds the pod is ours again.
+    // It came to nothing, for a reason that no record tells: after two seconds the pod is ours again.
     let nominated = world.records_of(Verdict::Nominated).len();
     world.pass(1_500);
     assert_eq!(world.records_of(Verdict::Nominated).len(), nominated + 1);
@@ -439,7 +439,7 @@ fn nothing_is_bought_for_a_pod_while_the_scheduler_has_a_node_for_it() {
     assert_eq!((world.claim_times().len(), world.pending()), (1, 0));
 }
 
-/// Nobody had refused the pod: its binding may take a while.
+/// Kube-scheduler had not refused the pod: its binding may take a while.
 #[test]
 fn a_pod_that_the_scheduler_never_refused_is_left_to_it_for_ten_seconds() {
     let mut world = ordinary_cluster();
@@ -461,7 +461,7 @@ fn a_pod_that_the_scheduler_never_refused_is_left_to_it_for_ten_seconds() {
 }
 
 #[test]
-fn no_machine_is_bought_for_a_pod_on_which_the_scheduler_itself_failed() {
+fn no_node_is_launched_for_a_pod_on_which_the_scheduler_itself_failed() {
     let mut world = ordinary_cluster();
     world.automation.scheduler_is_down = true;
     let failed = json!({ "status": { "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "SchedulerError" }] } });

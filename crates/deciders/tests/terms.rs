@@ -23,7 +23,7 @@ use mortise_sim::test_cluster::TestCluster;
 use mortise_state::index::Changes;
 use serde_json::json;
 
-/// A large machine with a small pod, whose replacement has been asked for and is not there yet.
+/// A large node with a small pod, whose replacement has been asked for and is not there yet.
 fn replacing() -> TestCluster {
     let mut world = ordinary_cluster();
     world.running_node("m", "large", "default");
@@ -49,7 +49,7 @@ fn has_taint(world: &TestCluster) -> bool {
 }
 
 #[test]
-fn a_command_of_an_earlier_term_is_not_carried_out() {
+fn a_command_of_an_earlier_term_is_not_executed() {
     let mut world = replacing();
     world.pass(60_000);
     assert!(!world.has("Node/m"), "it goes when nothing happens");
@@ -64,7 +64,7 @@ fn a_command_of_an_earlier_term_is_not_carried_out() {
     assert!(world.has("Node/m"), "the budget allows nothing");
     assert!(!has_taint(&world), "what the command left is taken away");
 
-    // Somebody protects its pod meanwhile.
+    // A user protects its pod meanwhile.
     let mut world = replacing();
     lead(&mut world, false);
     let pod = world.names("Pod").remove(0);
@@ -178,17 +178,21 @@ fn a_step_and_an_answer_of_an_earlier_term_come_to_nothing() {
     let old = engine.commit(job.run(&|| false), now);
     assert!(old.orders.is_empty() && old.records.is_empty());
     let second = engine.turn(now, 10, &|| false).orders.remove(0);
-    assert_ne!(first.term, second.term, "it begins anew");
+    assert_ne!(first.term, second.term, "it begins again");
 
     let before = answers.load(Ordering::Relaxed);
     engine.apply(answer(first.term), now);
-    assert!(engine.due(now).is_none(), "nobody waits for it any more");
+    assert!(
+        engine.due(now).is_none(),
+        "no decider waits for it any more"
+    );
     engine.apply(answer(second.term), now);
     engine.turn(now, 10, &|| false);
     assert_eq!(answers.load(Ordering::Relaxed), before + 1);
 }
 
-/// Names of the claims that a process makes for these pods, which is then killed. The cloud has no room, so all claims go.
+/// Names of the claims that a process makes for these pods, which is then killed. The cloud has no room, so all claims
+/// go.
 fn names_of_a_life(world: &mut TestCluster) -> Vec<String> {
     world.restart();
     let before = world.effects.len();

@@ -74,7 +74,7 @@ impl<'a> StepInput<'a> {
         }
     }
 
-    /// The old watch because of which this decider may do nothing now that cannot be taken back; see
+    /// The old watch because of which this decider may do nothing now that cannot be undone; see
     /// [`mortise_engine::freshness::depends`].
     #[must_use]
     pub fn held_by(&self, decider: DeciderId) -> Option<OldWatch> {
@@ -87,7 +87,7 @@ impl<'a> StepInput<'a> {
 pub struct Step {
     /// To be done, in this order, without waiting for each other.
     pub effects: Vec<Effect>,
-    /// Ledger changes; they hold before any effect is carried out.
+    /// Ledger changes; they hold before any effect is executed.
     pub ledger: Vec<LedgerOp>,
     /// What was decided and why.
     pub records: Vec<Record>,

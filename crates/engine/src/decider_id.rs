@@ -18,13 +18,13 @@ pub enum DeciderId {
     Interruption,
     /// Claims: launch, registration, initialization, liveness.
     Lifecycle,
-    /// Claims and nodes that go: drain, volumes, machine, finalizers.
+    /// Claims and nodes that go: drain, volumes, instance, finalizers.
     Termination,
     /// Claims: conditions `Drifted`, `Consolidatable`.
     Conditions,
     /// Claims that are too old.
     Expiration,
-    /// Claims without machines, machines without claims.
+    /// Claims without instances, instances without claims.
     GarbageCollection,
     /// Nodes whose conditions are bad.
     Repair,
@@ -32,7 +32,7 @@ pub enum DeciderId {
     StaticCapacity,
     /// Pending pods.
     Provisioning,
-    /// Nodes that are empty, drifted or too dear.
+    /// Nodes that are empty, drifted or too expensive.
     Disruption,
     /// None of them: the index saw an object change.
     Index,

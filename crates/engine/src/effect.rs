@@ -1,6 +1,6 @@
 //! Everything the outside can be asked to do, and what comes back.
 //!
-//! Invariant: deciders change the world only through these values. Each effect may be carried out twice (a crash, a lost
+//! Invariant: deciders change the world only through these values. Each effect may be executed twice (a crash, a lost
 //! answer) and must then still be right: creations are by name, deletions by UID, patches by resource version, launches
 //! by the claim's UID.
 
@@ -36,7 +36,7 @@ pub struct Event {
     pub message: String,
     /// Events with the same target, reason and key are sent once per `dedupe_ms`; `None` = the message is the key.
     pub dedupe_key: Option<String>,
-    /// How long it is not repeated. Upstream's default is 2 min.
+    /// How long it is not repeated. Karpenter's default is 2 min.
     pub dedupe_ms: i64,
 }
 
@@ -45,7 +45,7 @@ pub struct Event {
 pub enum ProviderRef {
     /// The one that serves classes of this kind: what a claim refers to.
     OfClass(NodeClassKey),
-    /// The one of this name: for machines that no claim speaks for.
+    /// The one of this name: for instances that no claim names.
     Named(Arc<str>),
 }
 
@@ -72,32 +72,33 @@ pub enum Effect {
         /// Its UID.
         uid: Uid,
     },
-    /// Makes the machine of a claim.
+    /// Launches the instance of a claim.
     Launch(Box<LaunchRequest>),
-    /// Ends a machine.
+    /// Terminates an instance.
     Terminate {
-        /// Whose machine it is.
+        /// Whose instance it is.
         provider: ProviderRef,
-        /// The machine.
+        /// The instance.
         provider_id: ProviderId,
         /// The claim it was launched for, which may be gone; empty when the cloud does not remember.
         claim: ClaimName,
     },
-    /// Lists the machines of every provider.
+    /// Lists the instances of every provider.
     ListInstances,
     /// Lists the pods that are bound to a Node, as the API server has them now. The shell hands each to the index before the
     /// outcome, so that the next snapshot has them whatever the watch shows.
     ListPods(NodeName),
-    /// Asks for one machine by its id. Only "there is no such machine" says that it is gone: a list may leave one out.
+    /// Asks for one instance by its id. Only "there is no such instance" says that it is gone: a list may leave one
+    /// out.
     FindInstance {
-        /// Whose machine it is.
+        /// Whose instance it is.
         provider: ProviderRef,
-        /// The machine.
+        /// The instance.
         provider_id: ProviderId,
     },
     /// Resolves a node class.
     Resolve(NodeClassObject),
-    /// Asks the provider whether a claim's machine still fits its class.
+    /// Asks the provider whether a claim's instance still fits its class.
     CheckDrift {
         /// The claim.
         claim: Arc<NodeClaim>,
@@ -111,7 +112,7 @@ pub enum Effect {
         /// Message handle.
         notice: Arc<str>,
     },
-    /// Sends an event. The engine makes it from a record; nobody waits for the outcome.
+    /// Sends an event. The engine makes it from a record; no decider waits for the outcome.
     Event(Event),
 }
 
@@ -209,18 +210,18 @@ impl From<ObjectWrite> for Effect {
     }
 }
 
-/// What one provider said when it was asked for its machines.
+/// What one provider said when it was asked for its instances.
 #[derive(Clone, Debug)]
 pub struct InstanceListing {
     /// Its name.
     pub provider: Arc<str>,
-    /// Node classes whose machines it makes.
+    /// Node classes whose instances it launches.
     pub serves: ServedNodeClasses,
-    /// All its machines; an error says nothing about any of them, least of all that there are none.
+    /// All its instances; an error says nothing about any of them, least of all that there are none.
     pub instances: Result<Vec<Instance>, CloudError>,
 }
 
-/// The machines of the provider that serves a class; `None` when that provider did not answer or is not there.
+/// The instances of the provider that serves a class; `None` when that provider did not answer or is not there.
 #[must_use]
 pub fn instances_for<'a>(
     listings: &'a [InstanceListing],
@@ -241,15 +242,15 @@ pub enum EffectOutput {
     Deleted,
     /// The eviction was accepted. A pod that was gone, or is another by now, is an error: not found, or a conflict.
     Evicted,
-    /// The machine is there.
+    /// The instance exists.
     Launched(Box<LaunchedInstance>),
     /// How far the termination is.
     Terminated(TerminationStatus),
-    /// Machines of every provider, those included that could not be asked. Sorted by provider name.
+    /// Instances of every provider, those providers included that could not be asked. Sorted by provider name.
     Instances(Vec<InstanceListing>),
-    /// So many pods were listed, and handed to the index.
+    /// The number of pods that were listed and handed to the index.
     PodsListed(usize),
-    /// The machine that was asked for by its id; `None`: there is no such machine (any more).
+    /// The instance that was asked for by its id; `None`: there is no such instance (any more).
     Found(Option<Instance>),
     /// What the class stands for.
     Resolved(Arc<ResolvedNodeClass>),
@@ -290,7 +291,7 @@ pub enum EffectError {
     /// Still failing after retries.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// The launch gave no machine.
+    /// The launch gave no instance.
     #[error(transparent)]
     Launch(LaunchError),
     /// A provider call failed.

@@ -1,4 +1,5 @@
-//! The engine: index, ledger and deciders in one sans-IO machine. The shell and the simulator both drive this one.
+//! The engine: index, ledger and deciders in one sans-IO state machine. The shell and the simulator both drive this
+//! one.
 //!
 //! ```text
 //! input ─► index ─► freeze ─► due deciders: prepare ─► run (anywhere) ─► commit ─► effects, records
@@ -91,7 +92,7 @@ pub struct EffectRequest {
 /// What came of committing one or more steps.
 #[derive(Debug, Default)]
 pub struct CommitOutput {
-    /// To be carried out.
+    /// To be executed.
     pub orders: Vec<EffectRequest>,
     /// To be shown.
     pub records: Vec<Record>,
@@ -269,15 +270,15 @@ impl Engine {
                 DeciderId::Interruption,
                 InboxMessage::Notice { provider, notice },
             ),
-            // Nothing is stepped because of it: it only keeps what is stepped from buying.
+            // Nothing is stepped because of it: it only keeps what is stepped from launching.
             EngineInput::Feasible { pod, at } => Arc::make_mut(&mut self.feasible).see(pod, at),
             EngineInput::Leading(leading) => self.lead(leading, now),
         }
         Vec::new()
     }
 
-    /// A term ends and another begins. Nothing that was decided survives, and no promise that stands in no object: somebody
-    /// else may have led meanwhile, and what a decision rested on may be so no more.
+    /// A term ends and another begins. No decision survives, and no nomination that no object shows: another replica
+    /// may have led meanwhile, and what a decision rested on may be so no more.
     fn lead(&mut self, leading: bool, now: Timestamp) {
         if leading == self.leading {
             return;
@@ -304,7 +305,7 @@ impl Engine {
                 self.index
                     .mark_unavailable(&request.claim.node_class_key(), unavailable);
             }
-            // Of an earlier term nothing is promised any more; and a claim that is there after all says itself what is.
+            // Nominations of an earlier term are gone. If the claim exists after all, the claim itself says what holds.
             (Effect::CreateClaim(claim), Err(_))
                 if is_current
                     && !self
@@ -481,10 +482,10 @@ impl Engine {
         let mut usage = before.as_deref().map(PoolUsage::all).unwrap_or_default();
         for op in step.ledger {
             // Plans are made on a thread of their own. A pod that has gone meanwhile would hold its room until the end of
-            // the promise: its going, which withdraws promises, was before this one.
-            if let LedgerOp::Nominate(promise) = &op {
-                let pod = self.index.pod(&promise.pod);
-                if pod.is_none_or(|pod| pod.uid != promise.uid) {
+            // the nomination: its deletion, which withdraws nominations, was before this one.
+            if let LedgerOp::Nominate(nomination) = &op {
+                let pod = self.index.pod(&nomination.pod);
+                if pod.is_none_or(|pod| pod.uid != nomination.uid) {
                     continue;
                 }
             }
@@ -545,7 +546,7 @@ impl Engine {
     }
 
     /// Steps everything that is due, in order, until nothing is; for the simulator and tests. `limit` bounds the number of
-    /// steps, so that two deciders that wake each other for ever are seen as the error they are.
+    /// steps, so that two deciders that wake each other indefinitely are seen as the error they are.
     pub fn turn(&mut self, now: Timestamp, limit: usize, stop: &dyn Fn() -> bool) -> CommitOutput {
         let mut all = CommitOutput::default();
         for _ in 0..limit {

@@ -1,13 +1,13 @@
 //! How old what each watch says is, and who may not decide on it when it is old.
 //!
-//! The picture as a whole may be current while one watch is not: it is silent, or late, or lists again and again. So each
-//! watch is followed by itself. A watch counts as old when
+//! The snapshot as a whole may be current while one watch is not: it is silent, or late, or lists again and again. So
+//! each watch is followed by itself. A watch counts as old when
 //!
 //! - it does not stand, and nothing came from it for 10 s;
 //! - it stands, and nothing came for 90 s, neither a bookmark nor the list that is asked for before that;
 //! - it has not shown one of our own writes for 10 s: what it says is late, by at least so much.
 //!
-//! Watches that nobody follows here (in worlds without watches) are never old.
+//! Watches that are not followed here (in clusters without watches) are never old.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const BEHIND_MS: i64 = 10_000;
 /// A decider that holds because of an old watch looks again after this.
 pub const RECHECK_MS: i64 = 2_000;
 
-/// What a watch says of itself, beside its objects.
+/// What a watch says of itself, next to its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchState {
     /// A bookmark: everything up to this version was shown.
@@ -46,11 +46,11 @@ struct Watched {
     /// The newest version that it showed.
     shown: u64,
     /// Our oldest write that it has not shown, and the newest.
-    owed: Option<(Owed, Owed)>,
+    unseen: Option<(OwnWrite, OwnWrite)>,
 }
 
 /// Version and time of a write.
-type Owed = (u64, Timestamp);
+type OwnWrite = (u64, Timestamp);
 
 /// What was last heard of each watch.
 #[derive(Clone, Debug, Default)]
@@ -65,7 +65,7 @@ impl Freshness {
             heard: now,
             stands: false,
             shown: 0,
-            owed: None,
+            unseen: None,
         });
         match state {
             WatchState::Bookmark(version) => watch.shows(version, now),
@@ -87,7 +87,7 @@ impl Freshness {
                 };
                 match (source, object.version()) {
                     (EventSource::Watch, version) => watch.shows(version, now),
-                    (EventSource::Write, Some(version)) => watch.owes(version, now),
+                    (EventSource::Write, Some(version)) => watch.wrote(version, now),
                     (EventSource::Write, None) => {}
                 }
             }
@@ -131,7 +131,7 @@ impl Watched {
         self.heard = now;
         self.shown = self.shown.max(version.unwrap_or(0));
         let shown = self.shown;
-        self.owed = self.owed.and_then(|(oldest, newest)| {
+        self.unseen = self.unseen.and_then(|(oldest, newest)| {
             if oldest.0 > shown {
                 return Some((oldest, newest));
             }
@@ -140,20 +140,20 @@ impl Watched {
         });
     }
 
-    fn owes(&mut self, version: u64, now: Timestamp) {
+    fn wrote(&mut self, version: u64, now: Timestamp) {
         if version > self.shown {
-            let (oldest, newest) = self.owed.unwrap_or(((version, now), (version, now)));
+            let (oldest, newest) = self.unseen.unwrap_or(((version, now), (version, now)));
             let newest = if version > newest.0 {
                 (version, now)
             } else {
                 newest
             };
-            self.owed = Some((oldest, newest));
+            self.unseen = Some((oldest, newest));
         }
     }
 
     fn age(&self, kind: &ObjectKind, now: Timestamp) -> Option<OldWatch> {
-        let late = self.owed.map(|(oldest, _)| oldest.1);
+        let late = self.unseen.map(|(oldest, _)| oldest.1);
         let (how, at) = if !self.stands && since(now, self.heard) >= BROKEN_MS {
             (Age::Broken, self.heard)
         } else if let Some(at) = late.filter(|at| since(now, *at) >= BEHIND_MS) {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_follows_is_never_old() {
+    fn what_is_not_followed_is_never_old() {
         let mut freshness = Freshness::default();
         freshness.heard(&pool(1, EventSource::Write), at(0));
         assert_eq!(how(&freshness, 1_000_000), None);

@@ -1,5 +1,5 @@
-//! The engine: effects, records and events of decisions, the contract of deciders, and the machine that steps them without
-//! input or output.
+//! The engine: effects, records and events of decisions, the contract of deciders, and the state machine that steps
+//! them without input or output.
 //!
 //! ```text
 //! events, outcomes ─► index ─► snapshot ─► deciders ─► effects, ledger changes, records

@@ -1,4 +1,4 @@
-//! Facts that are only counted: what a decider looked at and what became of its commands, for metrics that no single
+//! Facts that are only counted: what a decider evaluated and what became of its commands, for metrics that no single
 //! decision can give. Words are Karpenter's label values.
 
 use mortise_apis::names::PoolName;
@@ -7,18 +7,18 @@ use mortise_planning::disruption::command::CommandKind;
 /// One thing to be counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricEvent {
-    /// Machines that could go for a reason (`empty`, `drifted`, `underutilized`), at a look that came so far.
+    /// Nodes that could be disrupted for a reason (`empty`, `drifted`, `underutilized`), in a search that came so far.
     Eligible {
         /// The reason.
         reason: &'static str,
         /// How many.
         nodes: usize,
     },
-    /// A command is carried out.
+    /// A command is executed.
     Commanded {
         /// What it does.
         kind: CommandKind,
-        /// Pools of its machines, each once. Sorted.
+        /// Pools of its nodes, each once. Sorted.
         pools: Vec<PoolName>,
     },
     /// A command was abandoned before anything was done.

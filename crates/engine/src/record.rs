@@ -25,7 +25,7 @@ pub enum Verdict {
     Withdrawn,
     /// A pod is unschedulable, and no node is on its way for it.
     Stalled,
-    /// A machine was launched.
+    /// An instance was launched.
     Launched,
     /// A launch failed.
     LaunchFailed,
@@ -39,13 +39,13 @@ pub enum Verdict {
     Refused,
     /// A node that should go cannot.
     Blocked,
-    /// A command was abandoned when it was looked at again.
+    /// A command was abandoned when it was validated again.
     Abandoned,
-    /// A pod was asked to leave.
+    /// A pod was evicted.
     Evicted,
     /// A node or claim is gone.
     Removed,
-    /// The cloud announced something about a machine.
+    /// The cloud announced something about an instance.
     Notified,
     /// A condition changed.
     Condition,

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(last.value()["kind"], "B");
     }
     #[test]
-    fn pieces_are_told_by_what_stands_in_them() {
+    fn pieces_are_told_by_their_fields() {
         let part = |text: &str| manifests(text)[0].as_ref().unwrap().part_of();
         assert_eq!(part("disruption: {consolidateAfter: 1m}"), Some("NodePool"));
         assert_eq!(

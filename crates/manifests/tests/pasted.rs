@@ -93,6 +93,7 @@ fn clients_of_older_versions_get_a_warning() {
 /// Overlays of equal weight that set the same field of the same offerings name each other; others do not: those with
 /// another weight, other types, offerings or NodePools, or another field.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn overlays_that_contradict_each_other_are_named() {
     let overlay = |name: &str, spec: Value| {
         let named = merged(

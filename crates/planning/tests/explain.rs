@@ -148,10 +148,11 @@ fn sold_out(mut world: World, is: impl Fn(&str, &str) -> bool) -> World {
     world
 }
 
-/// Which kind of thing is in the way of the only pool, and texts that name it.
+/// The kind of blocker of the only pool, and texts that name it.
 type Expected = (PoolBlocker, &'static [&'static str]);
 
 /// Pods that some pool refuses.
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn refused() -> Vec<(&'static str, World, Expected)> {
     let plain = |pod: Value| World::new().pending(pod);
     let in_pool =
@@ -193,7 +194,7 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
             .daemon_set(daemon_set(json!({"ports": [{"containerPort": 1, "hostPort": 9100, "protocol": "TCP"}]}))), (PoolBlocker::HostPorts, &["host port", "9100", "DaemonSet"])),
         ("a taint", in_pool(json!([]), taint("NoSchedule"), p(json!({}))), (PoolBlocker::Taint, &["taint team=red:NoSchedule is not tolerated"])),
         ("a taint that evicts", in_pool(json!([]), taint("NoExecute"), p(json!({}))), (PoolBlocker::Taint, &["team=red:NoExecute"])),
-        ("a label that nobody has", plain(select("tier", "gold")), (PoolBlocker::Labels, &["no node of the NodePool has label tier"])),
+        ("a label that no node has", plain(select("tier", "gold")), (PoolBlocker::Labels, &["no node of the NodePool has label tier"])),
         ("a mistyped label", plain(select("kubernetes.io/arh", "amd64")), (PoolBlocker::Labels, &["kubernetes.io/arh"])),
         ("a value that contradicts itself", plain(p(json!({"nodeSelector": {"tier": "gold"}, "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["silver"]}]}]}}}}))), (PoolBlocker::Labels, &["tier"])),
@@ -248,7 +249,7 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
         }).volume_claim(volume_claim("data", "", Some("pv"))).volume(volume_in("pv", "z3")), (PoolBlocker::Volumes, &["topology.kubernetes.io/zone In [z3]"])),
         ("anti-affinity in every zone", a_pod_in_every_zone(None).pending(among_pods("podAntiAffinity", "a", zone)), (PoolBlocker::PodAntiAffinity, &["anti-affinity by topology.kubernetes.io/zone to pods with app in (a)", "in every domain"])),
         ("others' anti-affinity in every zone", a_pod_in_every_zone(Some("p")).pending(p(json!({}))), (PoolBlocker::PodAntiAffinity, &["pods with anti-affinity by topology.kubernetes.io/zone to pods with app in (p), of which this is one"])),
-        ("affinity to nobody", plain(among_pods("podAffinity", "nobody", zone)), (PoolBlocker::PodAffinity, &["pods with app in (nobody): there are none"])),
+        ("affinity to no pod", plain(among_pods("podAffinity", "none", zone)), (PoolBlocker::PodAffinity, &["pods with app in (none): there are none"])),
         ("affinity to a node that is full", a_pod_in_every_zone(None).pending(among_pods("podAffinity", "a", labels::HOSTNAME)), (PoolBlocker::PodAffinity, &["affinity by kubernetes.io/hostname", "no free capacity"])),
         ("spread over what no node has", plain(spread("rack")), (PoolBlocker::Spread, &["over rack with maxSkew 1 leaves no domain"])),
         ("spread where the pool is not", {
@@ -264,6 +265,7 @@ fn refused() -> Vec<(&'static str, World, Expected)> {
 }
 
 /// Pods that do not come before any pool.
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn elsewhere() -> Vec<(&'static str, World, &'static str)> {
     let plain = |pod: Value| World::new().pending(pod);
     let meta = |more: Value| {
@@ -318,7 +320,7 @@ fn elsewhere() -> Vec<(&'static str, World, &'static str)> {
             "matchFields is not supported",
         ),
         (
-            "a label that nobody may ask for",
+            "a label that no pod may ask for",
             plain(p(json!({"nodeSelector": {"karpenter.sh/mine": "x"}}))),
             "label karpenter.sh/mine is restricted",
         ),

@@ -104,7 +104,7 @@ impl Table {
     }
 }
 
-/// Promises that the reference keeps in memory.
+/// Nominations that the reference keeps in memory.
 fn nominate(record: &Value, world: &mut World) {
     let nodes = record["cluster"]["nodes"].as_array().into_iter().flatten();
     for (at, node) in nodes.filter(|node| node["nominated"] == true).enumerate() {
@@ -207,7 +207,7 @@ fn compare_candidates(
     }
 }
 
-/// Machines thought away: how many new ones their pods need, and whether all of them have a place.
+/// Simulated removal of nodes: how many new ones their pods need, and whether all of them have a place.
 fn compare_simulation(
     id: &str,
     simulation: &Value,
@@ -303,7 +303,7 @@ fn ours_of(found: Option<&Proposal>, types: bool) -> String {
     text(decision, found.nodes.len(), surviving, types)
 }
 
-/// The reference's command. Of the types of a replacement those are left out that cannot be bought as its capacity type
+/// The reference's command. Of the types of a replacement those are left out that cannot be launched as its capacity type
 /// says: the reference pins the capacity type after it has filtered, and keeps them.
 fn theirs_of(
     record: &Value,
@@ -344,6 +344,7 @@ fn theirs_of(
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn disruption_agrees_with_recorded_answers() {
     let mut catalogs = Catalogs::read().and(records(true));
     let mut table = Table::default();
@@ -426,7 +427,7 @@ fn disruption_agrees_with_recorded_answers() {
             let command = stage["commands"].as_array().and_then(|all| all.first());
             let theirs = theirs_of(&record, command, &mut catalogs, known, false);
             match (found, command, terms) {
-                // Which of several machines goes first is chance there: ask about theirs.
+                // Which of several nodes goes first is chance there: ask about theirs.
                 (Some(_), Some(command), Some(terms)) => {
                     let nodes: Vec<NodeName> = command["candidates"]
                         .as_array()
@@ -476,7 +477,7 @@ fn disruption_agrees_with_recorded_answers() {
 /// Question, and the share of answers in percent that must agree.
 ///
 /// Known differences: capacity buffers and device claims are not there yet; pods that cost nothing to evict must have a place
-/// before their machine counts as empty; limits hold while a replacement and what it replaces are both there; a nomination
+/// before their node counts as empty; limits hold while a replacement and what it replaces are both there; a nomination
 /// that only the specification's memory holds; ties among equally cheap types at a cut.
 const FLOORS: [(&str, usize); 13] = [
     ("budget", 100),

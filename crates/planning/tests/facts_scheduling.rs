@@ -1,12 +1,12 @@
 //! Whole scheduling passes against those of the reference implementation.
 //!
 //! Each record is a cluster, built here through the index, and the reference's plan for it. A pass agrees when pods are
-//! divided in the same way between existing machines, new machines and errors, and each new machine has the same pool,
+//! divided in the same way between existing nodes, new nodes and errors, and each new node has the same pool,
 //! requirements, requests and instance types. Where the reference gives several answers, any of them will do, and so does
 //! one with the same numbers and no higher price.
 //!
-//! The comparison is with the pass as upstream fills machines (`repack: 0`). Each record is then solved once more with
-//! repacking, which must place the same pods at no higher price, and on more machines only at a lower one.
+//! The comparison is with the pass as Karpenter fills nodes (`repack: 0`). Each record is then solved once more with
+//! repacking, which must place the same pods at no higher price, and on more nodes only at a lower one.
 //!
 //! The table printed is the score per tag. Floors keep it from getting worse unseen. A plan that is better, or differs for a
 //! reason that has a name ([`Known`]), is counted apart.
@@ -184,7 +184,7 @@ enum Agreement {
     Same,
     /// The reference has several plans, and ours is as good.
     AsGood,
-    /// Fewer pods without a place, or as many on no more machines at a lower price.
+    /// Fewer pods without a place, or as many on no more nodes at a lower price.
     Better,
     /// Different for a reason that has a name.
     Known,
@@ -197,21 +197,21 @@ enum Agreement {
 /// Why a plan may differ from the reference's, as far as the record itself shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Known {
-    /// The reference makes more machines of a pool than its `nodes` limit allows.
+    /// The reference makes more nodes of a pool than its `nodes` limit allows.
     NodeLimit,
-    /// The reference counts a spread constraint anew, without the pods of the same pass, for a pod that gave up its dislike
+    /// The reference counts a spread constraint again, without the pods of the same pass, for a pod that gave up its dislike
     /// of `PreferNoSchedule` taints.
     SoftTaintRecount,
     /// The catalogue has several types of one name, which cannot be told apart in a claim.
     SameNameTypes,
-    /// With more than twelve new machines the order among equals is that of an unstable sort.
+    /// With more than twelve new nodes the order among equals is that of an unstable sort.
     UnstableSort,
     /// Claims of ephemeral volumes were renamed while recording, so that the pod's claim is not there.
     RenamedClaim,
     /// A spread constraint or pod affinity picks another of several equal domains: the plan costs as much and places as many,
     /// or divides pods in the same way.
     EqualDomains,
-    /// The reference looks at one of the emptiest domains only, and gives up a pod for which limits leave no type there. We go on
+    /// The reference looks at one of the emptiest domains only, and skips a pod for which limits leave no type there. We go on
     /// to the next domain; then what is left of the limits goes to that pod.
     NextDomain,
 }
@@ -298,7 +298,7 @@ fn known(record: &Value, own: &Reduced, answers: &[&Value], price: i64) -> Optio
     None
 }
 
-/// Fewer pods without a place than in every answer of the reference, or as many at a lower price on no more machines.
+/// Fewer pods without a place than in every answer of the reference, or as many at a lower price on no more nodes.
 fn is_better(own: &Reduced, price: i64, answers: &[&Value]) -> bool {
     answers.iter().all(|answer| {
         let summary = &answer["summary"];
@@ -315,7 +315,7 @@ fn is_better(own: &Reduced, price: i64, answers: &[&Value]) -> bool {
     })
 }
 
-/// Repacking places the same pods at no higher price, and on more machines only at a lower one.
+/// Repacking places the same pods at no higher price, and on more nodes only at a lower one.
 fn check_repacked(world: &World, plan: &LaunchPlan, report: &SolveReport) -> Result<bool, String> {
     let options = SolveOptions {
         repack: REPACK,
@@ -330,14 +330,14 @@ fn check_repacked(world: &World, plan: &LaunchPlan, report: &SolveReport) -> Res
         return Err("repacking lost pods".to_owned());
     }
     if plan.placements != packed.placements {
-        return Err("repacking moved pods of existing machines".to_owned());
+        return Err("repacking moved pods of existing nodes".to_owned());
     }
     match (plan.price(), packed.price()) {
         (Some(before), Some(after)) if after > before => Err(format!(
             "repacking costs more: {after:?} instead of {before:?}"
         )),
         (before, after) if after == before && packed.claims.len() > plan.claims.len() => {
-            Err("repacking needs more machines".to_owned())
+            Err("repacking needs more nodes".to_owned())
         }
         (before, after) => Ok(after < before),
     }
@@ -361,7 +361,7 @@ fn partition(of: &Reduced) -> Partition<'_> {
     )
 }
 
-/// Same numbers, and not dearer by more than rounding to millionths explains.
+/// Same numbers, and not more expensive by more than rounding to millionths explains.
 fn is_as_good(own: &Reduced, price: i64, answer: &Value) -> bool {
     let summary = &answer["summary"];
     let number = |key: &str, own: usize| summary[key].as_u64() == u64::try_from(own).ok();
@@ -552,7 +552,7 @@ fn scheduling_passes() {
         messages.0, messages.1
     );
     println!("different for a named reason: {named:?}");
-    println!("cheaper after repacking: {cheaper} of {total}, dearer none");
+    println!("cheaper after repacking: {cheaper} of {total}, more expensive none");
     println!("facts/scheduling: {agree} passed, {} failed", total - agree);
     assert!(total > 0, "no records");
     assert!(failed.is_empty(), "other plans: {failed:?}");

@@ -39,7 +39,7 @@ enum Rule {
     None,
     /// One to a host.
     Apart,
-    /// So many to a host.
+    /// This number to a host.
     Host(i32),
     /// Spread over zones.
     Zone(i32),
@@ -154,7 +154,7 @@ impl Tiny {
             .collect()
     }
 
-    /// The least that machines for these groups of pods cost; `None` when a group fits no type or breaks a rule.
+    /// The least that nodes for these groups of pods cost; `None` when a group fits no type or breaks a rule.
     fn cost(&self, groups: &[Vec<usize>]) -> Option<i64> {
         let mut sum = 0;
         for group in groups {
@@ -182,11 +182,11 @@ impl Tiny {
         Some(sum)
     }
 
-    /// The cheapest of all divisions of the pods among at most so many machines.
-    fn cheapest(&self, machines: usize) -> i64 {
+    /// The cheapest of all divisions of the pods among at most this number of nodes.
+    fn cheapest(&self, nodes: usize) -> i64 {
         fn go(
             tiny: &Tiny,
-            machines: usize,
+            nodes: usize,
             pods: &[usize],
             groups: &mut Vec<Vec<usize>>,
             best: &mut i64,
@@ -197,17 +197,17 @@ impl Tiny {
             };
             for at in 0..groups.len() {
                 groups[at].push(*first);
-                go(tiny, machines, rest, groups, best);
+                go(tiny, nodes, rest, groups, best);
                 groups[at].pop();
             }
-            if groups.len() < machines {
+            if groups.len() < nodes {
                 groups.push(vec![*first]);
-                go(tiny, machines, rest, groups, best);
+                go(tiny, nodes, rest, groups, best);
                 groups.pop();
             }
         }
         let mut best = i64::MAX;
-        go(self, machines, &self.pods(), &mut Vec::new(), &mut best);
+        go(self, nodes, &self.pods(), &mut Vec::new(), &mut best);
         best
     }
 }
@@ -264,7 +264,7 @@ fn deployments(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Repacking places the same pods at no higher price, on more machines only at a lower one; zones stay evenly used, hosts too.
+    /// Repacking places the same pods at no higher price, on more nodes only at a lower one; zones stay evenly used, hosts too.
     #[test]
     fn repacking_is_never_worse(types in types(), deployments in deployments(6, 40, true)) {
         let tiny = Tiny { types, deployments };
@@ -292,7 +292,7 @@ proptest! {
         }
     }
 
-    /// A type that no machine could be, once its pods are on it, is as if it were not there.
+    /// A type that no node could be, once its pods are on it, is as if it were not there.
     #[test]
     fn a_type_that_is_not_used_changes_nothing(types in types(), deployments in deployments(5, 12, true)) {
         let tiny = Tiny { types, deployments };
@@ -312,8 +312,8 @@ proptest! {
     }
 }
 
-/// On 300 clusters, always the same ones: filling as upstream does costs at most so much more than the best division into as
-/// many machines, repacked less; and no plan is cheaper than the cheapest of as many machines, which would mean that it breaks a
+/// On 300 clusters, always the same ones: filling as Karpenter does costs at most so much more than the best division into as
+/// many nodes, repacked less; and no plan is cheaper than the cheapest of as many nodes, which would mean that it breaks a
 /// rule.
 #[test]
 fn price_is_within_a_bound_of_the_best() {
@@ -329,17 +329,17 @@ fn price_is_within_a_bound_of_the_best() {
         }
         cases += 1;
         let filled = tiny.plan(0);
-        let machines = filled.claims.len();
-        let best = tiny.cheapest(machines);
+        let nodes = filled.claims.len();
+        let best = tiny.cheapest(nodes);
         sums[2] += best;
         for (at, plan) in [filled, tiny.plan(REPACK)].iter().enumerate() {
             let price = plan.price().unwrap().0;
             assert_eq!(
                 tiny.cost(&groups(plan)),
                 Some(price),
-                "the price is that of its machines"
+                "the price is that of its nodes"
             );
-            let least = if plan.claims.len() > machines {
+            let least = if plan.claims.len() > nodes {
                 tiny.cheapest(plan.claims.len())
             } else {
                 best

@@ -90,8 +90,8 @@ fn accounts_for_all(plan: &LaunchPlan, report: &SolveReport) -> Result<(), TestC
     Ok(())
 }
 
-/// Machines that are there or coming take what they have room for and nothing else.
-fn keeps_within_machines(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), TestCaseError> {
+/// Nodes that are there or coming take what they have room for and nothing else.
+fn keeps_within_nodes(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), TestCaseError> {
     let daemons = DaemonSetPods::from_snapshot(snapshot);
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for each in &plan.placements {
@@ -126,7 +126,7 @@ fn keeps_within_machines(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), T
     Ok(())
 }
 
-/// Every type that a new machine may become suits all its pods.
+/// Every type that a new node may become suits all its pods.
 fn suits_its_pods(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), TestCaseError> {
     for claim in &plan.claims {
         prop_assert!(!claim.pods.is_empty() && !claim.instance_types.is_empty());
@@ -157,7 +157,7 @@ fn suits_its_pods(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), TestCase
                 pod.key,
                 claim.pool
             );
-            // Whatever label the machine gets, one alternative of the pod must hold: the claim asks for no less.
+            // Whatever label the node gets, one alternative of the pod must hold: the claim asks for no less.
             let asked = pod.class.strict.iter().any(|asked| {
                 asked
                     .iter()
@@ -189,7 +189,7 @@ fn suits_its_pods(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), TestCase
                     .offers(&claim.requirements, &known)
                     .iter()
                     .any(|offer| offer.instance_type.name == *name),
-                "{name} cannot be bought"
+                "{name} has no offering"
             );
         }
         let cheapest = claim.cheapest.as_ref().unwrap();
@@ -198,7 +198,7 @@ fn suits_its_pods(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), TestCase
     Ok(())
 }
 
-/// No limit is exceeded, whatever type the new machines turn out to be.
+/// No limit is exceeded, whatever type the new nodes turn out to be.
 fn keeps_limits(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), TestCaseError> {
     let mut usage = PoolUsage::all(snapshot);
     for claim in &plan.claims {
@@ -247,7 +247,7 @@ fn keeps_apart(world: &World, plan: &LaunchPlan) -> Result<(), TestCaseError> {
         .collect();
     for pod in raw.values() {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        // A pod of a machine that goes is where the plan puts it.
+        // A pod of a node that goes is where the plan puts it.
         if let Some(node) = pod
             .spec
             .node_name
@@ -288,7 +288,7 @@ fn keeps_apart(world: &World, plan: &LaunchPlan) -> Result<(), TestCaseError> {
                 let met = pods.iter().find(|other| {
                     *other != own && raw[*other].metadata.labels.as_ref().unwrap()["app"] == *app
                 });
-                // Two pods that were bound before may be as they are. Promised ones are placed as any other.
+                // Two pods that were bound before may be as they are. Nominated ones are placed as any other.
                 let fresh = |name: &str| placed.contains(name);
                 prop_assert!(
                     met.is_none_or(|other| !fresh(own) && !fresh(other)),
@@ -310,7 +310,7 @@ proptest! {
         for repack in [0, REPACK] {
             let (plan, report) = answer_repacked(&snapshot, repack);
             accounts_for_all(&plan, &report)?;
-            keeps_within_machines(&snapshot, &plan)?;
+            keeps_within_nodes(&snapshot, &plan)?;
             suits_its_pods(&snapshot, &plan)?;
             keeps_limits(&snapshot, &plan)?;
             keeps_apart(&world, &plan)?;
@@ -331,9 +331,9 @@ proptest! {
     }
 }
 
-/// A pod that was promised room keeps it, and others do not get it.
+/// A pod with nominated capacity keeps it, and others do not get it.
 #[test]
-fn promises_are_kept() {
+fn nominations_are_kept() {
     let mut kept = 0;
     for seed in 0..300 {
         let world = World::draw(seed);

@@ -26,17 +26,17 @@ fn spread(key: &str, max_skew: usize, more: &Value) -> Value {
     json!([all])
 }
 
-/// How many pods of the plan each machine has, the fullest first.
-fn crowds(plan: &BTreeMap<String, Vec<String>>) -> Vec<usize> {
+/// How many pods of the plan each node has, the fullest first.
+fn pod_counts(plan: &BTreeMap<String, Vec<String>>) -> Vec<usize> {
     let mut all: Vec<usize> = plan.values().map(Vec::len).collect();
     all.sort_unstable_by(|a, b| b.cmp(a));
     all
 }
 
-/// The first pod leaves open what its machine is; the others want amd64, and no two of their kind on one machine. When one
+/// The first pod leaves open what its node is; the others want amd64, and no two of their kind on one node. When one
 /// of them joins the first, the first is of its kind.
 #[test]
-fn a_pod_counts_once_its_machine_is_what_a_spread_looks_at() {
+fn a_pod_counts_once_its_node_is_what_a_spread_looks_at() {
     let amd64 = json!({labels::ARCH: "amd64"});
     let apart = spread(labels::HOSTNAME, 1, &json!({}));
     let plan = World::new()
@@ -54,7 +54,7 @@ fn a_pod_counts_once_its_machine_is_what_a_spread_looks_at() {
             json!({"nodeSelector": amd64, "topologySpreadConstraints": apart}),
         ))
         .places();
-    assert_eq!(crowds(&plan), [1, 1, 1], "{plan:?}");
+    assert_eq!(pod_counts(&plan), [1, 1, 1], "{plan:?}");
 }
 
 /// What one pod asks of labels, in the ways in which a pod can.
@@ -101,7 +101,7 @@ fn a_contradiction_is_not_met_by_absence() {
             asks(json!({}), json!([exists, is("NotIn", "red")]), none()),
         ),
         (
-            "a wish for another value",
+            "a preference for another value",
             asks(json!({"team": "red"}), none(), json!([is("In", "blue")])),
         ),
     ];
@@ -125,7 +125,7 @@ fn apart(key: &str) -> Value {
     ]}}})
 }
 
-/// Where a node has no such label there is no domain, and so nobody to stay away from.
+/// Where a node has no such label there is no domain, and so no pod to stay away from.
 #[test]
 fn anti_affinity_looks_only_at_nodes_with_the_label() {
     let here = |name: &str, zone: &str| one_pool::node(name, zone, json!({}));
@@ -155,7 +155,7 @@ fn anti_affinity_looks_only_at_nodes_with_the_label() {
     let racks = (0..2).fold(World::new(), |world, at| {
         world.pending(pod(&format!("p{at}"), "a", "1", apart("rack")))
     });
-    assert_eq!(crowds(&racks.places()), [2]);
+    assert_eq!(pod_counts(&racks.places()), [2]);
     // But a spread over racks holds for nodes with racks only, as kube-scheduler has it.
     let spread = json!({"topologySpreadConstraints": spread("rack", 1, &json!({}))});
     assert!(
@@ -173,7 +173,7 @@ fn a_group_on_a_full_node_is_still_there() {
         {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": labels::HOSTNAME},
     ]}}});
     let first = World::new().pending(pod("p", "a", "1", together.clone()));
-    assert_eq!(crowds(&first.places()), [1]);
+    assert_eq!(pod_counts(&first.places()), [1]);
     let next = World::new()
         .node(one_pool::node("n", "z1", json!({})))
         .running("n", pod("r", "a", "8", json!({})))

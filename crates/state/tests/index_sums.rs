@@ -105,14 +105,14 @@ fn apply(of: &ClusterEvent, index: &mut Index) {
 }
 
 /// Number of pods by namespace, labels and Node.
-type Crowd = BTreeMap<(String, String, String), u32>;
+type LabelCounts = BTreeMap<(String, String, String), u32>;
 
 fn check(snapshot: &Snapshot) {
     let pods: Vec<_> = snapshot.pods.values().collect();
     let bound = pods
         .iter()
         .filter_map(|pod| Some((pod, pod.node.as_ref()?)));
-    let (mut by_labels, mut anti_affinity): (Crowd, BTreeMap<(u32, String), u32>) =
+    let (mut by_labels, mut anti_affinity): (LabelCounts, BTreeMap<(u32, String), u32>) =
         Default::default();
     for (pod, node) in bound {
         if pod.is_active() {
@@ -129,7 +129,7 @@ fn check(snapshot: &Snapshot) {
                 .or_default() += 1;
         }
     }
-    let mut known = Crowd::new();
+    let mut known = LabelCounts::new();
     for (key, nodes) in snapshot.pod_labels.by_labels() {
         for (place, count) in nodes.iter() {
             let key = (

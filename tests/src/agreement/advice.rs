@@ -50,7 +50,7 @@ impl Advice {
         match self {
             Self::None => "no extender",
             Self::Plan => "each pod to its planned node",
-            Self::Promises => "mortise's extender keeps promises",
+            Self::Promises => "mortise's extender keeps nominations",
         }
     }
 
@@ -66,33 +66,35 @@ impl Advice {
 }
 
 /// Expiry of nominations; scenarios are over before.
-const PROMISED_FOR: SignedDuration = SignedDuration::from_mins(10);
+const NOMINATED_FOR: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Debug, Default)]
-struct Picture {
+struct PlanState {
     places: BTreeMap<String, String>,
     index: Option<Index>,
 }
 
 struct Shared {
     advice: Advice,
-    picture: Mutex<Picture>,
+    plan_state: Mutex<PlanState>,
     memory: ExtenderState,
     counters: Counters,
 }
 
 impl Shared {
-    fn picture(&self) -> MutexGuard<'_, Picture> {
-        self.picture.lock().unwrap_or_else(PoisonError::into_inner)
+    fn plan_state(&self) -> MutexGuard<'_, PlanState> {
+        self.plan_state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ClusterView for Shared {
     fn snapshot(&self) -> Arc<Snapshot> {
         let now = Timestamp::now();
-        let mut picture = self.picture();
+        let mut plan_state = self.plan_state();
         let nothing = || Index::new(mortise_apis::labels::WellKnown::core(), true, now);
-        Arc::new(picture.index.get_or_insert_with(nothing).freeze(now))
+        Arc::new(plan_state.index.get_or_insert_with(nothing).freeze(now))
     }
 
     fn age_ms(&self) -> i64 {
@@ -122,7 +124,7 @@ impl Adviser {
     pub(crate) async fn start(advice: Advice) -> Result<Self> {
         let shared = Arc::new(Shared {
             advice,
-            picture: Mutex::default(),
+            plan_state: Mutex::default(),
             memory: ExtenderState::default(),
             counters: Counters::default(),
         });
@@ -175,11 +177,11 @@ impl Adviser {
                 requests: pod.class.requests.clone(),
                 priority: pod.class.priority,
                 from: now,
-                until: now + PROMISED_FOR,
+                until: now + NOMINATED_FOR,
                 pod: key,
             }));
         }
-        *self.shared.picture() = Picture {
+        *self.shared.plan_state() = PlanState {
             places: plan.places.clone(),
             index: Some(index),
         };
@@ -187,7 +189,7 @@ impl Adviser {
 
     /// Where a pod may go that had no place before.
     pub(crate) fn forget_places(&self) {
-        self.shared.picture().places.clear();
+        self.shared.plan_state().places.clear();
     }
 
     /// The watch tells of a pod.
@@ -196,7 +198,7 @@ impl Adviser {
             return Ok(());
         }
         let pod: k8s::Pod = serde_json::from_value(serde_json::to_value(pod)?)?;
-        if let Some(index) = &mut self.shared.picture().index {
+        if let Some(index) = &mut self.shared.plan_state().index {
             index.apply(ObjectEvent::Applied(
                 Object::Pod(Box::new(pod)),
                 EventSource::Watch,
@@ -235,14 +237,14 @@ fn answer(shared: &Shared, path: &str, body: &[u8]) -> Result<Vec<u8>> {
         ))?);
     }
     let args: Args<'_> = serde_json::from_slice(body)?;
-    let promises = shared.advice == Advice::Promises;
+    let keeps_nominations = shared.advice == Advice::Promises;
     match path {
-        "/filter" if promises => {
+        "/filter" if keeps_nominations => {
             let result = filter(shared, memory, counters, &args, true);
             Ok(serde_json::to_vec(&result)?)
         }
         "/filter" => Ok(serde_json::to_vec(&planned_only(shared, &args))?),
-        "/prioritize" if promises => {
+        "/prioritize" if keeps_nominations => {
             let scores = prioritize(shared, memory, counters, &args);
             Ok(serde_json::to_vec(&scores)?)
         }
@@ -262,7 +264,7 @@ fn planned_only<'a>(shared: &Shared, args: &'a Args<'_>) -> FilterResult<'a> {
     let metadata = &args.pod.metadata;
     let of = |text: &Option<String>| text.clone().unwrap_or_default();
     let key = format!("{}/{}", of(&metadata.namespace), of(&metadata.name));
-    let place = shared.picture().places.get(&key).cloned();
+    let place = shared.plan_state().places.get(&key).cloned();
     let allowed = |name: &str| place.as_ref().is_none_or(|place| place == name);
     let names = args.names();
     let failed: Vec<(&str, &'static str)> = names

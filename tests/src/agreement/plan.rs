@@ -147,7 +147,7 @@ impl Scenario {
         let (of, offering) = usize::try_from(at)
             .ok()
             .and_then(|at| ways.get(at))
-            .context("a way to buy it")?;
+            .context("an offering for it")?;
         let mut own: BTreeMap<String, String> = BTreeMap::new();
         for requirements in [&wanted, &of.requirements] {
             own.extend(single_values(requirements));

@@ -163,11 +163,11 @@ fn node_constraints(drawing: &mut Drawing, kind: &mut Kind) {
     }
     if drawing.wants(Feature::PreferredNode, 8) {
         kind.features.insert(Feature::PreferredNode);
-        let wishes: Vec<Value> = (0..1 + drawing.below(2))
+        let preferences: Vec<Value> = (0..1 + drawing.below(2))
             .map(|_| json!({"weight": 1 + drawing.below(100), "preference": node_term(drawing)}))
             .collect();
         kind.spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] =
-            json!(wishes);
+            json!(preferences);
     }
     if drawing.wants(Feature::Tolerations, 4) {
         kind.features.insert(Feature::Tolerations);

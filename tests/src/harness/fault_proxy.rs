@@ -97,7 +97,7 @@ struct Counted {
 }
 
 struct Inner {
-    upstream: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    server_client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     server: String,
     rules: Mutex<Vec<Counted>>,
     /// Increases when the rules change: silent connections and watches restart.
@@ -121,7 +121,7 @@ impl FaultProxy {
     pub async fn start(plane: &ControlPlane, user: &str, groups: &[&str]) -> Result<Self> {
         let authority = plane.authority();
         let identity = authority.client(user, groups)?;
-        let upstream = Client::builder(TokioExecutor::new())
+        let server_client = Client::builder(TokioExecutor::new())
             .build(connector(&authority.pem(), Some(&identity))?);
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
@@ -133,7 +133,7 @@ impl FaultProxy {
             .join(format!("proxy-{}.kubeconfig", address.port()));
         write_kubeconfig(&kubeconfig, &format!("http://{address}"))?;
         let inner = Arc::new(Inner {
-            upstream,
+            server_client,
             server: plane.url(),
             rules: Mutex::default(),
             season: watch::Sender::new(0),
@@ -290,7 +290,7 @@ impl Inner {
         parts.headers.remove(hyper::header::CONNECTION);
         let body = Full::new(body.collect().await?.to_bytes());
         let mut response = self
-            .upstream
+            .server_client
             .request(Request::from_parts(parts, body))
             .await?;
         *response.version_mut() = hyper::Version::HTTP_11;

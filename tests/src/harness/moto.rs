@@ -218,6 +218,15 @@ impl Moto {
     /// Region of everything.
     pub const REGION: &'static str = "us-east-1";
 
+    /// Environment with which the AWS SDK accepts the emulator, besides its endpoint.
+    pub const CREDENTIALS: [(&'static str, &'static str); 4] = [
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+        // A proxy of the test host would be used for loopback addresses too.
+        ("NO_PROXY", "127.0.0.1,localhost"),
+    ];
+
     /// Starts an empty account.
     ///
     /// # Errors
@@ -283,13 +292,9 @@ impl Moto {
         [
             ("AWS_ENDPOINT_URL", self.endpoint.as_str()),
             ("AWS_REGION", Self::REGION),
-            ("AWS_ACCESS_KEY_ID", "test"),
-            ("AWS_SECRET_ACCESS_KEY", "test"),
-            ("AWS_EC2_METADATA_DISABLED", "true"),
-            // A proxy of the test host would be used for loopback addresses too.
-            ("NO_PROXY", "127.0.0.1,localhost"),
         ]
         .iter()
+        .chain(&Self::CREDENTIALS)
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
         .collect()
     }

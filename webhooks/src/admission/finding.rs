@@ -97,11 +97,11 @@ impl From<&FieldIssue> for AdmissionFinding {
     }
 }
 
-/// Most things that are said about an object: what comes after them would be read by nobody.
+/// Most things that are said about an object: no user reads more.
 const MOST_FINDINGS: usize = 300;
 
 impl AdmissionResult {
-    /// Nobody reads more: what would be said from now on is not kept, so it need not be looked for.
+    /// The result is full: what would be said from now on is not kept, so no check need search for it.
     pub(super) const fn is_full(&self) -> bool {
         self.findings.len() >= MOST_FINDINGS
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! API server ─► default:  what the definition will refuse, refused with a fix; the class reference filled in
 //!            ─► (schema and CEL)
-//!            ─► validate: what can never work, refused; what hardly means what it says, a warning; a preview of edits
+//!            ─► validate: what can never work, refused; what is probably a mistake, a warning; a preview of edits
 //! ```
 //!
 //! Every check here is repeated by the definitions or by the workers as a condition, so nothing is lost when the webhook
@@ -36,7 +36,7 @@ pub struct AdmissionSettings {
     pub deny_unsatisfiable: bool,
     /// The definitions, and the node classes that are served with them.
     pub crds: CrdSet,
-    /// The picture is of files: what is not in it may well be in the cluster.
+    /// The snapshot is of files: what is not in it may well be in the cluster.
     pub offline: bool,
 }
 

@@ -17,7 +17,7 @@ use super::finding::Check;
 use super::review::{AdmissionRequest, AdmissionResult};
 use super::text::count;
 
-/// The preview of an edited pool. An edit outside the template drifts nothing, so nothing is looked for.
+/// The preview of an edited pool. An edit outside the template drifts nothing, so no node is checked.
 pub(super) fn preview_pool(
     context: &AdmissionContext<'_>,
     edit: &PoolRequest<'_>,

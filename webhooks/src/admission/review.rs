@@ -11,7 +11,7 @@ use super::finding::AdmissionFinding;
 use super::text::shorten;
 use crate::Counters;
 
-/// Most warnings of an answer: API servers cut what is longer than 4 KiB in sum, and nobody reads more.
+/// Most warnings of an answer: API servers cut what is longer than 4 KiB in sum, and no user reads more.
 const MOST_WARNINGS: usize = 10;
 
 /// The part of the request that is used.
@@ -47,8 +47,8 @@ fn read_without_nulls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Valu
 }
 
 impl AdmissionRequest {
-    /// Something is to be looked at: the object is made, or its spec is changed, and it is not on its way out. Finalizers,
-    /// labels and status of any object can always be written.
+    /// Something is to be checked: the object is made, or its spec is changed, and it is not on its way out.
+    /// Finalizers, labels and status of any object can always be written.
     #[must_use]
     pub fn changes_spec(&self) -> bool {
         let deleting = self

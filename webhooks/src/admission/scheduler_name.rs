@@ -1,8 +1,9 @@
-//! Which scheduler new pods get: that of their namespace's label. Installed only where somebody asks for it.
+//! Which scheduler new pods get: that of their namespace's label. Installed only where the administrator asks for it.
 //!
-//! Where kube-scheduler cannot be configured (managed control planes), a second one that asks the extender runs beside it, and
-//! pods have to name it. This writes the name into the pods of namespaces that have the label `mortise.sh/scheduler-name`. A pod that
-//! names another scheduler than the default one keeps it. Whatever goes wrong, the pod passes as it is.
+//! Where kube-scheduler cannot be configured (managed control planes), a second one that asks the extender runs next to
+//! it, and pods have to name it. This writes the name into the pods of namespaces that have the label
+//! `mortise.sh/scheduler-name`. A pod that names another scheduler than the default one keeps it. Whatever goes wrong,
+//! the pod passes as it is.
 
 use mortise_apis::labels;
 use mortise_state::snapshot::Snapshot;

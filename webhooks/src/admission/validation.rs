@@ -1,4 +1,4 @@
-//! Validation: what can never work is refused, what hardly means what it says gets a warning.
+//! Validation: what can never work is refused, what is probably a mistake gets a warning.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,9 @@
 //! Room that a passed pod may be about to take.
 //!
-//! Between kube-scheduler's choice and our watch's news of the bind, the same free room beside a promise could be given
-//! away twice. So every pass on a node with promises assumed that node with the pod, until the watch tells where it went or
-//! a short time is over. Over-charging is the safe side, and only nodes with promises are usage. Asking again replaces the
-//! pod's own assumed; about the same nodes, it only makes it last.
+//! Between kube-scheduler's choice and our watch's news of the bind, the same free room next to a nomination could
+//! be given away twice. So every pass on a node with nominations assumes the pod on that node, until the watch shows
+//! where the pod went or a short time is over. Over-charging is the safe side, and only nodes with nominations are
+//! charged. Asking again replaces the pod's assumed nodes; about the same nodes, it only makes them last.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,11 @@ use mortise_apis::resources::Resources;
 use mortise_apis::values::after;
 use mortise_state::snapshot::{Pod, Snapshot};
 
-/// How long a pass assumed a node at most: longer than a bind takes to come back through the watch (5 to 100 ms).
+/// How long a pass assumes a pod on a node at most: longer than a bind takes to come back through the watch (5 to 100
+/// ms).
 const ASSUMED_MS: i64 = 2_000;
-/// What is over or bound is looked for this often: each assumed lies on all nodes that its pod may use, so that at some hundred
-/// pods a second a node is soon full of pods that went elsewhere.
+/// Entries that are over or bound are searched this often: a pod is assumed on all nodes that it may use, so that at
+/// some hundred pods a second a node is soon full of pods that went elsewhere.
 const PRUNE_INTERVAL_MS: i64 = 25;
 
 /// Charges by node and pod. The lock is held for a few map operations; it is shared by extender calls only.
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_bound_charges_nobody() {
+    fn what_was_bound_charges_no_node() {
         let assumed = AssumedPods::default();
         let now = Timestamp::UNIX_EPOCH;
         let (x, y) = (pod("x", "1"), pod("y", "500m"));

@@ -22,7 +22,8 @@ pub struct ExtenderCall {
     pub pod: String,
     /// Nodes in the question.
     pub nodes: usize,
-    /// Whether the node on which room is kept for the pod was among them; `None` when none is kept, or it is no filter call.
+    /// Whether the node that the pod is nominated to was among them; `None` without a nomination, or if it is no filter
+    /// call.
     pub nominated_node: Option<bool>,
     /// Nodes denied, by message.
     pub denied: BTreeMap<&'static str, usize>,

@@ -1,8 +1,8 @@
 //! What DaemonSet pods will take of young nodes.
 //!
-//! A node that comes up is offered to kube-scheduler before its DaemonSet pods are made for it. Whoever is faster takes the
-//! room, and a DaemonSet pod then waits, or pushes somebody out. So that room counts as taken until the pods are there, for
-//! the first quarter of an hour: a DaemonSet pod that has not come by then has a reason of its own.
+//! A node that becomes ready is offered to kube-scheduler before its DaemonSet pods are made for it. Whoever is faster
+//! takes the room, and a DaemonSet pod then waits, or preempts another pod. So that room counts as taken until the pods
+//! are there, for the first quarter of an hour: a DaemonSet pod that has not come by then has a reason of its own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,8 @@
 //! Pods for which every node was denied, and the moment from which one no longer would be.
 //!
 //! kube-scheduler asks again about such a pod after an event only. What makes our answer change is often none: a fence is
-//! lifted, a promise runs out. So somebody has to make one: an annotation on a node wakes every pod that an extender denied.
+//! lifted, a nomination runs out. So mortise makes one: an annotation on a node wakes every pod that an extender
+//! denied.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,8 @@
 //! Pods for which the scheduler has a node, on their way to the workers.
 //!
 //! A filter call comes when some node has passed kube-scheduler's own filters; when our answer leaves one, the pod will be bound
-//! in a moment, and nothing is to be bought for it. The workers take this when they next look, so a call wakes nobody.
+//! in a moment, and mortise launches nothing for it. The workers take this when they next look, so a call wakes no
+//! worker.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use mortise_apis::names::Uid;
 /// Signals that wait, at most; beyond, the oldest is lost. The workers take them once a second at the latest.
 const MOST: usize = 4_096;
 
-/// The signals that nobody has taken yet.
+/// The signals that the workers have not taken yet.
 #[derive(Debug, Default)]
 pub struct FeasibilitySignals {
     pending: Mutex<VecDeque<(Uid, Timestamp)>>,

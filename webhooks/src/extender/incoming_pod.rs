@@ -49,7 +49,7 @@ impl SpotPreference {
         })
     }
 
-    /// Whether the next pod should be on spot capacity, when so many of the workload are and are not.
+    /// Whether the next pod should be on spot capacity, when `spot` pods of the workload are and `others` are not.
     #[must_use]
     pub const fn prefers_spot(self, spot: i64, others: i64) -> bool {
         // Of all pods with the new one, those beyond the base times the share, rounded down.
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_that_cannot_be_read_are_none() {
+    fn preferences_that_cannot_be_read_are_none() {
         let preference = |percent: &str, base: &str| {
             SpotPreference::from_annotations(&BTreeMap::from([
                 (labels::SPOT_PERCENT.to_owned(), percent.to_owned()),

@@ -39,11 +39,11 @@ use mortise_state::snapshot::Snapshot;
 
 use crate::{ClusterView, Counters};
 
-/// A picture older than this is not used to deny or to score: a watch has stalled (its bookmarks come every minute at
+/// A snapshot older than this is not used to deny or to score: a watch has stalled (its bookmarks come every minute at
 /// the latest, and the driver confirms every second that its watches are alive).
 pub const STALE_MS: i64 = 10_000;
 
-/// Whether the picture may be used; if not, that is counted.
+/// Whether the snapshot may be used; if not, that is counted.
 fn is_usable(view: &dyn ClusterView, snapshot: &Snapshot, counters: &Counters) -> bool {
     if !snapshot.synced {
         counters.passed_unsynced.inc();

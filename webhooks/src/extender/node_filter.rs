@@ -1,4 +1,4 @@
-//! May this pod go to this node, as far as promises, fences and the node's lifetime are concerned?
+//! May this pod go to this node, as far as nominations, fences and the node's lifetime are concerned?
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use super::{ExtenderState, IncomingPod, NodeLifetime};
 pub enum Denial {
     /// A disruption command is about to remove it.
     Disrupting,
-    /// The cloud takes it back.
+    /// The cloud reclaims it.
     Interrupted,
     /// It is being drained.
     Draining,
-    /// Its free room is promised to other pods.
+    /// Its free room is nominated for other pods.
     Nominated,
-    /// Its free room is that of its DaemonSet pods, which are still to come.
+    /// Its free room is reserved for its DaemonSet pods, which are still to come.
     DaemonSetReserved,
-    /// The pod's own room is on another node, which passed.
+    /// The pod is nominated to another node, which passed.
     NominatedElsewhere,
     /// It should go, and waits only for its pods. Dropped when no other node is left.
     Drifted,
@@ -90,7 +90,7 @@ pub struct NodeFilter<'a> {
 pub enum FilterVerdict {
     /// It may not go there.
     Denied(Denial),
-    /// It may go there. Room of the node is promised, so the pass must be charged.
+    /// It may go there. The node has nominations, so the pass must be charged.
     PassedWithNominations,
     /// It may go there, or the snapshot does not know the node.
     Passed,
@@ -123,7 +123,7 @@ impl<'a> NodeFilter<'a> {
         let Some(node) = self.snapshot.node(name) else {
             return FilterVerdict::Passed;
         };
-        // The scheduler has evicted pods to make room there: a decision that can still be taken back gives way.
+        // The scheduler has evicted pods to make room there: a decision that can still be withdrawn gives way.
         let nominated = self.incoming.nominated.as_deref() == Some(name);
         if let Some(fence) = self.fence(node)
             && !(nominated && fence == Denial::Disrupting)
@@ -155,8 +155,8 @@ impl<'a> NodeFilter<'a> {
             .map(|fence| fence.reason.into())
     }
 
-    /// Whether the pod still fits after everything that is promised to pods of equal or higher priority, and after the
-    /// DaemonSet pods that are to come. A pod that is itself promised room there always does.
+    /// Whether the pod still fits after all nominations of pods of equal or higher priority, and after the
+    /// DaemonSet pods that are to come. A pod that is itself nominated there always does.
     fn decide_by_capacity(&self, name: &str, node: &Arc<StateNode>) -> FilterVerdict {
         let missing =
             self.state
@@ -185,7 +185,7 @@ impl<'a> NodeFilter<'a> {
         FilterVerdict::PassedWithNominations
     }
 
-    /// Whether the node has slots for the pod's volumes beside those of the pods that come before it.
+    /// Whether the node has slots for the pod's volumes in addition to those of the pods that come before it.
     fn has_volume_slots(&self, node: &StateNode) -> bool {
         let pod = &self.incoming.pod;
         if pod.class.volumes.is_empty() {
@@ -216,14 +216,14 @@ impl<'a> NodeFilter<'a> {
         }
     }
 
-    /// Promises on a node that still hold.
+    /// Nominations on a node that still hold.
     fn nominations_on(&self, node: &StateNode) -> impl Iterator<Item = &'a NodeNominations> {
         let (node, claim) = node.names();
         let nominations = self.snapshot.ledger.nominations_on(node, claim);
         nominations.filter(|each| each.has_active(self.now))
     }
 
-    /// Of these nodes the one on which room is kept for the pod.
+    /// Of these nodes the one that the pod is nominated to.
     #[must_use]
     pub fn nominated_among<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let node = match &self.nomination?.place {

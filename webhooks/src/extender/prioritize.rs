@@ -1,18 +1,18 @@
 //! prioritize: where the pod should rather go, 0 to 10.
 //!
-//! The arithmetic, so that it can be set beside the in-tree scores (an extender of weight 5 is worth 5 x 10 x score = 500
-//! points at most, the in-tree plugins together 1,200):
+//! The arithmetic, so that it can be compared with the in-tree scores (an extender of weight 5 is worth 5 x 10 x score
+//! = 500 points at most, the in-tree plugins together 1,200):
 //!
 //! | score | node |
 //! |---|---|
-//! | 10 | room is kept for the pod there |
+//! | 10 | the pod is nominated to it |
 //! | 2..9 | 2 + packing (0..3) + stays (0..2) + price (0..1) + company (0..1), halved (but 2 at least) on capacity that the workload does not want now |
 //! | 1 | it is not initialized yet, should go, or ends before the pod does |
 //! | 0 | it is fenced, or not known |
 //!
 //! - packing: 3 x the fill of its fuller resource (CPU or state) with the pod on it, rounded down: other nodes run empty;
-//! - stays: 2 when something on it must not be disturbed, or it is nobody's to remove: it stays anyway; 1 while it is not
-//!   `Consolidatable` and not near its end; else 0;
+//! - stays: 2 when something on it must not be disturbed, or mortise may not remove it: it stays anyway; 1 while it is
+//!   not `Consolidatable` and not near its end; else 0;
 //! - price: 1 when the pod's share of its price is within a tenth of the cheapest in the list;
 //! - company: 1 when most of its pods are of the same kind: pods that end by themselves with their like, others with theirs.
 
@@ -27,7 +27,7 @@ use mortise_state::snapshot::StateNode;
 
 const MILLION: i64 = 1_000_000;
 
-/// Answers a prioritize call: every input host is in the answer. A stale or unknown picture scores all alike.
+/// Answers a prioritize call: every input host is in the answer. A stale or unknown snapshot scores all alike.
 #[must_use]
 pub fn prioritize<'a>(
     view: &dyn ClusterView,

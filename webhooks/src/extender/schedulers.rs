@@ -1,4 +1,4 @@
-//! Which schedulers ask, and whether pods are bound that nobody asked about.
+//! Which schedulers ask, and whether pods are bound that no scheduler asked about.
 //!
 //! kube-scheduler passes over an extender that it cannot reach (`ignorable`) and says nothing about it. Every pod that it
 //! binds was a filter call a moment before, so a bind without a call for a minute means that calls do not arrive: a server

@@ -10,7 +10,7 @@ use mortise_state::snapshot::{Pod, Snapshot};
 /// Workloads whose numbers are kept for a generation of the snapshot.
 const MOST: usize = 256;
 
-/// Counts, valid for one generation: a burst of one workload is counted once for each picture, not for each pod.
+/// Counts, valid for one generation: a burst of one workload is counted once for each snapshot, not for each pod.
 #[derive(Debug, Default)]
 pub struct SpotCounts {
     inner: Mutex<Inner>,

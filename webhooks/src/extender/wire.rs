@@ -84,7 +84,7 @@ pub struct FilterResult<'a> {
     pub failed_and_unresolvable_nodes: Option<Failed<'a>>,
     /// Error text; empty when all is well.
     pub error: String,
-    /// Not part of the message: whether the node on which room is kept for the pod was among the names.
+    /// Not part of the message: whether the node that the pod is nominated to was among the names.
     #[serde(skip)]
     pub nominated_node: Option<bool>,
 }

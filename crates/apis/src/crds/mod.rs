@@ -1,7 +1,7 @@
 //! The CustomResourceDefinitions, generated from the types.
 //!
 //! The types carry the rules of their fields. Here are added the rules that depend on the provider (which label domains
-//! are its own) and what stands beside the schema: names, printer columns and subresources.
+//! are its own) and what a definition has next to the schema: names, printer columns and subresources.
 
 mod defaults;
 mod kinds;

@@ -1,4 +1,4 @@
-//! The definitions with `v1beta1` served beside `v1`, for clusters that convert.
+//! The definitions with `v1beta1` served next to `v1`, for clusters that convert.
 //!
 //! The older schema is the newer one without what came later, and with what has gone since. It is served, never stored.
 

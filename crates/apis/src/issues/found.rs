@@ -35,7 +35,7 @@ impl Found {
         self.all.push(fault);
     }
 
-    /// There is room for another one of this weight; asked before a text is made that nobody would keep.
+    /// There is room for another one of this weight; asked before a text is made that the list would drop.
     pub(crate) const fn takes(&self, weight: IssueSeverity) -> bool {
         match weight {
             IssueSeverity::Suspicious => self.suspicious < MOST_FAULTS,
@@ -43,7 +43,7 @@ impl Found {
         }
     }
 
-    /// Nothing that refuses is looked for any more: there may be more of it.
+    /// No more issues that refuse are searched for: there may be more of them.
     pub(crate) const fn is_cut(&self) -> bool {
         self.refusing >= MOST_FAULTS
     }

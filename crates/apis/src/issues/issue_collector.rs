@@ -11,7 +11,7 @@ use super::text::quoted;
 pub struct IssueCollector(Found);
 
 impl IssueCollector {
-    /// Nothing that refuses, or nothing that does not, is looked for any more.
+    /// No more issues that refuse, or no more that do not, are searched for.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         !self.0.takes(IssueSeverity::Unusable) || !self.0.takes(IssueSeverity::Suspicious)

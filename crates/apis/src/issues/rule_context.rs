@@ -71,7 +71,7 @@ impl<'a> RuleContext<'a> {
         keys.map(String::as_str).chain(text)
     }
 
-    /// Where a key stands below the value that is looked at.
+    /// Where a key is below the value that is checked.
     #[must_use]
     pub fn below(&self, key: &str) -> String {
         if self.value.is_object() {

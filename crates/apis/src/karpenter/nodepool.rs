@@ -126,7 +126,7 @@ impl NodePool {
                         duration,
                         reasons,
                     ),
-                    // The CRD refuses such a text; should one be stored, nothing is allowed until it is mended.
+                    // The CRD refuses such a text; should one be stored, nothing is allowed until it is fixed.
                     Err(_) => CompiledBudget::new("0", None, None, None::<[&str; 0]>),
                 }
             })

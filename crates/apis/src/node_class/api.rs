@@ -21,7 +21,7 @@ pub struct ClassHash {
 /// Conversion of one object; metadata other than annotations is never changed.
 pub type ConvertObject = fn(Value) -> Result<Value, WrongType>;
 
-/// The version `v1beta1` of a kind, served beside the present one for clusters that convert.
+/// The version `v1beta1` of a kind, served next to the present one for clusters that convert.
 #[derive(Clone, Copy, Debug)]
 pub struct OldVersion {
     /// Edits the schema of the present `spec` to that of the older one.

@@ -2,7 +2,7 @@
 
 use crate::labels::WellKnown;
 
-/// What a restricted key stands in.
+/// Where an object has a restricted key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyLocation {
     /// Labels of a NodePool's template: the rules look at every key of a map.

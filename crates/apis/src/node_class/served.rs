@@ -14,7 +14,7 @@ use crate::node_class::NodeClassKind;
 /// a Node without a claim if it carries the label of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ServedNodeClasses {
-    /// Every kind: a world in which nobody else launches machines, such as a simulation.
+    /// Every kind: a cluster in which no other controller launches instances, such as a simulated one.
     #[default]
     All,
     /// Only these.

@@ -247,7 +247,7 @@ impl Requirement {
 
     /// The values that both allow; the key is this one's, minValues the larger of the two.
     ///
-    /// Upstream's algebra, which forgets that a label must be there: `Exists` and `NotIn` give `NotIn`, and two lists
+    /// Karpenter's algebra, which forgets that a label must be there: `Exists` and `NotIn` give `NotIn`, and two lists
     /// without a common value give `DoesNotExist`, both of which an absent label meets. [`Self::both`] remembers.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
@@ -353,7 +353,7 @@ impl Requirement {
     }
 
     /// The requirement as API entries. Two bounds give two entries; a bound wins over excluded values, which the API cannot
-    /// express beside it.
+    /// express next to it.
     #[must_use]
     pub fn to_specs(&self) -> SmallVec<[RequirementSpec; 1]> {
         let entry = |operator: Operator, values: Vec<String>| RequirementSpec {

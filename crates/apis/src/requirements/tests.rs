@@ -187,7 +187,7 @@ fn old_spellings_are_the_same_key() {
 }
 
 #[test]
-fn every_reason_is_kept_beside_upstreams_text() {
+fn every_reason_is_kept_next_to_karpenters_text() {
     let had = Requirements::from_labels([("a", "1"), ("b", "1")]);
     let asked = Requirements::from_labels([("a", "2"), ("b", "2"), ("c", "3"), ("d", "4")]);
     let why = had.compatible(&asked, &WellKnown::none()).unwrap_err();

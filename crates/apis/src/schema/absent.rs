@@ -1,9 +1,10 @@
 //! `null` is absent, as it is to an API server.
 //!
-//! Before anything looks at an object, an API server takes each `null` out that stands in a set of fields whose definition
+//! Before anything looks at an object, an API server removes each `null` from a set of fields whose definition
 //! does not make it nullable, or puts the field's default there. None of our definitions makes anything nullable (a test
-//! asserts it), so a `null` beside a name never means more than that the name is not there. Typed Go programs write it for
-//! pointers, lists and maps that are empty. An item of a list is different: a `null` there stays, and is of the wrong type.
+//! asserts it), so a `null` after a name never means more than that the name is not there. Typed Go programs write it
+//! for pointers, lists and maps that are empty. An item of a list is different: a `null` there stays, and is of the
+//! wrong type.
 
 use std::borrow::Cow;
 

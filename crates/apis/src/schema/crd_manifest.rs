@@ -1,4 +1,4 @@
-//! A CustomResourceDefinition: what stands beside the schema, and edits of schemas.
+//! A CustomResourceDefinition: what it has next to the schema, and edits of schemas.
 
 use kube_core::Resource;
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ pub struct CrdManifest {
     pub definition: Value,
 }
 
-/// What stands beside the schema of a kind.
+/// What a definition has next to the schema of a kind.
 #[derive(Clone, Debug)]
 pub struct CrdLayout {
     /// `Cluster` or `Namespaced`.

@@ -11,7 +11,7 @@
 //! refuses, and what a pool's conditions would say later.
 //!
 //! Invariant: pure and total. Any JSON value gets an answer; nothing here looks at other objects. The work is bounded by the
-//! length of the object: lists and maps are looked at as far as their definition lets them go, and faults are counted no
+//! length of the object: lists and maps are checked as far as their definition lets them go, and faults are counted no
 //! further than [`MOST_FAULTS`](crate::issues::MOST_FAULTS). `null` is absent ([`crate::schema::absent`]).
 
 mod coverage;
@@ -41,8 +41,8 @@ use crate::schema::absent::without_nulls;
 /// update, also what must not change; what was wrong before and is unchanged is left out, because an update that does not
 /// touch it must pass. No more than [`MOST_FAULTS`](crate::issues::MOST_FAULTS) that refuse, and as many that do not.
 ///
-/// An object that had so many faults before the update that they were not all counted is left to the API server: which of
-/// the present ones are new cannot be told.
+/// An object that had too many faults before the update to count them all is left to the API server: which of the
+/// present ones are new cannot be told.
 ///
 /// # Cost
 /// Linear in the length of both objects.
@@ -123,7 +123,7 @@ fn at_present(
 ) -> Found {
     let mut found = Found::default();
     if let Some(definition) = schema::definition(set, kind) {
-        schema::beside_spec(object, &mut found);
+        schema::next_to_spec(object, &mut found);
         definition.spec(object, old.and_then(|old| old.get("spec")), &mut found);
     }
     let mut beyond = runtime::faults(set.known(), kind, object, well_known).sorted();

@@ -1,7 +1,7 @@
 //! The CEL rules of the definitions, answered with what was written and what to write instead.
 //!
-//! A rule is known by its message, which is upstream's and part of the contract. The API server has the last word: a rule
-//! that is not known here is left to it. A test sees to it that all rules of the definitions are known.
+//! A rule is known by its message, which is Karpenter's and part of the contract. The API server has the last word: a
+//! rule that is not known here is left to it. A test sees to it that all rules of the definitions are known.
 
 use std::collections::BTreeSet;
 

@@ -14,7 +14,7 @@ use crate::node_class::NodeClassRegistry;
 use crate::requirements::Operator;
 use crate::values::{CronSchedule, GoDuration, Quantity};
 
-/// Most items of a list that are looked at. No list of a definition may be as long, where there is a limit; a node has no
+/// Most items of a list that are checked. No list of a definition may be as long, where there is a limit; a node has no
 /// use for as many taints.
 const MOST_ITEMS: usize = 1_000;
 

@@ -420,7 +420,7 @@ impl Walk<'_> {
 const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
 /// Reports top-level names next to `spec` that are not fields of an object; often they belong into `spec`.
-pub(super) fn beside_spec(object: &Value, found: &mut Found) {
+pub(super) fn next_to_spec(object: &Value, found: &mut Found) {
     for (name, value) in object.as_object().into_iter().flatten() {
         if !FIELDS.contains(&name.as_str()) && found.takes(IssueSeverity::Suspicious) {
             let free = FIELDS

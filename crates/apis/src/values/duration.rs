@@ -20,7 +20,7 @@ const HOUR: i64 = 60 * MINUTE;
 ///
 /// # Source
 /// Go's `time.ParseDuration` and `Duration.String`: `1h30m`, `-1.5s`, `300ms`; there is no unit longer than an hour. In JSON
-/// it is text and printed anew (`60s` becomes `1m0s`), as for `metav1.Duration`.
+/// it is text and printed again (`60s` becomes `1m0s`), as for `metav1.Duration`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(i64);
 

@@ -71,7 +71,7 @@ fn same_requirement(ours: &Requirement, out: &Value) -> Result<(), String> {
     if let Some(any) = out["any"].as_str() {
         same("any", ours.any(7).unwrap_or_default().as_str(), any)?;
     }
-    // What is written to the API must mean the same again, but for values excluded beside a bound.
+    // What is written to the API must mean the same again, except for values excluded in addition to a bound.
     let again = mortise_apis::requirements::requirements_of(&ours.to_specs());
     let bounded = ours.at_least().is_some() || ours.at_most().is_some();
     if !bounded || ours.values().is_empty() {
@@ -231,7 +231,7 @@ fn label_rules() {
         let key = text(case, "key")?;
         if let Some(expected) = case["hasKnownValues"].as_bool() {
             let values = texts(&case["values"]);
-            // Upstream asks this of requirements on well-known keys; one without a table counts as having none.
+            // Karpenter asks this of requirements on well-known keys; one without a table counts as having none.
             let any_known =
                 |known: &[Arc<str>]| known.iter().any(|k| values.iter().any(|v| **v == **k));
             let ours = !known.contains(key) || known.known_values(key).is_some_and(any_known);

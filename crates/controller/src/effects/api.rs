@@ -27,10 +27,11 @@ use crate::client::token_bucket::TokenBucket;
 
 /// Longest time for one write with all its retries.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The same for an eviction, which is asked for again anyway: what stands in its way is to be known before a drain is said
-/// to be held up, which is looked at 15 s after it began.
+/// The same for an eviction, which is requested again anyway: what blocks it is to be known before a drain is reported
+/// as blocked, which is checked 15 s after it began.
 const EVICTION_DEADLINE: Duration = Duration::from_secs(5);
-/// Longest time for one attempt: the API server itself gives up after 60 s, but an answer later than this helps nobody.
+/// Longest time for one attempt: the API server itself times out after 60 s, but an answer later than this comes too
+/// late.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
 /// What a write gave: its outcome, and the news of the object in the answer.
@@ -73,8 +74,8 @@ impl ApiWriter {
         self.send_told(request, priority, DEADLINE, &|_| {}).await
     }
 
-    /// Sends a request, and again while it may go through later and it is not later than `within`. `answered` hears the HTTP
-    /// status of every answer.
+    /// Sends a request, and again while it may go through later and it is not later than `within`. `answered` gets the
+    /// HTTP status of every answer.
     async fn send_told(
         &self,
         request: Request<Vec<u8>>,
@@ -119,7 +120,7 @@ impl ApiWriter {
     }
 
     /// Creates a claim under its name. A claim of that name from the same decision is the one meant: an earlier answer was
-    /// lost. Any other is somebody else's, and the creation is refused.
+    /// lost. Any other claim has another author, and the creation is refused.
     pub(super) async fn create_claim(&self, claim: &NodeClaim) -> Written {
         let target = ObjectRef::Claim(claim.name());
         let kind = match self.kind(&target) {

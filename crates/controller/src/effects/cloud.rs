@@ -116,13 +116,13 @@ impl CloudProviders {
         &self,
         by: DeciderId,
         provider: &ProviderRef,
-        machine: &ProviderId,
+        instance: &ProviderId,
         claim: &ClaimName,
         metrics: &Metrics,
     ) -> Result<EffectOutput, EffectError> {
         let provider = self.reached(provider).map_err(EffectError::Cloud)?;
         let result = call(by, "Delete", &**provider, metrics, || {
-            provider.terminate(machine, claim)
+            provider.terminate(instance, claim)
         })
         .await;
         result
@@ -168,12 +168,12 @@ impl CloudProviders {
         &self,
         by: DeciderId,
         provider: &ProviderRef,
-        machine: &ProviderId,
+        instance: &ProviderId,
         metrics: &Metrics,
     ) -> Result<EffectOutput, EffectError> {
         let provider = self.reached(provider).map_err(EffectError::Cloud)?;
         let result = call(by, "Get", &**provider, metrics, || {
-            provider.instance(machine)
+            provider.instance(instance)
         })
         .await;
         result.map(EffectOutput::Found).map_err(EffectError::Cloud)

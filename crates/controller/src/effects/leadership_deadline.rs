@@ -35,7 +35,7 @@ impl LeadershipDeadline {
     }
 
     /// Without leader election, this process may write indefinitely.
-    pub(crate) fn extend_for_ever(&self) {
+    pub(crate) fn extend_indefinitely(&self) {
         self.until.store(u64::MAX, Ordering::Release);
     }
 
@@ -81,19 +81,19 @@ mod tests {
         license.extend(Instant::now() + Duration::from_secs(6));
         assert_eq!(license.while_valid(work).await, None);
         assert_eq!(steps.load(Ordering::Relaxed), 2);
-        license.extend_for_ever();
+        license.extend_indefinitely();
         assert_eq!(license.while_valid(async { 7 }).await, Some(7));
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_by_the_clock_alone() {
         let license = LeadershipDeadline::new();
-        assert!(!license.is_valid(), "nobody gave leave");
+        assert!(!license.is_valid(), "not extended yet");
         license.extend(Instant::now() + Duration::from_secs(10));
         assert!(license.is_valid());
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(!license.is_valid(), "nobody renewed it");
-        license.extend_for_ever();
+        assert!(!license.is_valid(), "not renewed");
+        license.extend_indefinitely();
         tokio::time::advance(Duration::from_hours(1000)).await;
         assert!(license.is_valid());
         license.end();

@@ -12,7 +12,7 @@ use crate::client::error_class::{self, ErrorClass};
 /// What a Lease object says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseRecord {
-    /// Who holds it; empty = nobody.
+    /// Which replica holds it; empty = none.
     pub(crate) holder: String,
     pub(crate) duration_seconds: i32,
     pub(crate) acquired: Option<Timestamp>,
@@ -25,7 +25,7 @@ pub(crate) struct LeaseRecord {
 /// Why the Lease could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StoreError {
-    /// Somebody else wrote in between.
+    /// Another replica wrote in between.
     #[error("the lease was changed concurrently")]
     Conflict,
     /// Anything else.
@@ -37,7 +37,7 @@ pub(crate) enum StoreError {
 pub(crate) trait LeaseStore: Send + Sync {
     /// The Lease, if there is one.
     fn get(&self) -> impl Future<Output = Result<Option<LeaseRecord>, StoreError>> + Send;
-    /// Creates it; somebody else's creation is a conflict.
+    /// Creates it; a creation by another replica is a conflict.
     fn create(
         &self,
         record: &LeaseRecord,

@@ -113,7 +113,7 @@ async fn trouble_of_the_server_is_waited_out_and_conflicts_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_stays_away_is_given_up_in_time() {
+async fn a_write_fails_in_time_when_the_server_stays_away() {
     let away: Vec<_> = (0..100)
         .map(|_| status(503, "ServiceUnavailable", "not now"))
         .collect();
@@ -295,9 +295,9 @@ async fn a_provider_that_does_not_list_its_instances_is_told_from_one_that_has_n
     let error = mute.instances(by, &shared.metrics).await.unwrap_err();
     assert_eq!(error.label(), "throttled");
 
-    let nobody = ProviderRef::Named("gone".into());
+    let missing = ProviderRef::Named("gone".into());
     let error = both
-        .terminate(by, &nobody, &"m".into(), &"c".into(), &shared.metrics)
+        .terminate(by, &missing, &"m".into(), &"c".into(), &shared.metrics)
         .await
         .unwrap_err();
     assert_eq!(error.label(), "no_provider");
@@ -306,10 +306,10 @@ async fn a_provider_that_does_not_list_its_instances_is_told_from_one_that_has_n
 #[tokio::test(start_paused = true)]
 async fn the_end_of_leadership_cuts_off_what_runs_and_answers_what_waits() {
     let mut bench = Bench::leading(&[]);
-    for machine in ["a", "b"] {
+    for instance in ["a", "b"] {
         bench.order(Effect::Terminate {
             provider: ProviderRef::OfClass(NodeClassKey::new("g", "K", "default")),
-            provider_id: machine.into(),
+            provider_id: instance.into(),
             claim: "c".into(),
         });
     }

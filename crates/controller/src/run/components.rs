@@ -102,6 +102,7 @@ impl Components {
         links.spawn_driver(&service, engine, received, commands);
         links.spawn_watches(&service, kinds);
         links.spawn_notices(&service);
+        links.spawn_provider_workers(&service);
         match lease {
             Some((name, namespace)) => links.spawn_election(&service, name, &namespace),
             None => links.spawn_probe(&service),
@@ -205,6 +206,21 @@ impl Links<'_> {
         }
     }
 
+    fn spawn_provider_workers(&mut self, service: &ServiceContext) {
+        for provider in service.clouds.all() {
+            for worker in provider.workers() {
+                let provider = provider.descriptor().name;
+                tracing::debug!(
+                    provider,
+                    worker = worker.name,
+                    "provider works in the background"
+                );
+                let end = self.ends.inputs.clone();
+                spawn_until(&mut self.tasks, "provider worker", end, worker.run);
+            }
+        }
+    }
+
     fn spawn_election(&mut self, service: &ServiceContext, name: String, namespace: &str) {
         let election = Election {
             store: ClusterLease::new(service.clients.lease.clone(), namespace, &name),
@@ -301,7 +317,7 @@ async fn lead_without_election(
     license: Arc<LeadershipDeadline>,
     inputs: mpsc::Sender<DriverMessage>,
 ) {
-    license.extend_for_ever();
+    license.extend_indefinitely();
     if inputs
         .send(DriverMessage::Input(EngineInput::Leading(true)))
         .await

@@ -41,8 +41,8 @@ pub(super) async fn supervise(
         tokio::select! {
             () = shutdown.requested() => break Ok(()),
             ended = tasks.join_next() => match ended {
-                // A provider without a queue.
-                Some(Ok(("notices", Ok(())))) => {}
+                // A provider without a queue, and one whose background work is done.
+                Some(Ok(("notices" | "provider worker", Ok(())))) => {}
                 Some(Ok((name, Ok(())))) => break Err(RunError::Ended(name)),
                 Some(Ok((_, Err(error)))) => break Err(error),
                 Some(Err(_)) => break Err(RunError::Ended("a task (it panicked)")),

@@ -178,10 +178,10 @@ fn alternative_names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
     let parsed = chain
         .and_then(|chain| chain.first())
         .and_then(|der| X509Certificate::from_der(der).ok());
-    parsed.map_or_else(Vec::new, |(_, cert)| names_beside_subject(&cert))
+    parsed.map_or_else(Vec::new, |(_, cert)| subject_alternative_names(&cert))
 }
 
-fn names_beside_subject(cert: &X509Certificate<'_>) -> Vec<String> {
+fn subject_alternative_names(cert: &X509Certificate<'_>) -> Vec<String> {
     match cert.subject_alternative_name() {
         Ok(Some(alternative)) => alternative
             .value
@@ -254,6 +254,6 @@ fn client_names(cert: &CertificateDer<'_>) -> Vec<String> {
         .iter_common_name()
         .filter_map(|name| name.as_str().ok().map(str::to_owned))
         .collect();
-    names.extend(names_beside_subject(&cert));
+    names.extend(subject_alternative_names(&cert));
     names
 }

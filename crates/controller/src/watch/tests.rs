@@ -234,8 +234,8 @@ async fn repeated_relists_back_off() {
     }
 }
 
-/// An API server whose lists show these versions of one pool in turn, and then the last again. Its first watches are silent, so
-/// many; the others begin with a bookmark and go on in silence.
+/// An API server whose lists show these versions of one pool in turn, and then the last again. Its first
+/// `silent` watches are silent; the others begin with a bookmark and go on in silence.
 fn quiet(versions: &'static [u32], silent: usize) -> kube::Client {
     let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
     let service = tower::service_fn(move |request: http::Request<Body>| {

@@ -1,4 +1,4 @@
-//! Conditions that hold from the moment at which a machine is initialized: one write tells both.
+//! Conditions that hold from the moment at which a node is initialized: one write tells both.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::schema::conditions::Conditions;
 use mortise_planning::consistency;
 
-/// Says that a machine is what was promised, and that it may be consolidated where machines do not rest before. What is
-/// not so is left to this decider, which tells of it.
+/// Says that a node has what its claim expected, and that it may be consolidated where nodes do not rest before. What
+/// is not so is left to this decider, which tells of it.
 pub(crate) fn at_initialization(
     conditions: &mut Conditions<'_>,
     claim: &NodeClaim,
-    promised: Option<&BTreeMap<String, Quantity>>,
+    expected: Option<&BTreeMap<String, Quantity>>,
     node: &Node,
     pool: Option<&NodePool>,
 ) {
-    if consistency::faults(claim, promised, node).is_empty() {
+    if consistency::faults(claim, expected, node).is_empty() {
         conditions.set_true("ConsistentStateFound");
     }
     let rests = pool

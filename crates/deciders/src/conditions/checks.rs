@@ -1,4 +1,4 @@
-//! When the provider is asked whether a machine drifted: spread over time, and so many at once.
+//! When the provider is asked whether a node drifted: spread over time, a limited number at once.
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ use mortise_planning::reason::Reason;
 /// How often a node is compared with its claim.
 const PERIOD_MS: i64 = 10 * 60_000;
 
-/// Where nodes differ from what their claims were promised, as last found.
+/// Where nodes differ from what their claims expected, as last found.
 #[derive(Debug, Default)]
 pub(super) struct Consistency {
     found: BTreeMap<ClaimName, (Timestamp, Vec<String>)>,

@@ -1,5 +1,5 @@
-//! What pods' `karpenter.sh/do-not-disrupt` means, told on the pods: a duration that runs, one that has run out, and words
-//! that protect nobody.
+//! What pods' `karpenter.sh/do-not-disrupt` means, told on the pods: a duration that runs, one that has run out, and
+//! words that protect no pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::{Pod, Snapshot};
 
-/// Most pods that one step tells of. Events leave at 25 a second: a process that starts among thousands of protected pods
-/// must not crowd out what happens meanwhile.
+/// Most pods that one step tells of. Events leave at 25 a second: a process that starts among thousands of protected
+/// pods must not displace what happens meanwhile.
 const MOST: usize = 50;
 /// The others have their turn after this.
 const TURN_MS: i64 = 5_000;
@@ -30,7 +30,7 @@ pub(super) struct DoNotDisruptTimers {
 }
 
 impl DoNotDisruptTimers {
-    /// Nobody's.
+    /// No timers.
     pub(super) const fn new() -> Self {
         Self {
             agenda: TimerQueue::new(),
@@ -114,8 +114,8 @@ impl DoNotDisruptTimers {
 /// The pod's protection matters: it is active on a node that we may disrupt.
 fn concerns(snapshot: &Snapshot, pod: &Pod) -> bool {
     let node = pod.node.as_ref().filter(|_| pod.do_not_disrupt.is_some());
-    let machine = node.and_then(|node| snapshot.node(node));
-    pod.is_active() && machine.is_some_and(|machine| machine.claim.is_some())
+    let state_node = node.and_then(|node| snapshot.node(node));
+    pod.is_active() && state_node.is_some_and(|state_node| state_node.claim.is_some())
 }
 
 fn observe(input: &StepInput<'_>, pod: ObjectRef, fact: Reason, step: &mut Step) {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_protects_nobody_is_told() {
+    fn a_word_that_protects_no_pod_is_told() {
         let mut world = cluster();
         let node = world.up("c", &json!({}));
         world.pod("forever", &node, &marked("true"));

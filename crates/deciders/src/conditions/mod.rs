@@ -1,10 +1,11 @@
 //! Conditions of claims that disruption reads: `Drifted`, `Consolidatable`, and the time of the last pod event; and
-//! `ConsistentStateFound`, which says whether the node is what was promised.
+//! `ConsistentStateFound`, which says whether the node has what its claim expected.
 //!
-//! May: write these three conditions and `status.lastPodEventTime` of launched claims; ask providers whether a machine
+//! May: write these three conditions and `status.lastPodEventTime` of launched claims; ask providers whether a node
 //! still fits its class.
 //!
-//! What is true of a machine from the moment of its initialization on is written by whoever writes that ([`mod@at_initialization`]).
+//! What is true of a node from the moment of its initialization on is written by whoever writes that
+//! ([`mod@at_initialization`]).
 //!
 //! Must never: disrupt anything; restart a timer because this process started (pods that were there already are no
 //! event); drop a provider's drift reason before the provider was asked again.
@@ -56,13 +57,13 @@ use mortise_state::index::Changes;
 
 /// A claim's last pod event is written at most this often.
 const POD_EVENT_MS: i64 = 10_000;
-/// Providers are asked about each machine this often.
+/// Providers are asked about each node this often.
 const DRIFT_CHECK_MS: i64 = 5 * 60_000;
-/// Drift checks under way at once. With 5,000 machines and 100 ms per check, 50 keep up with 500 checks a second, thirty
+/// Drift checks under way at once. With 5,000 nodes and 100 ms per check, 50 keep up with 500 checks a second, thirty
 /// times what the period needs.
 const MAX_CHECKS: usize = 50;
 
-/// What a provider said about a machine.
+/// What a provider said about a node.
 #[derive(Clone, Debug)]
 struct DriftCheck {
     answer: Option<String>,
@@ -76,7 +77,7 @@ pub struct ClaimConditionsDecider {
     outbox: WriteTracker,
     /// Last pod event per claim, until status shows it.
     events: BTreeMap<ClaimName, Timestamp>,
-    /// Since when writes that nobody waits for are wanted.
+    /// Since when writes that no decider waits for are wanted.
     wanted: BTreeMap<ClaimName, Timestamp>,
     /// First check of claims that were never asked about, spread over the period.
     first_checks: BTreeMap<ClaimName, Timestamp>,
@@ -87,7 +88,7 @@ pub struct ClaimConditionsDecider {
     waiting: BTreeSet<ClaimName>,
     /// Versions of node classes as last seen: a new one makes all its checks due.
     classes: BTreeMap<NodeClassKey, String>,
-    /// Pools as last seen: their counters change all the time, what they ask for hardly ever.
+    /// Pools as last seen: their counters change all the time, what they ask for rarely.
     pools: BTreeMap<PoolName, Arc<NodePool>>,
     consistency: Consistency,
     protections: DoNotDisruptTimers,
@@ -154,12 +155,15 @@ impl ClaimConditionsDecider {
         }
     }
 
-    /// Claims that must be looked at because something about them changed.
+    /// Claims that must be checked because something about them changed.
     fn changed(&mut self, input: &StepInput<'_>) -> BTreeSet<ClaimName> {
         let snapshot = input.snapshot;
         let mut todo: BTreeSet<ClaimName> = self.agenda.due(input.now).into_iter().collect();
         for node in &input.changes.pod_events {
-            if let Some(name) = snapshot.node(node).and_then(|machine| machine.claim_name()) {
+            if let Some(name) = snapshot
+                .node(node)
+                .and_then(|state_node| state_node.claim_name())
+            {
                 self.events.insert(name.clone(), input.now);
                 todo.insert(name);
             }
@@ -257,8 +261,8 @@ impl ClaimConditionsDecider {
         }
         let (consolidatable, at) = self.consolidatable(input.now, claim, pool.map(|pool| &**pool));
         again = earlier(again, at);
-        let machine = input.snapshot.node_of_claim(name);
-        let node = machine.and_then(|machine| machine.node.as_deref());
+        let state_node = input.snapshot.node_of_claim(name);
+        let node = state_node.and_then(|state_node| state_node.node.as_deref());
         let (faults, at) = self.consistency.evaluate(input, claim, node, step);
         again = earlier(again, at);
         let list = edited_claim(claim, input.now, |conditions| {
@@ -287,7 +291,7 @@ impl ClaimConditionsDecider {
         let (event, at) = if rests {
             self.pod_event(input.now, claim)
         } else {
-            // Nobody measures a time from it.
+            // No timer runs from it.
             self.events.remove(name);
             (None, None)
         };
@@ -378,9 +382,9 @@ impl ClaimConditionsDecider {
         else {
             return (false, None);
         };
-        let at = last.checked_add(span).unwrap_or(Timestamp::MAX);
-        if at > now {
-            (false, Some(at))
+        let until = last.checked_add(span).unwrap_or(Timestamp::MAX);
+        if until > now {
+            (false, Some(until))
         } else {
             (true, None)
         }

@@ -183,7 +183,7 @@ fn an_instance_type_that_vanished_drifts_after_an_hour() {
 }
 
 #[test]
-fn a_node_with_less_than_was_promised_is_told_of_every_ten_minutes() {
+fn a_node_with_less_than_its_claim_is_told_of_every_ten_minutes() {
     let mut world = cluster();
     world.up("c", &json!({}));
     assert!(world.is_true("c", "ConsistentStateFound"));
@@ -192,7 +192,7 @@ fn a_node_with_less_than_was_promised_is_told_of_every_ten_minutes() {
     world.pass(9 * 60_000);
     assert!(
         world.is_true("c", "ConsistentStateFound"),
-        "not looked at again yet"
+        "not checked again yet"
     );
     world.pass(2 * 60_000);
     let found = world.condition("c", "ConsistentStateFound").unwrap();

@@ -1,7 +1,7 @@
 //! Changes of claims and pools that are worth a look at once, apart from those that are not.
 //!
-//! In a busy cluster some claim or pool is written every second: the time of its last pod event, its counters. What may make
-//! a machine a candidate is written a few times in its life.
+//! In a busy cluster some claim or pool is written every second: the time of its last pod event, its counters. What may
+//! make a node a candidate is written a few times in its life.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use mortise_apis::names::{ClaimName, PoolName};
 use mortise_state::index::Changes;
 use mortise_state::snapshot::Snapshot;
 
-/// What was true of claims and pools when they were looked at last.
+/// What was true of claims and pools when they were checked last.
 #[derive(Debug, Default)]
 pub(super) struct ChangeFilter {
     claims: BTreeMap<ClaimName, ClaimFlags>,
@@ -35,7 +35,7 @@ pub(super) enum RelevantChange {
     None,
     /// A claim may open or close the way for a command.
     Claims,
-    /// What machines are made from changed: whatever was refused may be possible now.
+    /// What nodes are made from changed: whatever was refused may be possible now.
     Supply,
 }
 

@@ -1,27 +1,27 @@
-//! Disruption: machines that are empty, drifted or dearer than their pods need are taken away, and nothing else is.
+//! Disruption: nodes that are empty, drifted or more expensive than their pods need are deleted, and no others.
 //!
 //! # Problem
-//! Every machine costs money, and every move costs its pods. Each machine is either left alone for a reason that people can
-//! read, or goes as part of a command that keeps every promise.
+//! Every node costs money, and every move costs its pods. Each node is either left alone for a reason that people can
+//! read, or goes as part of a command that keeps every invariant.
 //!
 //! # How
 //! - [`candidate`]: what may be disrupted, and what blocks the rest.
-//! - [`search`]: emptiness, drift, consolidation; [`simulation`] asks the solver unless [`feasibility_bound`] knows the answer, [`price`]
-//!   makes sure of the saving, [`cost`] weighs it.
-//! - [`queue`]: a command is held, looked at again, fenced, looked at again after pods on their way have arrived, marked,
+//! - [`search`]: emptiness, drift, consolidation; [`simulation`] asks the solver unless [`feasibility_bound`] knows the
+//!   answer, [`price`] makes sure of the saving, [`cost`] weighs it.
+//! - [`queue`]: a command is held, validated, fenced, validated again after pods on their way have arrived, marked,
 //!   replaced, and only then deleted. Several go on at once, under the budgets.
 //! - [`cleanup_queue`]: what a command left behind is cleaned, also after a restart.
 //!
 //! # Invariants (Law 9)
-//! - Machines of a command count against the budget from its decision to their end.
-//! - A command that moves pods for money never raises the bill: each type that its replacement may become costs less, at its
-//!   worst, than what goes. An equal price never moves. (Drift replaces at any price.)
-//! - Pods that a budget or an annotation protects block their node, when it is chosen and twice again before the taint; an
-//!   annotation also right before the deletion. Draining is termination's, by the Eviction API.
-//! - A machine that came by a move, or that moved pods came to, rests before it is moved itself: no A -> B -> A.
+//! - Nodes of a command count against the budget from its decision to their end.
+//! - A command that moves pods for money never raises the bill: each type that its replacement may become costs less,
+//!   at its worst, than what goes. An equal price never moves. (Drift replaces at any price.)
+//! - Pods that a budget or an annotation protects block their node, when it is chosen and twice again before the taint;
+//!   an annotation also right before the deletion. Draining is termination's, by the Eviction API.
+//! - A node launched for a move, or one that moved pods came to, rests before it is moved itself: no A -> B -> A.
 //!
 //! # Never
-//! It never deletes Nodes or pods, and never touches machines without a claim.
+//! It never deletes Nodes or pods, and never touches nodes without a claim.
 //!
 //! # Source
 //! karpenter-core 5; extender 8.2 rule 8 (the fence). The 15 s hold blocks nothing but its own command.
@@ -61,14 +61,14 @@ use reporter::DisruptionReporter;
 use validation::InvalidatedCommand;
 use writes::CommandWrite;
 
-/// At most so long between two looks while things change. Upstream's poll.
+/// Most time between two looks while things change. Karpenter's poll.
 const POLL_MS: i64 = 10_000;
 
-/// At least so long between two looks.
+/// Least time between two looks.
 const SOON_MS: i64 = 1_000;
 
 /// A look that found nothing is repeated after this although nothing changed: budgets have schedules, prices and
-/// protections have times. Upstream's bound is the same.
+/// protections have times. Karpenter's bound is the same.
 const RECHECK_MS: i64 = 5 * 60_000;
 
 /// Most commands at a time. Budgets bound them much earlier; this bounds the memory of a cluster without budgets.
@@ -89,9 +89,9 @@ pub struct DisruptionDecider {
     resume_at: Option<Timestamp>,
     /// When the last fresh look was, and the last one at all.
     begun_at: Option<Timestamp>,
-    looked_at: Option<Timestamp>,
+    evaluated_at: Option<Timestamp>,
     suspects: CleanupQueue,
-    /// Until when machines rest that moved pods came to.
+    /// Until when nodes rest that moved pods came to.
     received: BTreeMap<ClaimName, Timestamp>,
     flights: RequestTracker<(ObjectRef, CommandWrite)>,
     /// Pools whose replacements failed.
@@ -130,7 +130,7 @@ impl DisruptionDecider {
             look_at: None,
             resume_at: None,
             begun_at: None,
-            looked_at: None,
+            evaluated_at: None,
             suspects: CleanupQueue::all(),
             received: BTreeMap::new(),
             flights: flights(),
@@ -199,7 +199,7 @@ impl DisruptionDecider {
         }
         if news != RelevantChange::None {
             self.look_soon();
-            let soon = self.looked_at.map_or(input.now, |at| after(at, SOON_MS));
+            let soon = self.evaluated_at.map_or(input.now, |at| after(at, SOON_MS));
             self.look_no_later_than(soon);
         } else if *surroundings || !(pods.is_empty() && nodes.is_empty() && claims.is_empty()) {
             self.look_soon();
@@ -228,7 +228,7 @@ impl DisruptionDecider {
         let fresh = self.fresh_at(now);
         let wanted = self.resume_at.map_or(fresh, |at| at.min(fresh));
         // Resumed and repeated looks say when; a fresh one keeps its distance.
-        let last = self.looked_at;
+        let last = self.evaluated_at;
         wanted.max(last.map_or(now, |at| after(at, RESUME_MS)))
     }
 
@@ -238,9 +238,9 @@ impl DisruptionDecider {
 
     fn look(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
         let is_fresh = self.fresh_at(input.now) <= input.now;
-        self.looked_at = Some(input.now);
+        self.evaluated_at = Some(input.now);
         self.resume_at = None;
-        // What consolidation has begun it ends first; the other methods begin anew at each look.
+        // What consolidation has begun it ends first; the other methods begin again at each look.
         if is_fresh && !self.methods.unfinished {
             self.begun_at = Some(input.now);
             self.look_at = None;
@@ -337,8 +337,8 @@ fn tell_budgets(world: &DisruptionView<'_>, words: &mut DisruptionReporter<'_, '
     }
 }
 
-/// One look, method after method, each with what-ifs of its own; the first that finds something ends it. Beside what was
-/// found: when to go on with what there was no time for.
+/// One look, method after method, each with what-ifs of its own; the first that finds something ends it. Next to what
+/// was found: when to go on with what there was no time for.
 fn find(
     world: &DisruptionView<'_>,
     methods: &mut Methods,

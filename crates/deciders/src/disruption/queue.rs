@@ -1,4 +1,5 @@
-//! Carrying commands out, a phase at a time. Nothing here waits: each step looks at the objects and goes as far as they allow.
+//! Executing commands, a phase at a time. Nothing here waits: each step looks at the objects and goes as far as they
+//! allow.
 //!
 //! ```text
 //! Held ─► revalidate ─► Fencing ─► Grace ─► revalidate ─► Marking ─► Launching ─► last look ─► Deleting ─► done
@@ -34,7 +35,7 @@ use mortise_state::snapshot::StateNode;
 /// Writes on Nodes and claims may take this long with all retries; a command whose writes take longer is abandoned.
 const WRITE_MS: i64 = 60_000;
 
-/// Replacements must be ready after this (upstream: 10 minutes, more with very many commands at once).
+/// Replacements must be ready after this (Karpenter: 10 minutes, more with very many commands at once).
 const LAUNCH_MS: i64 = 10 * 60_000;
 
 /// How a command goes on.
@@ -100,7 +101,7 @@ impl DisruptionDecider {
             CommandPhase::Grace(_) => match self.look_again(command.id, input, step, stop) {
                 Ok(true) => {
                     if let Some(fresh) = self.commands.get(&command.id).cloned() {
-                        self.told_words(input, step, |words| words.carried_out(&fresh));
+                        self.told_words(input, step, |words| words.executed(&fresh));
                     }
                     NextPhase::Phase(CommandPhase::Marking(after(now, WRITE_MS)))
                 }
@@ -162,7 +163,7 @@ impl DisruptionDecider {
         let mut done = true;
         for target in &command.targets {
             let Some(claim) = input.snapshot.claims.get(&*target.claim) else {
-                continue; // seen when it is looked at again
+                continue; // seen when it is validated again
             };
             if input.snapshot.ledger.fence(&target.claim).is_none() {
                 step.ledger.push(LedgerOp::Fence(Fence {
@@ -182,7 +183,7 @@ impl DisruptionDecider {
         give_up_after(until, "failed to write the fence", input, step)
     }
 
-    /// Fences a machine by the condition that says why it goes. `true`: the claim has it.
+    /// Fences a node by the condition that says why it goes. `true`: the claim has it.
     fn say_why(
         &mut self,
         claim: &NodeClaim,
@@ -214,12 +215,12 @@ impl DisruptionDecider {
     ) -> NextPhase {
         let mut done = true;
         for target in &command.targets {
-            let machine = input.snapshot.nodes.get(&*target.key);
+            let state_node = input.snapshot.nodes.get(&*target.key);
             let Some(StateNode {
                 node: Some(node),
                 claim: Some(claim),
                 ..
-            }) = machine.map(|machine| &**machine)
+            }) = state_node.map(|state_node| &**state_node)
             else {
                 return NextPhase::Abandon(InvalidatedCommand::vanished(target));
             };
@@ -235,7 +236,7 @@ impl DisruptionDecider {
                 let subject = ObjectRef::Node(target.node.clone());
                 self.write(subject, CommandWrite::Taint, effect, input, step);
             }
-            // It was there before the grace began; somebody may have taken it away.
+            // It was there before the grace began; another client may have removed it.
             done &= self.say_why(claim, target, command.reason(), input, step);
         }
         if !done {
@@ -245,7 +246,7 @@ impl DisruptionDecider {
         if let Err(stale) = self.order_replacements(command, input, step) {
             return NextPhase::Abandon(stale);
         }
-        self.promise(command, deadline, input, step);
+        self.nominate(command, deadline, input, step);
         NextPhase::Phase(CommandPhase::Launching(deadline))
     }
 
@@ -298,8 +299,9 @@ impl DisruptionDecider {
         Ok(())
     }
 
-    /// Holds the room on which the pods will land. A change of a pod takes its promise away, so this is done anew at each step.
-    fn promise(
+    /// Nominates the pods to where they will land. A change of a pod withdraws its nomination, so each step does this
+    /// again.
+    fn nominate(
         &self,
         command: &DisruptionCommand,
         until: Timestamp,
@@ -358,7 +360,7 @@ impl DisruptionDecider {
                 ));
             }
             step.wake_at(until);
-            self.promise(command, until, input, step);
+            self.nominate(command, until, input, step);
             return NextPhase::Waits;
         }
         match last_look(command, input) {
@@ -422,8 +424,8 @@ impl DisruptionDecider {
     fn finish(&mut self, command: &DisruptionCommand, input: &StepInput<'_>) {
         let until = after(input.now, input.settings.disruption_cooldown_ms);
         for placement in &command.moves.placements {
-            let machine = input.snapshot.nodes.get(&*placement.node);
-            if let Some(claim) = machine.and_then(|machine| machine.claim_name()) {
+            let state_node = input.snapshot.nodes.get(&*placement.node);
+            if let Some(claim) = state_node.and_then(|state_node| state_node.claim_name()) {
                 self.received.insert(claim, until);
             }
         }
@@ -457,7 +459,7 @@ impl DisruptionDecider {
                 step.wake_at(at);
             }
         }
-        if command.phase.is_promised() {
+        if command.phase.is_nominated() {
             for placement in &command.moves.placements {
                 step.ledger
                     .push(LedgerOp::Withdraw(placement.pod.uid.clone()));
@@ -466,7 +468,7 @@ impl DisruptionDecider {
         self.look_soon();
     }
 
-    /// Machines that go by themselves leave their command; a command that depended on them is abandoned.
+    /// Nodes that go by themselves leave their command; a command that depended on them is abandoned.
     fn drop_vanished(&mut self, id: u64, input: &StepInput<'_>, step: &mut Step) {
         let Some(command) = self.commands.get_mut(&id) else {
             return;
@@ -486,7 +488,7 @@ impl DisruptionDecider {
         let Some(first) = command.targets.iter().find(|target| going(target)).cloned() else {
             return;
         };
-        let goes_on = command.method == Method::Emptiness || command.phase.is_promised();
+        let goes_on = command.method == Method::Emptiness || command.phase.is_nominated();
         if goes_on {
             command.targets.retain(|target| {
                 let goes = going(target);
@@ -583,7 +585,7 @@ pub(super) fn first_phase(method: Method, input: &StepInput<'_>) -> CommandPhase
     }
 }
 
-/// Machines of a command.
+/// Nodes of a command.
 pub(super) fn targets(candidates: &[Candidate]) -> Vec<DisruptedNode> {
     candidates.iter().map(DisruptedNode::from).collect()
 }

@@ -77,8 +77,8 @@ impl DisruptionReporter<'_, '_> {
         self.told.is_news(subject, topic, facts, self.input.now, ms)
     }
 
-    /// Reasons with the same facts are recorded again after `every_ms`, the same reasons with other facts (another pod is
-    /// promised the node, a price has moved) after [`FACTS_EVERY_MS`], other reasons at once.
+    /// Reasons with the same facts are recorded again after `every_ms`, the same reasons with other facts (another pod
+    /// is nominated to the node, a price has moved) after [`FACTS_EVERY_MS`], other reasons at once.
     fn is_recorded(
         &mut self,
         subject: &ObjectRef,
@@ -92,8 +92,8 @@ impl DisruptionReporter<'_, '_> {
         self.told.is_news_of(subject, topic, facts, now, periods)
     }
 
-    /// Node and claim of a machine on which an event is due. The first message of a kind wins for the whole period: which
-    /// pod is in the way changes from second to second.
+    /// Node and claim on which an event is due. The first message of a kind wins for the whole period: which
+    /// pod blocks it changes from second to second.
     fn due(
         &mut self,
         node: &StateNode,
@@ -119,8 +119,8 @@ impl DisruptionReporter<'_, '_> {
         due
     }
 
-    /// Announces a refusal on the objects where that is `due`. Where none is due on its subject it is recorded if it is news
-    /// there. A record that is announced is news no longer: the decision log gets each refusal once per period.
+    /// Announces a refusal on the objects where that is `due`. Where none is due on its subject it is recorded if it is
+    /// news there. A record that is announced is news no longer: the decision log gets each refusal once per period.
     fn refuse(
         &mut self,
         subject: ObjectRef,
@@ -139,24 +139,24 @@ impl DisruptionReporter<'_, '_> {
         self.announce(due, verdict, reasons);
     }
 
-    /// A machine that cannot be disrupted.
+    /// A node that cannot be disrupted.
     pub(super) fn blocked(&mut self, node: &StateNode, blocker: &CandidateBlocker) {
         if blocker.is_reported() {
             self.stays(node, vec![blocker.reason()]);
         }
     }
 
-    /// A machine that should go and cannot.
+    /// A node that should go and cannot.
     pub(super) fn stays(&mut self, node: &StateNode, reasons: Vec<Reason>) {
         let subject = subject(node);
-        // What is in the way for other causes than before is not kept back.
+        // A blocker with other causes than before is not kept back.
         let kind = reasons.first().map(Reason::summary);
         let due = self.due(node, "DisruptionBlocked", &kind, BLOCKED_EVERY_MS);
         let topic = ("blocked", FACTS_EVERY_MS);
         self.refuse(subject, topic, due, Verdict::Blocked, reasons);
     }
 
-    /// A machine that is not worth consolidating, or must not be.
+    /// A node that is not worth consolidating, or must not be.
     pub(super) fn unconsolidatable(
         &mut self,
         candidate: &Candidate,
@@ -173,7 +173,7 @@ impl DisruptionReporter<'_, '_> {
         self.refuse(subject, topic, due, Verdict::Refused, reasons);
     }
 
-    /// A machine that rests after a move.
+    /// A node that rests after a move.
     pub(super) fn rests(&mut self, candidate: &Candidate, until: jiff::Timestamp) {
         let subject = subject(&candidate.node);
         if self.is_news(&subject, "resting", &until, UNCONSOLIDATABLE_EVERY_MS) {
@@ -238,15 +238,15 @@ impl DisruptionReporter<'_, '_> {
         });
     }
 
-    /// So many machines could go for a reason.
+    /// How many nodes could be deleted for a reason.
     pub(super) fn eligible(&mut self, reason: &'static str, nodes: usize) {
         self.step
             .tallies
             .push(MetricEvent::Eligible { reason, nodes });
     }
 
-    /// A command is carried out.
-    pub(super) fn carried_out(&mut self, command: &DisruptionCommand) {
+    /// A command is executed.
+    pub(super) fn executed(&mut self, command: &DisruptionCommand) {
         let pools: BTreeSet<_> = command.targets.iter().map(|each| &each.pool).collect();
         self.step.tallies.push(MetricEvent::Commanded {
             kind: command.kind(),
@@ -275,7 +275,7 @@ impl DisruptionReporter<'_, '_> {
         }
     }
 
-    /// A command is abandoned. `word` is one of upstream's words for why.
+    /// A command is abandoned. `word` is one of Karpenter's words for why.
     pub(super) fn abandoned(
         &mut self,
         command: &DisruptionCommand,
@@ -309,7 +309,7 @@ impl DisruptionReporter<'_, '_> {
         }
     }
 
-    /// A machine is deleted.
+    /// A node is deleted.
     pub(super) fn terminating(&mut self, target: &DisruptedNode, reason: DisruptionReason) {
         self.announce(objects(target), Verdict::Terminating, vec![cause(reason)]);
     }

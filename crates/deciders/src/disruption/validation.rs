@@ -1,4 +1,4 @@
-//! Looking at the premises of a command again, on a fresh picture of the cluster.
+//! Validating the premises of a command again, on a fresh snapshot of the cluster.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use mortise_planning::reason::Reason;
 /// Why a command is abandoned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InvalidatedCommand {
-    /// Upstream's word: `budget`, `scheduling`, `churn` or `unknown`.
+    /// Karpenter's word: `budget`, `scheduling`, `churn` or `unknown`.
     pub(super) word: &'static str,
     /// Why.
     pub(super) reasons: Vec<Reason>,
@@ -46,7 +46,7 @@ impl InvalidatedCommand {
         Self::new("scheduling", what)
     }
 
-    /// A machine is gone, or goes by itself.
+    /// A node is gone, or is deleted by others.
     pub(super) fn vanished(target: &DisruptedNode) -> Self {
         Self::new("churn", format!("node {} is there", target.node))
     }
@@ -65,19 +65,19 @@ impl InvalidatedCommand {
 
 /// A command as it is now.
 pub(super) struct RevalidatedCommand {
-    /// Machines that go. Never empty.
+    /// Nodes to delete. Never empty.
     pub(super) targets: Vec<DisruptedNode>,
     /// Where their pods go.
     pub(super) moves: RelocationPlan,
-    /// Machines that stay after all.
+    /// Nodes that stay after all.
     pub(super) dropped: Vec<(DisruptedNode, Vec<Reason>)>,
 }
 
 /// Whether the command still holds.
 ///
-/// Empty machines that are no longer empty leave their command. Any other command stands or falls as a whole: its machines
-/// must all still be candidates, the budgets must still allow them, its pods must still have a place, and no more must be
-/// bought than was decided, of no other types.
+/// Empty nodes that are no longer empty leave their command. Any other command stands or falls as a whole: its nodes
+/// must all still be candidates, the budgets must still allow them, its pods must still have a place, and no more must
+/// be launched than was decided, of no other types.
 pub(super) fn revalidate(
     command: &DisruptionCommand,
     world: &DisruptionView<'_>,

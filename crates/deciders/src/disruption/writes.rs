@@ -19,7 +19,7 @@ pub(super) enum CommandWrite {
     Fence,
     /// The taint of a Node.
     Taint,
-    /// The condition of a claim, which fences its machine.
+    /// The condition of a claim, which fences its node.
     Condition,
     /// The deletion of a claim.
     Delete,

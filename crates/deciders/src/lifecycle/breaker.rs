@@ -23,7 +23,8 @@ pub(super) enum BreakerState {
     Unproven,
     /// One has.
     Closed,
-    /// Several in a row did not register; the next probe is launched at `until`. `opened` counts how often that happened.
+    /// Several in a row did not register; the next probe is launched at `until`. `opened` counts how often that
+    /// happened.
     Open { opened: u32, until: Timestamp },
 }
 

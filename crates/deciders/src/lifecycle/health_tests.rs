@@ -1,4 +1,4 @@
-//! Stories of pools whose machines do not register.
+//! Stories of pools whose instances do not register.
 
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ fn an_hour_of_demand(world: &mut TestCluster, wanted: usize, minutes: usize) {
 }
 
 #[test]
-fn a_bad_image_costs_at_most_ten_machines_in_its_first_hour_and_says_so() {
+fn a_bad_image_costs_at_most_ten_instances_in_its_first_hour_and_says_so() {
     for wanted in [1, 3, 20, 100] {
         let mut world = cluster();
         an_hour_of_demand(&mut world, wanted, 60);
@@ -89,7 +89,7 @@ fn a_bad_image_costs_at_most_ten_machines_in_its_first_hour_and_says_so() {
 }
 
 #[test]
-fn machines_of_a_trial_that_fail_one_after_another_are_not_made_up_for() {
+fn instances_of_a_trial_that_fail_one_after_another_are_not_made_up_for() {
     let mut world = cluster();
     for n in 0..30 {
         claim(&mut world, &format!("c{n:02}"));
@@ -101,7 +101,7 @@ fn machines_of_a_trial_that_fail_one_after_another_are_not_made_up_for() {
 }
 
 #[test]
-fn later_hours_cost_at_most_two_machines_each_also_with_restarts() {
+fn later_hours_cost_at_most_two_instances_each_also_with_restarts() {
     let mut world = cluster();
     an_hour_of_demand(&mut world, 5, 60);
     let before = launches(&world);
@@ -173,7 +173,7 @@ fn the_first_that_registers_lets_all_others_go() {
 }
 
 #[test]
-fn that_a_launch_is_held_back_is_written_after_a_moment() {
+fn that_a_launch_is_paused_is_written_after_a_moment() {
     let mut world = cluster();
     world.settings.held_grace_ms = 3_000;
     world.restart();
@@ -211,7 +211,7 @@ fn a_proven_pool_is_not_tried_again_after_a_restart_but_after_a_change_of_its_cl
         &json!({ "metadata": { "generation": 2 }, "spec": { "image": "new" } }),
     );
     world.settle();
-    assert_eq!(status(&world, HEALTHY), "Unknown", "it starts anew");
+    assert_eq!(status(&world, HEALTHY), "Unknown", "it starts again");
     assert_eq!(
         world.get("NodePool/default")["status"]["nodeClassObservedGeneration"],
         2
@@ -225,7 +225,7 @@ fn a_proven_pool_is_not_tried_again_after_a_restart_but_after_a_change_of_its_cl
 }
 
 #[test]
-fn a_mended_class_ends_the_wait() {
+fn a_fixed_class_ends_the_wait() {
     let mut world = cluster();
     an_hour_of_demand(&mut world, 4, 17);
     assert_eq!(status(&world, LAUNCHES_PAUSED), "True");
@@ -252,7 +252,7 @@ fn one_is_tried_and_when_it_registers_launches_go_on() {
     let tried: Vec<String> = world
         .instances()
         .iter()
-        .map(|machine| machine.claim.clone())
+        .map(|instance| instance.claim.clone())
         .collect();
     let alive: Vec<&String> = tried
         .iter()

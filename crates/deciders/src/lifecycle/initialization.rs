@@ -1,4 +1,4 @@
-//! From a launched machine to an initialized node.
+//! From a launched instance to an initialized node.
 
 use jiff::Timestamp;
 
@@ -9,6 +9,7 @@ use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::names::{ObjectRef, Uid};
+use mortise_apis::schema::conditions::Conditions;
 use mortise_apis::values::after;
 use mortise_cloudprovider::LaunchedInstance;
 use mortise_engine::condition_edits::edited_claim;
@@ -19,6 +20,85 @@ use mortise_engine::write::{
     InstanceStatus, NodeClaimStatusEdit, ObjectWrite, Registration, node_ref,
 };
 use mortise_planning::reason::Reason;
+use mortise_state::snapshot::StateNode;
+
+/// How far the Node of a claim is.
+struct NodeProgress<'a> {
+    node: Option<&'a Node>,
+    /// Message about several Nodes with the provider ID, of which none is registered.
+    duplicates: Option<String>,
+    is_registered: bool,
+    /// Why the Node is not initialized: reason and message, or nothing is missing; `None` without a Node.
+    missing: Option<Option<(&'static str, String)>>,
+}
+
+impl NodeProgress<'_> {
+    /// Sets `Registered` and, after it, `Initialized`.
+    fn set_conditions(
+        &self,
+        conditions: &mut Conditions<'_>,
+        claim: &NodeClaim,
+        launched: Option<&LaunchedInstance>,
+        input: &StepInput<'_>,
+    ) {
+        if !self.is_registered {
+            self.set_unregistered(conditions, claim);
+            return;
+        }
+        conditions.set_true("Registered");
+        let Some((node, missing)) = self.node.zip(self.missing.as_ref()) else {
+            conditions.set_unknown("Initialized", "NodeNotFound", "node is not there");
+            return;
+        };
+        if let Some((reason, message)) = missing {
+            conditions.set_unknown("Initialized", reason, message);
+            return;
+        }
+        if !conditions.is_true("Initialized") {
+            let pool = claim
+                .pool()
+                .and_then(|name| input.snapshot.pools.get(&name));
+            let expected = launched.map(|known| &known.capacity);
+            let expected = expected.or(claim.status.capacity.as_ref());
+            at_initialization(conditions, claim, expected, node, pool.map(|pool| &**pool));
+        }
+        conditions.set_true("Initialized");
+    }
+
+    fn set_unregistered(&self, conditions: &mut Conditions<'_>, claim: &NodeClaim) {
+        if let Some(message) = &self.duplicates {
+            conditions.set_false("Registered", "MultipleNodesFound", message);
+            return;
+        }
+        let hooks = self
+            .node
+            .map(|node| registration::pending_hooks(claim, node))
+            .unwrap_or_default();
+        if hooks.is_empty() {
+            let message = "node has not registered yet";
+            conditions.set_unknown("Registered", "NodeNotFound", message);
+        } else {
+            let message = hooks.join(", ");
+            conditions.set_unknown("Registered", "RegistrationHookPending", &message);
+        }
+    }
+}
+
+/// Says which Nodes have the provider ID of one NodeClaim, if there are several.
+fn duplicate_nodes(state_node: &StateNode) -> Option<String> {
+    if state_node.duplicate_nodes.is_empty() {
+        return None;
+    }
+    let node = state_node.node.as_deref();
+    let node = node.filter(|node| node.metadata.deletion_timestamp.is_none());
+    let first = node.and_then(|node| node.metadata.name.as_deref());
+    let others = state_node.duplicate_nodes.iter().map(|each| each.as_str());
+    let names: Vec<&str> = first.into_iter().chain(others).collect();
+    Some(format!(
+        "several nodes have the provider ID of the NodeClaim: {}",
+        names.join(", ")
+    ))
+}
 
 impl LifecycleDecider {
     /// Adds the label of the node class to launched claims and registered nodes of older versions, which had none.
@@ -35,10 +115,10 @@ impl LifecycleDecider {
             let write = ObjectWrite::add_labels(target, labels);
             return self.outbox.send(input.now, write, step).err().flatten();
         }
-        let machine = claim
+        let state_node = claim
             .provider_id()
             .and_then(|id| input.snapshot.nodes.get(id))?;
-        let node = machine
+        let node = state_node
             .node
             .as_deref()
             .filter(|_| claim.is_true("Registered"))?;
@@ -47,9 +127,9 @@ impl LifecycleDecider {
         self.outbox.send(input.now, write, step).err().flatten()
     }
 
-    /// Launched: registration, then initialization. `launched` is the machine that status does not name yet: then the same
-    /// write of status tells of its launch too.
-    pub(super) fn come_up(
+    /// Launched: registration, then initialization. `launched` is the instance that status does not name yet: then the
+    /// same write of status tells of its launch too.
+    pub(super) fn update_progress(
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
@@ -58,35 +138,22 @@ impl LifecycleDecider {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let id = launched.map_or_else(|| claim.provider_id(), |known| Some(&known.provider_id));
-        let machine = id.and_then(|id| input.snapshot.nodes.get(id));
-        let node = machine
-            .and_then(|machine| machine.node.as_deref())
+        let state_node = id.and_then(|id| input.snapshot.nodes.get(id));
+        let node = state_node
+            .and_then(|state_node| state_node.node.as_deref())
             .filter(|node| node.metadata.deletion_timestamp.is_none());
         let mut again = None;
-        let mut registered = claim.is_true("Registered");
-        let twins = machine.map_or(&[][..], |machine| &machine.duplicate_nodes);
-        let unready = (!registered && !twins.is_empty()).then(|| {
-            let names = node
-                .and_then(|node| node.metadata.name.as_deref())
-                .into_iter();
-            let names: Vec<&str> = names
-                .chain(twins.iter().map(|twin| twin.as_str()))
-                .collect();
-            format!(
-                "several nodes have the provider ID of the NodeClaim: {}",
-                names.join(", ")
-            )
-        });
-        if !registered {
+        let mut is_registered = claim.is_true("Registered");
+        let duplicates = state_node.filter(|_| !is_registered);
+        let duplicates = duplicates.and_then(|state_node| duplicate_nodes(state_node));
+        if !is_registered {
             if launched.is_none() {
-                again = self.check_deadline(input, claim, &uid, "Registered", step);
-                match self.delete_timed_out(input.now, claim, &uid, step) {
-                    Ok(true) => return None,
-                    Ok(false) => {}
+                match self.await_condition(input, claim, &uid, "Registered", step) {
+                    Ok(at) => again = at,
                     Err(at) => return at,
                 }
             }
-            if let Some(node) = node.filter(|_| unready.is_none()) {
+            if let Some(node) = node.filter(|_| duplicates.is_none()) {
                 if let Some(at) = self.settles(input, node, &uid) {
                     return earlier(again, Some(at));
                 }
@@ -94,19 +161,17 @@ impl LifecycleDecider {
                     Some(lacking) => {
                         return earlier(again, self.register(input, claim, node, lacking, step));
                     }
-                    None => registered = registration::is_marked(node, labels::REGISTERED),
+                    None => is_registered = registration::is_marked(node, labels::REGISTERED),
                 }
             }
         } else if input.settings.initialization_timeout_ms > 0 {
-            again = self.check_deadline(input, claim, &uid, "Initialized", step);
-            match self.delete_timed_out(input.now, claim, &uid, step) {
-                Ok(true) => return None,
-                Ok(false) => {}
+            match self.await_condition(input, claim, &uid, "Initialized", step) {
+                Ok(at) => again = at,
                 Err(at) => return at,
             }
         }
         let missing = node.map(|node| registration::missing(claim, node, input));
-        if let (true, Some(node), Some(None)) = (registered, node, &missing)
+        if let (true, Some(node), Some(None)) = (is_registered, node, &missing)
             && !registration::is_marked(node, labels::INITIALIZED)
         {
             let sent = self
@@ -115,50 +180,18 @@ impl LifecycleDecider {
             return earlier(again, sent.err().flatten());
         }
         let is_initialized = matches!(missing, Some(None));
+        let progress = NodeProgress {
+            node,
+            duplicates,
+            is_registered,
+            missing,
+        };
         let list = edited_claim(claim, input.now, |conditions| {
             conditions.set_true("Launched");
-            if registered {
-                conditions.set_true("Registered");
-            } else {
-                let hooks = node.map(|node| registration::pending_hooks(claim, node));
-                match (&unready, hooks) {
-                    (Some(text), _) => {
-                        conditions.set_false("Registered", "MultipleNodesFound", text)
-                    }
-                    (None, Some(hooks)) if !hooks.is_empty() => conditions.set_unknown(
-                        "Registered",
-                        "RegistrationHookPending",
-                        &hooks.join(", "),
-                    ),
-                    _ => conditions.set_unknown(
-                        "Registered",
-                        "NodeNotFound",
-                        "node has not registered yet",
-                    ),
-                };
-                return;
-            }
-            match missing {
-                Some(None) => {
-                    let pool = claim
-                        .pool()
-                        .and_then(|name| input.snapshot.pools.get(&name));
-                    let promised = launched.map(|known| &known.capacity);
-                    let promised = promised.or(claim.status.capacity.as_ref());
-                    if let Some(node) = node.filter(|_| !conditions.is_true("Initialized")) {
-                        let pool = pool.map(|pool| &**pool);
-                        at_initialization(conditions, claim, promised, node, pool);
-                    }
-                    conditions.set_true("Initialized")
-                }
-                Some(Some((reason, message))) => {
-                    conditions.set_unknown("Initialized", reason, &message)
-                }
-                None => conditions.set_unknown("Initialized", "NodeNotFound", "node is not there"),
-            };
+            progress.set_conditions(conditions, claim, launched, input);
         });
         let node_name = node
-            .filter(|_| registered)
+            .filter(|_| is_registered)
             .and_then(|node| node.metadata.name.clone());
         let renamed = node_name.is_some() && claim.status.node_name != node_name;
         if list.is_none() && !renamed && launched.is_none() {
@@ -186,9 +219,25 @@ impl LifecycleDecider {
         earlier(again, sent.err().flatten())
     }
 
-    /// When to register a Node that has just joined; `None` = now. Only one that may be ready in a moment is waited for: its
-    /// kubelet has said nothing of `Ready` yet, or that it is, and kube-controller-manager is about to take the taint away. One
-    /// that says it is not Ready takes its time, and what waits for its registration must not.
+    /// Waits for a condition until its deadline. `Err`: its time is over, the step of the claim ends here and goes on then.
+    fn await_condition(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: &Uid,
+        condition: &'static str,
+        step: &mut Step,
+    ) -> Result<Option<Timestamp>, Option<Timestamp>> {
+        let again = self.check_deadline(input, claim, uid, condition, step);
+        if self.delete_timed_out(input.now, claim, uid, step)? {
+            return Err(None);
+        }
+        Ok(again)
+    }
+
+    /// When to register a Node that has just joined; `None` = now. Only one that may be ready in a moment is waited
+    /// for: its kubelet has said nothing of `Ready` yet, or that it is, and kube-controller-manager is about to take
+    /// the taint away. One that says it is not Ready takes its time, and what waits for its registration must not.
     fn settles(&mut self, input: &StepInput<'_>, node: &Node, uid: &Uid) -> Option<Timestamp> {
         let is_late = node.condition("Ready").is_some_and(|ready| {
             let mut taints = node.spec.taints.iter();

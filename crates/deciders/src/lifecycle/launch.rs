@@ -1,4 +1,4 @@
-//! Launching: from a claim to the machine that its status names, or to a claim that is deleted or released.
+//! Launching: from a claim to the instance that its status names, or to a claim that is deleted or released.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,10 +24,11 @@ use mortise_engine::write::{InstanceMetadata, InstanceStatus, NodeClaimStatusEdi
 use mortise_planning::reason::{LaunchTimeout, Reason};
 use mortise_state::snapshot::Snapshot;
 
-/// A Node that joins with its machine's launch is there within this. Whoever waits for a launch waits so much longer.
+/// A Node that joins with its instance's launch is there within this. Whoever waits for a launch waits that much
+/// longer.
 const JOINS_MS: i64 = 1_000;
-/// A Node that is there, and was waited for ([`mortise_planning::settings::Settings::join_grace_ms`]), is registered within this, or status
-/// tells of the launch alone: a refused write must not hide a machine.
+/// A Node that is there, and was waited for ([`mortise_planning::settings::Settings::join_grace_ms`]), is registered
+/// within this, or status tells of the launch alone: a refused write must not hide an instance.
 const REGISTERS_MS: i64 = 4_000;
 
 impl LifecycleDecider {
@@ -44,21 +45,21 @@ impl LifecycleDecider {
         };
         let name = request.claim.name();
         match result {
-            Ok(EffectOutput::Launched(machine)) => {
+            Ok(EffectOutput::Launched(launched)) => {
                 self.launches.succeeded(&uid);
                 self.failures.remove(&uid);
                 self.empty.remove(&uid);
                 if current(input.snapshot, &name, &uid).is_some() {
-                    self.machines.insert(uid, (**machine).clone());
+                    self.instances.insert(uid, (**launched).clone());
                 } else {
-                    // Somebody took the finalizer off by force: the machine has no object that termination could follow.
+                    // A user removed the finalizer by force: the instance has no object that termination could follow.
                     let class = request.claim.node_class_key();
                     step.effect(Effect::Terminate {
                         provider: ProviderRef::OfClass(class),
-                        provider_id: machine.provider_id.clone(),
+                        provider_id: launched.provider_id.clone(),
                         claim: name.clone(),
                     });
-                    let instance = machine.provider_id.clone();
+                    let instance = launched.provider_id.clone();
                     step.record(
                         input,
                         DeciderId::Lifecycle,
@@ -105,7 +106,7 @@ impl LifecycleDecider {
                 self.failures.insert(uid, (reason.clone(), cut(message)));
                 launched_is("False", reason.clone())
             }
-            // Whether there is a machine is not known: the call may have failed on its way back.
+            // Whether there is an instance is not known: the call may have failed on its way back.
             _ => {
                 self.empty.remove(&uid);
                 self.failures
@@ -126,10 +127,10 @@ impl LifecycleDecider {
     fn give_up(&mut self, uid: Uid) {
         self.health.ended(&uid);
         self.empty.insert(uid.clone());
-        self.doomed.insert(uid);
+        self.claims_to_delete.insert(uid);
     }
 
-    /// Finds the machines of claims that were deleted before their status named one.
+    /// Finds the instances of claims that were deleted before their status named one.
     pub(super) fn listed(
         &mut self,
         input: &StepInput<'_>,
@@ -156,7 +157,7 @@ impl LifecycleDecider {
                 !instance.terminating && instance.claim.as_deref() == Some(name.as_str())
             });
             match found {
-                Some(instance) => drop(self.machines.insert(uid, machine_of(instance))),
+                Some(instance) => drop(self.instances.insert(uid, launched_from(instance))),
                 None => drop(self.empty.insert(uid)),
             }
             todo.insert(name);
@@ -179,7 +180,7 @@ impl LifecycleDecider {
         let now = input.now;
         let target = ObjectRef::Claim(claim.name());
         if !self.launches.is_running(&uid) {
-            if !self.doomed.contains(&uid)
+            if !self.claims_to_delete.contains(&uid)
                 && let Some(again) = self.hold_back(input, claim, &uid, step)
             {
                 return again;
@@ -221,7 +222,7 @@ impl LifecycleDecider {
         self.note_failure(now, claim, &uid, step)
     }
 
-    /// Keeps the claim from being launched while machines of its pool do not register, or gives it up. `None` = go on.
+    /// Keeps the claim from being launched while instances of its pool do not register, or deletes it. `None` = go on.
     #[expect(
         clippy::option_option,
         reason = "the outer option says whether to wait, the inner one until when, if that is known"
@@ -253,7 +254,7 @@ impl LifecycleDecider {
             }
             LaunchDecision::Reject(why) => {
                 self.health.release(claim);
-                self.doomed.insert(uid.clone());
+                self.claims_to_delete.insert(uid.clone());
                 step.record(
                     input,
                     DeciderId::Lifecycle,
@@ -292,17 +293,17 @@ impl LifecycleDecider {
         sent.err().flatten()
     }
 
-    /// The machine is known, the claim does not say so yet: labels and annotations first, so that capacity is never seen
-    /// without the labels that tell where it is; then status.
+    /// The instance is known, the claim does not say so yet: labels and annotations first, so that capacity is never
+    /// seen without the labels that tell where it is; then status.
     pub(super) fn adopt(
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
-        machine: &LaunchedInstance,
+        launched: &LaunchedInstance,
         deleting: bool,
         step: &mut Step,
     ) -> Option<Timestamp> {
-        let metadata = missing_metadata(claim, machine);
+        let metadata = missing_metadata(claim, launched);
         let complete = metadata.labels.is_empty() && metadata.annotations.is_empty();
         if !deleting && !complete {
             let deadline = claim
@@ -316,7 +317,7 @@ impl LifecycleDecider {
             let sent = self.outbox.send(input.now, write, step);
             return earlier(deadline, sent.err().flatten());
         }
-        if !deleting && let Some(again) = self.launched_and_there(input, claim, machine, step) {
+        if !deleting && let Some(again) = self.launched_and_there(input, claim, launched, step) {
             return again;
         }
         let list = edited_claim(claim, input.now, |conditions| {
@@ -326,7 +327,7 @@ impl LifecycleDecider {
             }
         });
         let edit = NodeClaimStatusEdit {
-            instance: Some(InstanceStatus::from(machine)),
+            instance: Some(InstanceStatus::from(launched)),
             conditions: Some(list.unwrap_or_else(|| claim.status.conditions.clone())),
             ..NodeClaimStatusEdit::default()
         };
@@ -335,8 +336,8 @@ impl LifecycleDecider {
         sent.err().flatten()
     }
 
-    /// A machine whose Node joins in a moment is registered first, so that status tells of its launch and its registration
-    /// at once. `None` = nothing is to be waited for.
+    /// An instance whose Node joins in a moment is registered first, so that status tells of its launch and its
+    /// registration at once. `None` = nothing is to be waited for.
     #[expect(
         clippy::option_option,
         reason = "the outer option says whether to wait, the inner one until when, if that is known"
@@ -345,19 +346,19 @@ impl LifecycleDecider {
         &mut self,
         input: &StepInput<'_>,
         claim: &NodeClaim,
-        machine: &LaunchedInstance,
+        launched: &LaunchedInstance,
         step: &mut Step,
     ) -> Option<Option<Timestamp>> {
-        // Only a claim that says which machine it has is one with its Node before status tells.
+        // Only a claim that says which instance it has is one with its Node before status tells.
         let uid = claim
             .uid()
-            .filter(|_| claim.annotation(labels::PROVIDER_ID) == Some(&machine.provider_id))?;
+            .filter(|_| claim.annotation(labels::PROVIDER_ID) == Some(&launched.provider_id))?;
         let known = *self.labelled.entry(uid.clone()).or_insert(input.now);
         let is_there = input
             .snapshot
             .nodes
-            .get(&*machine.provider_id)
-            .and_then(|machine| machine.node.as_deref())
+            .get(&*launched.provider_id)
+            .and_then(|state_node| state_node.node.as_deref())
             .is_some_and(|node| node.metadata.deletion_timestamp.is_none());
         let join_grace_ms = input.settings.join_grace_ms;
         let patience = if is_there {
@@ -367,12 +368,12 @@ impl LifecycleDecider {
         };
         let until = Some(after(known, patience)).filter(|until| *until > input.now)?;
         let again = is_there
-            .then(|| self.come_up(input, claim, uid, Some(machine), step))
+            .then(|| self.update_progress(input, claim, uid, Some(launched), step))
             .flatten();
         Some(earlier(again, Some(until)))
     }
 
-    /// Deleted before it had a machine, as far as status says. A process that was killed may have launched one.
+    /// Deleted before it had an instance, as far as status says. A process that was killed may have launched one.
     pub(super) fn abandon(
         &mut self,
         input: &StepInput<'_>,
@@ -408,7 +409,7 @@ impl LifecycleDecider {
         None
     }
 
-    /// Asks for the list of machines if somebody waits for it.
+    /// Asks for the list of instances if a deleted claim waits for it.
     pub(super) fn search(&mut self, now: Timestamp, step: &mut Step) {
         if self.wanted.is_empty() {
             return;
@@ -445,8 +446,8 @@ fn missing_metadata(claim: &NodeClaim, launched: &LaunchedInstance) -> InstanceM
     }
 }
 
-/// What is known of a machine that was only found in a list.
-fn machine_of(instance: &Instance) -> LaunchedInstance {
+/// What is known of an instance that was only found in a list.
+fn launched_from(instance: &Instance) -> LaunchedInstance {
     LaunchedInstance {
         provider_id: ProviderId::clone(&instance.provider_id),
         image_id: None,

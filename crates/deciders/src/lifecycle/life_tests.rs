@@ -7,8 +7,8 @@ use mortise_apis::labels;
 use mortise_sim::test_cluster::{GROUP, KIND, TestCluster};
 
 /// A life from a claim to nothing: a pod comes to the node, ends, and emptiness takes the node. Returns its writes, in
-/// order, but for the creation of the claim, which is provisioning's, and the pool's share.
-fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<String> {
+/// order, except the creation of the claim, which is provisioning's, and the pool's share.
+fn life(joins_after_ms: i64, ready_after_ms: i64, instance_exit_ms: i64) -> Vec<String> {
     let mut settings = mortise_planning::settings::Settings::default();
     // Which the decider of disruption comes with in these tests.
     settings.gates.static_capacity = true;
@@ -21,7 +21,7 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
     world.settings.condition_grace_ms = 1_000;
     world.settings.reason_grace_ms = 10_000;
     world.settings.end_grace_ms = 5_000;
-    world.set_termination_ms(machine_exit_ms);
+    world.set_termination_ms(instance_exit_ms);
     world.restart();
     world.settle();
     let pool = world.get("NodePool/default")["metadata"]["annotations"].clone();
@@ -67,11 +67,11 @@ fn life(joins_after_ms: i64, ready_after_ms: i64, machine_exit_ms: i64) -> Vec<S
 
 /// The least that a life can do with: each of these is on another object or another part of one, or at another time.
 #[test]
-fn a_life_is_nine_writes_where_machines_come_and_go_in_an_instant() {
+fn a_life_is_nine_writes_where_instances_come_and_go_at_once() {
     assert_eq!(
         life(0, 100, 0),
         [
-            "patch nodeclaim/c", // labels of the machine
+            "patch nodeclaim/c", // labels of the instance
             "patch node/node-c", // all that a node needs
             "patch nodeclaim/c", // from Launched to Consolidatable
             "patch nodeclaim/c", // DisruptionReason, the fence
@@ -85,11 +85,11 @@ fn a_life_is_nine_writes_where_machines_come_and_go_in_an_instant() {
 }
 
 #[test]
-fn a_life_is_thirteen_writes_where_machines_take_their_time() {
+fn a_life_is_thirteen_writes_where_instances_take_their_time() {
     assert_eq!(
         life(30_000, 20_000, 30_000),
         [
-            "patch nodeclaim/c", // labels of the machine
+            "patch nodeclaim/c", // labels of the instance
             "patch nodeclaim/c", // Launched
             "patch node/node-c", // registration
             "patch nodeclaim/c", // Registered
@@ -142,13 +142,13 @@ fn a_reason_that_gives_way_to_the_next_is_not_written() {
     world.pass(200);
     assert!(
         world.is_true("c", "Initialized"),
-        "nobody waits to be told that it is over"
+        "no client waits to be told that it is over"
     );
 }
 
-/// The Node cannot be registered: its machine is told of all the same.
+/// The Node cannot be registered: its instance is told of all the same.
 #[test]
-fn a_machine_whose_node_cannot_be_written_is_told_of() {
+fn an_instance_whose_node_cannot_be_written_is_told_of() {
     let mut world = cluster();
     world.settings.join_grace_ms = 250;
     world.restart();
@@ -169,9 +169,9 @@ fn a_machine_whose_node_cannot_be_written_is_told_of() {
     assert!(world.is_true("c", "Registered"));
 }
 
-/// The process is killed between the machine's labels and its status, with the Node there.
+/// The process is killed between the instance's labels and its status, with the Node there.
 #[test]
-fn a_machine_that_only_an_annotation_names_is_found_again() {
+fn an_instance_that_only_an_annotation_names_is_found_again() {
     let mut world = cluster();
     world.settings.join_grace_ms = 250;
     world.restart();
@@ -179,8 +179,8 @@ fn a_machine_that_only_an_annotation_names_is_found_again() {
     world.settle();
     let node = world.join("c");
     assert!(world.get("NodeClaim/c")["status"]["providerID"].is_null());
-    let machine = world.snapshot().node_of_claim("c").cloned().unwrap();
-    assert!(machine.node.is_some(), "one machine, as every process sees");
+    let state_node = world.snapshot().node_of_claim("c").cloned().unwrap();
+    assert!(state_node.node.is_some(), "one node, as every process sees");
     world.restart();
     world.settle();
     world.ready(&node);

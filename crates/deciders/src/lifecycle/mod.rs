@@ -1,24 +1,25 @@
 //! Claims from their creation to an initialized node, or to their deletion.
 //!
 //! May: add the termination finalizer to claims and nodes; launch; copy the claim's labels, annotations, taints and
-//! ownership to its Node; write the conditions `LaunchedInstance`, `Registered`, `Initialized`; delete claims that get no machine
-//! or whose machine does not register in time; release claims that were deleted before they had a machine.
+//! ownership to its Node; write the conditions `LaunchedInstance`, `Registered`, `Initialized`; delete claims that get
+//! no instance or whose instance does not register in time; release claims that were deleted before they had an
+//! instance.
 //!
 //! Must never: launch for a claim without finalizer or one that is being deleted; remove the finalizer of a claim that
-//! may have a machine (termination does that, once the machine is gone); write another decider's condition.
+//! may have an instance (termination does that, once the instance is gone); write another decider's condition.
 //!
 //! ```text
-//! created ── finalizer ── Launch ──► machine known ── labels ── status ──► Launched
+//! created ── finalizer ── Launch ──► instance known ── labels ── status ──► Launched
 //!    │                      │                                                 │ Node with this provider id
 //!    │                      ├─ no capacity, class not ready: delete            ▼
 //!    │                      └─ other: condition, back-off 1 s .. 60 s      Registered ── ready, taints gone, resources ──► Initialized
-//!    └─ deleted: machine of this claim listed? yes: status, termination ends it; no: finalizer removed
+//!    └─ deleted: instance of this claim listed? yes: status, termination ends it; no: finalizer removed
 //! ```
 //!
 //! A Node that is there before status tells of the launch is registered first: one write of status then tells of both.
 //!
 //! Nothing is kept here that a restart would miss: an unlaunched claim is launched again and the provider finds the
-//! machine that was made for the same UID (Law 4); timers are conditions' transition times.
+//! instance that was made for the same UID (Law 4); timers are conditions' transition times.
 //!
 //! Implements karpenter-core 4.1 to 4.4.
 
@@ -61,7 +62,7 @@ use registration_health::RegistrationHealth;
 
 /// Back-off of launches: 1 s, doubling, 60 s at most.
 const LAUNCH_BACKOFF_MS: (i64, i64) = (1_000, 60_000);
-/// Back-off of lists of machines.
+/// Back-off of lists of instances.
 const SEARCH_BACKOFF_MS: (i64, i64) = (1_000, 30_000);
 /// Longest text of an error in a condition.
 const MESSAGE_CHARS: usize = 300;
@@ -95,27 +96,27 @@ pub struct LifecycleDecider {
     agenda: TimerQueue<ClaimName>,
     phases: BTreeMap<ClaimName, (Uid, ClaimPhase)>,
     launches: RequestTracker<Uid>,
-    /// Machines that status does not show yet.
-    machines: BTreeMap<Uid, LaunchedInstance>,
-    /// Since when claims have their machine's labels, until status names the machine.
+    /// Instances that status does not show yet.
+    instances: BTreeMap<Uid, LaunchedInstance>,
+    /// Since when claims have their instance's labels, until status names the instance.
     labelled: BTreeMap<Uid, Timestamp>,
     /// Since when registered claims have another reason not to be initialized than status says.
     unsaid: BTreeMap<Uid, Timestamp>,
-    /// Claims for which the provider said that there is no machine.
+    /// Claims for which the provider said that there is no instance.
     empty: BTreeSet<Uid>,
     /// Claims that are to be deleted.
-    doomed: BTreeSet<Uid>,
+    claims_to_delete: BTreeSet<Uid>,
     /// Condition reason and message of the last failed launch.
     failures: BTreeMap<Uid, (String, String)>,
     outbox: WriteTracker,
-    /// Deleted claims that may have a machine nobody knows of, by UID; and those that the list in flight answers for.
+    /// Deleted claims that may have an unknown instance, by UID; and those that the list in flight answers for.
     wanted: BTreeMap<Uid, ClaimName>,
     asked: BTreeMap<Uid, ClaimName>,
     search: RequestTracker<()>,
     health: RegistrationHealth,
     /// When Nodes that are not Ready were first seen, by the claim's UID.
     joined: BTreeMap<Uid, Timestamp>,
-    /// When claims that were held back stopped to be: their time to launch runs from then.
+    /// When claims that were paused stopped to be: their time to launch runs from then.
     released: BTreeMap<Uid, Timestamp>,
 }
 
@@ -133,11 +134,11 @@ impl LifecycleDecider {
             agenda: TimerQueue::new(),
             phases: BTreeMap::new(),
             launches: RequestTracker::new(LAUNCH_BACKOFF_MS.0, LAUNCH_BACKOFF_MS.1),
-            machines: BTreeMap::new(),
+            instances: BTreeMap::new(),
             labelled: BTreeMap::new(),
             unsaid: BTreeMap::new(),
             empty: BTreeSet::new(),
-            doomed: BTreeSet::new(),
+            claims_to_delete: BTreeSet::new(),
             failures: BTreeMap::new(),
             outbox: WriteTracker::new(),
             wanted: BTreeMap::new(),
@@ -199,8 +200,8 @@ impl LifecycleDecider {
             self.health.release(claim);
         }
         if claim.provider_id().is_none() {
-            if let Some(machine) = self.machines.get(&uid).cloned() {
-                return self.adopt(input, claim, &machine, deleting, step);
+            if let Some(launched) = self.instances.get(&uid).cloned() {
+                return self.adopt(input, claim, &launched, deleting, step);
             }
             return if deleting {
                 self.abandon(input, claim, uid, step)
@@ -216,11 +217,11 @@ impl LifecycleDecider {
         if claim.is_true("Initialized") {
             return again;
         }
-        earlier(again, self.come_up(input, claim, uid, None, step))
+        earlier(again, self.update_progress(input, claim, uid, None, step))
     }
 
     fn forget_launch(&mut self, uid: &Uid) {
-        self.machines.remove(uid);
+        self.instances.remove(uid);
         self.labelled.remove(uid);
         self.empty.remove(uid);
         self.failures.remove(uid);
@@ -233,7 +234,7 @@ impl LifecycleDecider {
         self.health.ended(uid);
         self.joined.remove(uid);
         self.unsaid.remove(uid);
-        self.doomed.remove(uid);
+        self.claims_to_delete.remove(uid);
         self.launches.retain(|each| each != uid);
     }
 
@@ -256,7 +257,7 @@ impl LifecycleDecider {
             self.tell(input, news, step);
         }
         let target = ObjectRef::Claim(claim.name());
-        let machine = claim
+        let state_node = claim
             .provider_id()
             .and_then(|id| input.snapshot.nodes.get(id));
         let steps = [
@@ -269,9 +270,11 @@ impl LifecycleDecider {
             .filter(|(each, ..)| before < *each && *each <= phase)
         {
             let reasons = match verdict {
-                Verdict::Launched => vec![offering(claim, machine.map(|machine| &**machine))],
-                _ => machine
-                    .and_then(|machine| machine.node_name())
+                Verdict::Launched => {
+                    vec![offering(claim, state_node.map(|state_node| &**state_node))]
+                }
+                _ => state_node
+                    .and_then(|state_node| state_node.node_name())
                     .map(|node| Reason::OnNode { node, claim: None })
                     .into_iter()
                     .collect(),
@@ -286,7 +289,7 @@ impl LifecycleDecider {
         }
     }
 
-    /// Deletes a claim that is doomed. `true` when there is nothing else to do for it.
+    /// Deletes a claim that is marked for deletion. `true` when there is nothing else to do for it.
     pub(super) fn delete_timed_out(
         &mut self,
         now: Timestamp,
@@ -294,14 +297,14 @@ impl LifecycleDecider {
         uid: &Uid,
         step: &mut Step,
     ) -> Result<bool, Option<Timestamp>> {
-        if !self.doomed.contains(uid) {
+        if !self.claims_to_delete.contains(uid) {
             return Ok(false);
         }
         self.outbox.send(now, Effect::delete_claim(claim), step)?;
         Ok(true)
     }
 
-    /// Dooms a claim whose condition did not come true in time. Otherwise returns the deadline.
+    /// Marks a claim for deletion whose condition did not come true in time. Otherwise returns the deadline.
     pub(super) fn check_deadline(
         &mut self,
         input: &StepInput<'_>,
@@ -333,7 +336,7 @@ impl LifecycleDecider {
         let since = since_transition(&claim.metadata, &claim.status.conditions, measured)?;
         let later = match condition {
             "Launched" => self.released.get(uid).copied(),
-            // A claim that was held back has its whole time to register all the same.
+            // A claim that was paused has its whole time to register all the same.
             "Registered" => since_transition(&claim.metadata, &claim.status.conditions, "Launched"),
             _ => None,
         };
@@ -342,7 +345,7 @@ impl LifecycleDecider {
         if deadline > input.now {
             return Some(deadline);
         }
-        if self.doomed.insert(uid.clone()) {
+        if self.claims_to_delete.insert(uid.clone()) {
             let status =
                 mortise_apis::schema::conditions::status_of(&claim.status.conditions, condition);
             let reason = Reason::LaunchTimedOut {
@@ -412,7 +415,7 @@ impl LifecycleDecider {
         }
     }
 
-    /// Writes how machines of pools register.
+    /// Writes how instances of pools register.
     fn write_health(&mut self, input: &StepInput<'_>, step: &mut Step) {
         for name in self.health.take_changed(input.now) {
             let (write, at) = self.health.status(input, &name);
@@ -453,7 +456,7 @@ impl Decider for LifecycleDecider {
             }
         }
         if input.changes.everything {
-            // Another process may have led meanwhile, and launched what had no machine.
+            // Another process may have led meanwhile, and launched what had no instance.
             self.empty.clear();
             self.outbox.forgive();
             self.launches.forgive();
@@ -487,12 +490,12 @@ impl Decider for LifecycleDecider {
     }
 }
 
-fn offering(claim: &NodeClaim, machine: Option<&StateNode>) -> Reason {
+fn offering(claim: &NodeClaim, state_node: Option<&StateNode>) -> Reason {
     let label = |key: &str| claim.label(key).unwrap_or_default().to_owned();
     Reason::Offering {
         instance_type: label(labels::INSTANCE_TYPE),
         zone: label(labels::TOPOLOGY_ZONE),
         capacity_type: label(labels::CAPACITY_TYPE),
-        price: machine.and_then(|machine| machine.price),
+        price: state_node.and_then(|state_node| state_node.price),
     }
 }

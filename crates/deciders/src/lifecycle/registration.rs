@@ -1,5 +1,5 @@
-//! What a Node gets from its claim, and when it counts as initialized. Pure functions of the two objects, and of the devices
-//! that are published.
+//! What a Node gets from its claim, and when it counts as initialized. Pure functions of the two objects, and of the
+//! devices that are published.
 
 use std::collections::BTreeMap;
 
@@ -144,8 +144,8 @@ fn registered_taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
     all
 }
 
-/// Why a registered Node is not initialized yet: condition reason and message; `None` when nothing is missing. Whoever writes
-/// that a node is initialized asks this.
+/// Why a registered Node is not initialized yet: condition reason and message; `None` when nothing is missing. Whoever
+/// writes that a node is initialized asks this.
 pub(super) fn missing(
     claim: &NodeClaim,
     node: &Node,
@@ -199,8 +199,8 @@ fn incomplete(claim: &NodeClaim, node: &Node) -> Option<(&'static str, String)> 
     })
 }
 
-/// Which drivers have not published the devices of a registered Node on which pods of its claim count; condition reason and
-/// message, `None` when nothing is missing. Nothing is known of devices while claims for them are ignored.
+/// Which drivers have not published the devices of a registered Node on which pods of its claim count; condition reason
+/// and message, `None` when nothing is missing. Nothing is known of devices while claims for them are ignored.
 fn unpublished(
     claim: &NodeClaim,
     node: &Node,

@@ -1,24 +1,24 @@
-//! Whether machines of a pool register, and how many may be tried while that is not known.
+//! Whether instances of a pool register, and how many may be tried while that is not known.
 //!
 //! Two things follow from the same results:
 //!
-//! - The condition `NodeRegistrationHealthy`, as upstream: of the last four results two failures make it False. It starts
-//!   anew with every generation of the pool and of its node class.
-//! - The launch breaker, ours. Until the first machine of a template (pool, node class and what the class stands for)
-//!   has registered, only a few are out at a time. When several in a row have not registered, launches stop; then one is
-//!   tried at a time, less and less often, until one registers or the template changes. The condition `LaunchesPaused`
-//!   says so, on the object, where every process reads it.
+//! - The condition `NodeRegistrationHealthy`, as in Karpenter: of the last four results two failures make it False. It
+//!   starts again with every generation of the pool and of its node class.
+//! - The launch breaker, ours. Until the first instance of a template (pool, node class and what the class stands for)
+//!   has registered, only a few are out at a time. When several in a row have not registered, launches stop; then one
+//!   is tried at a time, less and less often, until one registers or the template changes. The condition
+//!   `LaunchesPaused` says so, on the object, where every process reads it.
 //!
 //! ```text
 //! unproven ── one registers ──► closed ── several in a row fail ──► open ── delay ──► probe ── fails ──► open, longer
 //!    └──────── several in a row fail ───────────────────────────────► ▲                └─ registers ──► closed
 //! ```
 //!
-//! A bad image costs at most the machines of the trial and one for each back-off: with the defaults 8 at once, one after
-//! 20 min and one after 45 min, which is ten in the first hour.
+//! A bad image costs at most the instances of the trial and one for each back-off: with the defaults 8 at once, one
+//! after 20 min and one after 45 min, which is ten in the first hour.
 //!
-//! Memory only saves reading: after a restart, `NodeRegistrationHealthy`, registered machines that are not drifted, and
-//! `LaunchesPaused` tell what is known.
+//! Memory only saves reading: after a restart, `NodeRegistrationHealthy`, registered instances that are not drifted,
+//! and `LaunchesPaused` tell what is known.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
@@ -43,7 +43,7 @@ use mortise_engine::write::{NodePoolStatusEdit, ObjectWrite};
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::Snapshot;
 
-/// Upstream's condition.
+/// Karpenter's condition.
 const HEALTHY: &str = "NodeRegistrationHealthy";
 /// Results that count, and how many failures among them are too many.
 const RING: (usize, usize) = (4, 2);
@@ -65,7 +65,7 @@ struct PoolHealth {
     trust: BreakerState,
     /// Failures since the last success.
     in_a_row: u32,
-    /// The machine that is tried while the breaker is open.
+    /// The instance that is tried while the breaker is open.
     probe: Option<Uid>,
     /// Claims that wait, and since when.
     paused_claims: BTreeMap<ClaimName, Timestamp>,
@@ -77,9 +77,9 @@ pub(super) struct RegistrationHealth {
     pools: BTreeMap<PoolName, PoolHealth>,
     /// When to compare a pool's status with what is known.
     agenda: TimerQueue<PoolName>,
-    /// Machines that are launched, or about to be, and have not registered.
+    /// Instances that are launched, or about to be, and have not registered.
     trying: BTreeMap<Uid, PoolName>,
-    /// Claims to be looked at again: what held them back may be over.
+    /// Claims to be checked again: what paused them may be over.
     ready: BTreeSet<ClaimName>,
 }
 
@@ -111,7 +111,7 @@ impl RegistrationHealth {
         this
     }
 
-    /// Reads a pool as it is now, and starts anew where it or its class changed.
+    /// Reads a pool as it is now, and starts again where it or its class changed.
     pub(super) fn see(
         &mut self,
         input: &StepInput<'_>,
@@ -157,7 +157,7 @@ impl RegistrationHealth {
             .then(|| BreakerTransition::Closed { pool: name.clone() })
     }
 
-    /// Whether the claim's machine may be launched now.
+    /// Whether the claim's instance may be launched now.
     pub(super) fn gate(
         &self,
         input: &StepInput<'_>,
@@ -217,7 +217,7 @@ impl RegistrationHealth {
         }
     }
 
-    /// The claim waits; it is looked at again when something about its pool changed. Tells since when it does.
+    /// The claim waits; it is checked again when something about its pool changed. Tells since when it does.
     pub(super) fn hold(&mut self, claim: &NodeClaim, now: Timestamp) -> Timestamp {
         let pool = claim.pool().and_then(|pool| self.pools.get_mut(&pool));
         pool.map_or(now, |pool| {
@@ -231,7 +231,7 @@ impl RegistrationHealth {
         pool.is_some_and(|pool| pool.paused_claims.remove(&claim.name()).is_some())
     }
 
-    /// A machine is launched for the claim, or was and has not registered yet.
+    /// An instance is launched for the claim, or was and has not registered yet.
     pub(super) fn unregistered(&mut self, claim: &NodeClaim, uid: &Uid, now: Timestamp) {
         let Some(name) = claim.pool() else { return };
         let Some(pool) = self.pools.get_mut(&name) else {
@@ -243,7 +243,7 @@ impl RegistrationHealth {
         self.trying.insert(uid.clone(), name);
     }
 
-    /// The claim's machine is no longer tried: it registered, was deleted, or there is none.
+    /// The claim's instance is no longer tried: it registered, was deleted, or there is none.
     pub(super) fn ended(&mut self, uid: &Uid) {
         let Some(name) = self.trying.remove(uid) else {
             return;
@@ -254,7 +254,7 @@ impl RegistrationHealth {
         }
     }
 
-    /// A machine registered.
+    /// An instance registered.
     pub(super) fn registered(&mut self, claim: &NodeClaim, uid: &Uid) -> Option<BreakerTransition> {
         self.ended(uid);
         let name = claim.pool()?;
@@ -267,7 +267,7 @@ impl RegistrationHealth {
         matches!(was, BreakerState::Open { .. }).then_some(BreakerTransition::Closed { pool: name })
     }
 
-    /// A claim is deleted: its machine did not register in time, or was not launched in time.
+    /// A claim is deleted: its instance did not register in time, or was not launched in time.
     pub(super) fn timed_out(
         &mut self,
         input: &StepInput<'_>,
@@ -287,7 +287,7 @@ impl RegistrationHealth {
         pool.result(false);
         self.agenda.sooner(&name, input.now);
         if !launched {
-            return None; // no machine was lost
+            return None; // no instance was lost
         }
         pool.in_a_row = pool.in_a_row.saturating_add(1);
         let most = input.settings.launch_failure_threshold;
@@ -308,7 +308,7 @@ impl RegistrationHealth {
         })
     }
 
-    /// Claims to be looked at again.
+    /// Claims to be checked again.
     pub(super) fn take_ready(&mut self) -> BTreeSet<ClaimName> {
         std::mem::take(&mut self.ready)
     }
@@ -330,8 +330,8 @@ impl RegistrationHealth {
         self.agenda.next()
     }
 
-    /// The status that the pool should have and has not: its write, if there is anything to write, and when that changes
-    /// by time alone.
+    /// The status that the pool should have and has not: its write, if there is anything to write, and when that
+    /// changes by time alone.
     pub(super) fn status(
         &self,
         input: &StepInput<'_>,
@@ -429,7 +429,7 @@ impl PoolHealth {
             } else {
                 input.now
             };
-            // The first closing comes with so many failures, and each one after it closes once more.
+            // The first closing comes with this number of failures, and each one after it closes once more.
             let first = input.settings.launch_failure_threshold;
             this.in_a_row = told.map_or(first, |(failures, _)| failures.max(first));
             let opened = (this.in_a_row - first).saturating_add(1);
@@ -497,8 +497,8 @@ impl PoolHealth {
     }
 }
 
-/// What the message of [`PoolHealth::pause_message`] says, which is all that a process knows that was not there: how many machines
-/// in a row did not register, and when the next is tried.
+/// What the message of [`PoolHealth::pause_message`] says, which is all that a process knows that was not there: how
+/// many instances in a row did not register, and when the next is tried.
 fn told(message: &str) -> Option<(u32, Option<Timestamp>)> {
     let (failures, _) = message.split_once(' ')?;
     let at = message
@@ -507,7 +507,7 @@ fn told(message: &str) -> Option<(u32, Option<Timestamp>)> {
     Some((failures.parse().ok()?, at))
 }
 
-/// Some machine of the pool registered and is as the pool and its class now want it.
+/// Some instance of the pool registered and is as the pool and its class now want it.
 fn has_registered(snapshot: &Snapshot, pool: &PoolName) -> bool {
     snapshot.claims.values().any(|claim| {
         claim.pool().as_ref() == Some(pool)
@@ -523,7 +523,7 @@ fn why_unknown() -> (String, String) {
     )
 }
 
-/// Upstream's reason and message: of the launch where that is what failed.
+/// Karpenter's reason and message: of the launch where that is what failed.
 fn why(claim: &NodeClaim, launched: bool) -> (String, String) {
     let condition = conditions::find(&claim.status.conditions, "Launched");
     match condition.filter(|each| !launched && !each.reason.is_empty()) {
@@ -538,7 +538,7 @@ fn class_generation(snapshot: &Snapshot, pool: &NodePool) -> i64 {
     generation.and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// What the pool's machines are made of: the template, the class, and what the class was found to stand for (images,
+/// What the pool's instances are made of: the template, the class, and what the class was found to stand for (images,
 /// networks), which may change under the same generation.
 fn fingerprint(snapshot: &Snapshot, pool: &NodePool) -> u64 {
     let class = snapshot.node_classes.get(&pool.node_class_key());

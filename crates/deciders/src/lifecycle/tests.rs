@@ -1,4 +1,4 @@
-//! Stories of claims that come up, or do not.
+//! Stories of claims that become ready, or do not.
 
 use serde_json::json;
 
@@ -128,7 +128,7 @@ fn what_is_missing_for_initialization_is_named_in_order() {
     assert_eq!(
         world.get(&node)["spec"]["taints"],
         json!([]),
-        "a start-up taint that somebody removed stays removed"
+        "a start-up taint that an agent removed stays removed"
     );
     world.edit(
         &node,
@@ -224,7 +224,7 @@ fn without_capacity_the_claim_is_deleted() {
         );
         assert!(
             !world.done.contains(&"list_instances ".to_owned()),
-            "the provider said that there is no machine"
+            "the provider said that there is no instance"
         );
     }
 }
@@ -272,7 +272,7 @@ fn other_failures_are_tried_again_with_back_off_until_the_launch_times_out() {
     assert!(!world.has("NodeClaim/d"));
     assert!(
         world.done.contains(&"list_instances ".to_owned()),
-        "a throttled launch may have made a machine"
+        "a throttled launch may have made an instance"
     );
 }
 
@@ -291,7 +291,7 @@ fn a_node_that_does_not_register_is_deleted() {
 }
 
 #[test]
-fn killed_between_launch_and_status_there_is_exactly_one_machine() {
+fn killed_between_launch_and_status_there_is_exactly_one_instance() {
     for label in ["launch", "patch"] {
         let mut world = cluster();
         world.claim("c", &json!({}));
@@ -304,7 +304,7 @@ fn killed_between_launch_and_status_there_is_exactly_one_machine() {
 }
 
 #[test]
-fn killed_after_the_launch_and_deleted_meanwhile_no_machine_is_left() {
+fn killed_after_the_launch_and_deleted_meanwhile_no_instance_is_left() {
     let mut world = cluster();
     world.claim("c", &json!({}));
     world.answers.crash_after = Some("launch");
@@ -326,7 +326,7 @@ fn killed_after_the_launch_and_deleted_meanwhile_no_machine_is_left() {
 }
 
 #[test]
-fn a_provider_that_does_not_answer_has_not_said_that_there_is_no_machine() {
+fn a_provider_that_does_not_answer_has_not_said_that_there_is_no_instance() {
     let mut world = cluster();
     world.claim("c", &json!({}));
     world.answers.crash_after = Some("launch");

@@ -6,7 +6,7 @@
 //! Must never: write counters more than once in 5 s; give a claim that drifted a new hash (it would look as if
 //! it had not); change anything about what a pool asks for.
 //!
-//! Counters are kept as sums that change with each machine that changed, so that a step costs what changed.
+//! Counters are kept as sums that change with each node that changed, so that a step costs what changed.
 //!
 //! Implements karpenter-core 1.1 (conditions, counters, hash).
 
@@ -37,7 +37,7 @@ use mortise_engine::write::{NodePoolStatusEdit, NodePoolUsage, ObjectWrite};
 use mortise_state::index::Changes;
 use mortise_state::snapshot::{NodeKey, StateNode};
 
-/// Counters of one pool are written at most this often: upstream counts every 5 s.
+/// Counters of one pool are written at most this often: Karpenter counts every 5 s.
 const COUNTERS_MS: i64 = 5_000;
 
 /// The decider. See the module's documentation.
@@ -45,7 +45,7 @@ const COUNTERS_MS: i64 = 5_000;
 pub struct NodePoolDecider {
     agenda: TimerQueue<PoolName>,
     outbox: WriteTracker,
-    /// What each machine was counted as.
+    /// What each node was counted as.
     counted: BTreeMap<NodeKey, (PoolName, Resources)>,
     sums: BTreeMap<PoolName, Sum>,
     /// When counters may be written again.
@@ -83,7 +83,7 @@ impl NodePoolDecider {
         }
     }
 
-    /// Counts the machines that changed. Returns the pools whose sums changed.
+    /// Counts the nodes that changed. Returns the pools whose sums changed.
     fn count(&mut self, input: &StepInput<'_>) -> BTreeSet<PoolName> {
         let keys: BTreeSet<NodeKey> = if input.changes.everything {
             input
@@ -98,12 +98,13 @@ impl NodePoolDecider {
         };
         let mut pools = BTreeSet::new();
         for key in keys {
-            let machine = input
+            let state_node = input
                 .snapshot
                 .nodes
                 .get(&key)
-                .filter(|machine| !machine.deleting);
-            let now = machine.and_then(|machine| Some((machine.pool()?, counts(machine))));
+                .filter(|state_node| !state_node.deleting);
+            let now =
+                state_node.and_then(|state_node| Some((state_node.pool()?, counts(state_node))));
             let before = self.counted.get(&key);
             if before == now.as_ref() {
                 continue;
@@ -242,9 +243,9 @@ impl NodePoolDecider {
     }
 }
 
-/// What a machine counts as: what it is known to have.
-fn counts(machine: &StateNode) -> Resources {
-    machine.capacity.clone()
+/// What a node counts as: what it is known to have.
+fn counts(state_node: &StateNode) -> Resources {
+    state_node.capacity.clone()
 }
 
 /// The hash of a NodePool and its version; `None` if its annotations contain both.

@@ -61,12 +61,12 @@ fn a_pool_is_ready_when_its_class_is_and_its_template_is_valid() {
     assert_eq!(
         condition(&world, "NodeClassReady").1,
         "NodeClassNotFound",
-        "nobody used it, so it went at once"
+        "no claim used it, so it went at once"
     );
 }
 
 #[test]
-fn counters_follow_the_machines() {
+fn counters_follow_the_nodes() {
     let mut world = cluster();
     assert_eq!(
         world.get("NodePool/default")["status"]["resources"],
@@ -89,7 +89,7 @@ fn counters_follow_the_machines() {
     assert_eq!(
         world.get("NodePool/default")["status"]["nodes"],
         1,
-        "a machine that goes counts no longer"
+        "a node that is being deleted counts no longer"
     );
     world.restart();
     world.pass(5_100);
@@ -97,7 +97,7 @@ fn counters_follow_the_machines() {
 }
 
 #[test]
-fn a_burst_of_machines_is_one_write_in_five_seconds() {
+fn a_burst_of_nodes_is_one_write_in_five_seconds() {
     let mut world = cluster();
     world.pass(10_000);
     let before = world.done.len();

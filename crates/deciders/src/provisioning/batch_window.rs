@@ -6,12 +6,12 @@
 //!
 //! # Derivation
 //! - 100 ms: kube-controller-manager creates pods at 20 a second once its burst of 30 is used up, so the pods of one
-//!   scale-up are at most 50 ms apart; twice that survives one late answer. A single pod therefore waits 100 ms. With 50 ms
-//!   of watch delay and 50 ms to solve and to create, "pod created -> NodeClaim created" stays under 300 ms.
-//! - Half of the length: how long a burst will go on is best guessed by how long it has gone on. Waiting a fixed share of
-//!   that costs at most that share (a burst of 1 s is solved 600 ms after its last pod), and a pause within a long roll-out
-//!   does not cut it into pieces, each of which would get nodes of its own.
-//! - The settings are upper bounds. They are upstream's whole rule: 1 s for every pod.
+//!   scale-up are at most 50 ms apart; twice that survives one late answer. A single pod therefore waits 100 ms. With
+//!   50 ms of watch delay and 50 ms to solve and to create, "pod created -> NodeClaim created" stays under 300 ms.
+//! - Half of the length: how long a burst will go on is best guessed by how long it has gone on. Waiting a fixed share
+//!   of that costs at most that share (a burst of 1 s is solved 600 ms after its last pod), and a pause within a long
+//!   roll-out does not cut it into pieces, each of which would get nodes of its own.
+//! - The settings are upper bounds. They are Karpenter's whole rule: 1 s for every pod.
 
 use jiff::Timestamp;
 

@@ -1,10 +1,10 @@
-//! Carrying out what a solve has found: promises, claims, and words for pods without a place.
+//! Executing what a solve has found: nominations, claims, and words for pods without a place.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::pending_pods::PendingPod;
-use super::{NODE_PROMISE_MS, ProvisioningDecider, SPEAK_UNCONFIRMED_MS, options, since};
+use super::{NODE_NOMINATION_MS, ProvisioningDecider, SPEAK_UNCONFIRMED_MS, options, since};
 use crate::node_claim_request::{NameGenerator, NodeClaimRequest};
 use mortise_apis::names::ObjectRef;
 use mortise_apis::values::after;
@@ -19,7 +19,7 @@ use mortise_state::ledger::{LedgerOp, NominationTarget};
 use mortise_state::snapshot::{Pod, PodClass, Snapshot, StateNode};
 
 /// A pod that is not confirmed and that might fit somewhere, were it not for other pending pods, waits this long before
-/// a machine is bought for it. The scheduler answers within 10 to 200 ms when it is idle.
+/// a node is launched for it. The scheduler answers within 10 to 200 ms when it is idle.
 const DEBOUNCE_MS: i64 = 300;
 
 /// Most classes whose certainty is looked into at one step; further ones count as uncertain. Each costs a small solve.
@@ -32,7 +32,7 @@ const MAX_NOMINATED_EVENTS: usize = 50;
 const MAX_FAILED_EVENTS: usize = 1_000;
 
 impl ProvisioningDecider {
-    /// Promises room to pods that fit on what is there or coming.
+    /// Nominates pods that fit on what is there or coming.
     pub(super) fn commit_placements(
         &mut self,
         plan: &LaunchPlan,
@@ -42,25 +42,25 @@ impl ProvisioningDecider {
     ) {
         let mut events = MAX_NOMINATED_EVENTS;
         for placement in &plan.placements {
-            let Some(machine) = view.nodes.get(&*placement.node) else {
+            let Some(state_node) = view.nodes.get(&*placement.node) else {
                 continue;
             };
             let pod = &placement.pod;
             let waits = pod.node.is_none();
             let on_node =
-                matches!(placement.place, NominationTarget::Node(_)) && machine.initialized;
+                matches!(placement.place, NominationTarget::Node(_)) && state_node.initialized;
             if waits && on_node && !pod.unschedulable && !placement.kept {
                 continue; // the scheduler will see the same room
             }
             if !placement.kept {
-                promise(placement, machine, input, step);
+                nominate(placement, state_node, input, step);
             }
             if !waits {
                 continue;
             }
-            let name = machine
+            let name = state_node
                 .claim_name()
-                .map_or_else(|| machine.name().to_owned(), |claim| claim.to_string());
+                .map_or_else(|| state_node.name().to_owned(), |claim| claim.to_string());
             let Some(waiting) = self.waiting.get_mut(&pod.key) else {
                 continue;
             };
@@ -68,7 +68,7 @@ impl ProvisioningDecider {
                 continue;
             }
             waiting.nominated_to = Some(name);
-            let reason = destination(&placement.place, machine);
+            let reason = destination(&placement.place, state_node);
             nominated(pod, reason, &mut events, input, step);
         }
     }
@@ -145,7 +145,7 @@ impl ProvisioningDecider {
             let Some(PendingPod { since: first, .. }) =
                 waiting.filter(|_| pod.node.is_none() && !pod.unschedulable)
             else {
-                return Ok(()); // confirmed, or on a machine that goes
+                return Ok(()); // confirmed, or on a node that is being deleted
             };
             let at = after(*first, DEBOUNCE_MS);
             if at <= input.now || certain.is(pod, input, stop) {
@@ -156,7 +156,7 @@ impl ProvisioningDecider {
         ready.map_or(Ok(()), Err)
     }
 
-    /// Withdraws promises that do not hold any more. Pods that found another place get a new promise after this.
+    /// Withdraws nominations that do not hold any more. Pods that found another place are nominated again after this.
     pub(super) fn withdraw_broken(
         &mut self,
         report: &SolveReport,
@@ -164,16 +164,17 @@ impl ProvisioningDecider {
         step: &mut Step,
     ) {
         for (uid, why) in &report.broken {
-            let Some(promise) = input.snapshot.ledger.nomination(uid) else {
+            let Some(nomination) = input.snapshot.ledger.nomination(uid) else {
                 continue;
             };
             step.ledger.push(LedgerOp::Withdraw(uid.clone()));
-            if let Some(waiting) = self.waiting.get_mut(&promise.pod) {
+            if let Some(waiting) = self.waiting.get_mut(&nomination.pod) {
                 waiting.nominated_to = None;
             }
-            let machine = input.snapshot.node_at(&promise.place);
-            let node = machine.map_or_else(String::new, |machine| machine.name().to_owned());
-            let subject = ObjectRef::Pod(promise.pod.clone());
+            let state_node = input.snapshot.node_at(&nomination.place);
+            let node =
+                state_node.map_or_else(String::new, |state_node| state_node.name().to_owned());
+            let subject = ObjectRef::Pod(nomination.pod.clone());
             let why = why.clone();
             let reasons = vec![Reason::NominationInvalid { node, why }];
             step.record(
@@ -206,7 +207,7 @@ impl ProvisioningDecider {
         }
     }
 
-    /// Says which pools can make no machine at all.
+    /// Says which pools can launch no node at all.
     pub(super) fn tell_pools(
         &mut self,
         report: &SolveReport,
@@ -249,7 +250,7 @@ impl ProvisioningDecider {
                     .pending
                     .get(key)
                     .is_some_and(|pod| pod.virtual_pod);
-                // Those that wait for reserved capacity are looked at again: upstream tells nobody either.
+                // Those that wait for reserved capacity are checked again: Karpenter does not report them either.
                 if !virtual_pod && !unplaced.deferred {
                     step.announce(input, by, [subject], verdict, reasons);
                 } else {
@@ -276,7 +277,7 @@ impl ProvisioningDecider {
     }
 }
 
-/// `NoCompatibleInstanceTypes` is repeated after a minute, as upstream.
+/// `NoCompatibleInstanceTypes` is repeated after a minute, as in Karpenter.
 const TYPELESS_EVERY_MS: i64 = 60_000;
 
 /// Records where a pod is expected, and announces it as long as `events` are left.
@@ -291,12 +292,12 @@ fn nominated(pod: &Pod, place: Reason, events: &mut usize, input: &StepInput<'_>
     }
 }
 
-/// Promises a pod its place. While the machine comes up, as long as its claim may take to register; on a machine that is
-/// ready, until kube-scheduler has surely tried the pod. It ends earlier once it is refused, and every pass looks at it again.
-fn promise(placement: &Placement, machine: &StateNode, input: &StepInput<'_>, step: &mut Step) {
+/// Nominates a pod. While the node starts, as long as its claim may take to register; on a node that is ready, until
+/// kube-scheduler has surely tried the pod. It ends earlier once it is refused, and every pass looks at it again.
+fn nominate(placement: &Placement, state_node: &StateNode, input: &StepInput<'_>, step: &mut Step) {
     let now = input.now;
-    let short = after(now, NODE_PROMISE_MS);
-    let until = match machine.created().filter(|_| !machine.initialized) {
+    let short = after(now, NODE_NOMINATION_MS);
+    let until = match state_node.created().filter(|_| !state_node.initialized) {
         Some(created) => short.max(after(created, input.settings.registration_timeout_ms)),
         None => short,
     };
@@ -306,24 +307,24 @@ fn promise(placement: &Placement, machine: &StateNode, input: &StepInput<'_>, st
 }
 
 /// Where a pod is expected, with the claim and the Node as far as there are any.
-fn destination(place: &NominationTarget, machine: &StateNode) -> Reason {
+fn destination(place: &NominationTarget, state_node: &StateNode) -> Reason {
     match place {
         NominationTarget::Node(node) => Reason::OnNode {
             node: node.clone(),
-            claim: machine.claim_name(),
+            claim: state_node.claim_name(),
         },
         NominationTarget::Claim(claim) => Reason::OnClaim {
             claim: claim.clone(),
-            node: machine.node_name(),
+            node: state_node.node_name(),
         },
     }
 }
 
-/// Whether a pod fits on nothing that is there or coming, even if no other pending pod were before it. Then nothing that
-/// the scheduler may yet do with the others can help, and there is no reason to wait.
+/// Whether a pod fits on nothing that is there or coming, even if no other pending pod were before it. Then nothing
+/// that the scheduler may yet do with the others can help, and there is no reason to wait.
 struct UnschedulableProof<'a> {
     view: &'a Snapshot,
-    /// The same with every promise kept, once it is needed.
+    /// The same with every nomination kept, once it is needed.
     assumed: OnceCell<Snapshot>,
     alone: bool,
     known: Vec<(Arc<PodClass>, bool)>,

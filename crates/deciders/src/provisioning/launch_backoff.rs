@@ -1,11 +1,11 @@
 //! Backoff of launches for a pod whose nominations fail on nodes that stay unused.
 //!
 //! # Rule
-//! A failed nomination is normally followed by another one at once, on a new node if necessary: other pods use the capacity
-//! of the first. If that node stays unused instead, the reason may hold for the next node as well. One further node is
-//! launched at once. After two failures the next launch waits one minute, then two, four, up to half an hour. A defect of
-//! mortise, of a driver or of a catalog therefore costs about eight nodes per hour and pod, not one per second, and a
-//! repaired cause is still found.
+//! A failed nomination is normally followed by another one at once, on a new node if necessary: other pods use the
+//! capacity of the first. If that node stays unused instead, the reason may hold for the next node as well. One further
+//! node is launched at once. After two failures the next launch waits one minute, then two, four, up to half an hour. A
+//! defect of mortise, of a driver or of a catalog therefore costs about eight nodes per hour and pod, not one per
+//! second, and a repaired cause is still found.
 //!
 //! The state is lost with the leader.
 

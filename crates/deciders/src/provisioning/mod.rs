@@ -1,27 +1,27 @@
-//! Provisioning: pods without a place get one, on a machine that is there or coming, or on a new one.
+//! Provisioning: pods without a place get one, on a node that is there or coming, or on a new one.
 //!
 //! # Problem
-//! Pods that wait (and pods on machines that go) are to be placed as soon as it is certain that they need us, together
-//! with the pods that come with them, and nothing may be bought twice.
+//! Pods that wait (and pods on nodes that are being deleted) are to be placed as soon as it is certain that they need
+//! us, together with the pods that come with them, and nothing may be launched twice.
 //!
 //! # When
 //! - A burst is solved when it is over ([`batch_window`]).
-//! - Pods are looked at ahead of kube-scheduler's `Unschedulable`. What then fits on a machine that is there is left to the
-//!   scheduler. A claim is made ahead only if it is certain that its pods fit nowhere; otherwise after 300 ms, or as soon
-//!   as the scheduler confirms one of its pods.
-//! - Nothing is bought for a pod while kube-scheduler has a node for it, as its calls tell ([`mortise_state::feasible_pods`]): a plan for
-//!   it is dropped and made anew without it.
+//! - Pods are planned ahead of kube-scheduler's `Unschedulable`. What then fits on a node that is there is left to the
+//!   scheduler. A claim is made ahead only if it is certain that its pods fit nowhere; otherwise after 300 ms, or as
+//!   soon as the scheduler confirms one of its pods.
+//! - Nothing is launched for a pod while kube-scheduler has a node for it, as its calls tell
+//!   ([`mortise_state::feasible_pods`]): a plan for it is dropped and made again without it.
 //! - Pods whose claim came to nothing are planned again at once.
-//! - While pods wait, everything is looked at again every 10 s, and 1 s after a change that may help an unplaced pod.
+//! - While pods wait, everything is checked again every 10 s, and 1 s after a change that may help an unplaced pod.
 //!
 //! # Invariants
-//! - A claim is asked for only together with the promise of its room to its pods, in the ledger and on the claim.
-//! - A pod that is promised a place is never a reason to buy another one, as long as it could be placed there anew.
+//! - A claim is asked for only together with the nomination of its pods, in the ledger and on the claim.
+//! - A nominated pod is never a reason to launch another node, as long as it could be placed there again.
 //! - Whoever waits has a wake time.
 //! - Each pod without a place has a record with reasons, and an event once the scheduler has confirmed it.
 //!
 //! # Never
-//! It never binds pods, never touches machines, and never goes around limits: the engine admits each claim again.
+//! It never binds pods, never touches nodes, and never goes around limits: the engine admits each claim again.
 //!
 //! # Source
 //! karpenter-core 2.1 to 2.3 and 2.14; extender 2.2 (watching all pending pods, confirmed by the scheduler).
@@ -52,20 +52,20 @@ use mortise_state::index::Changes;
 use mortise_state::snapshot::{NodeKey, Pod, Snapshot};
 use pending_pods::{PendingPods, PodChange};
 
-/// While pods wait, they are looked at again after this long whatever happens. Upstream triggers each pod as often.
+/// While pods wait, they are checked again after this long whatever happens. Karpenter triggers each pod as often.
 const RELOOK_MS: i64 = 10_000;
 
-/// Unplaced pods are looked at again this long after the last time, when something changed that may help them. A solve of
+/// Unplaced pods are checked again this long after the last time, when something changed that may help them. A solve of
 /// 20,000 pods is not free.
 const RETRY_MS: i64 = 1_000;
 
-/// At start, pools wait for each other's catalogues this long, so that a pool of low weight is not bought from only because
-/// its catalogue came first.
+/// At start, pools wait for each other's catalogues this long, so that a pool of low weight is not selected only
+/// because its catalogue came first.
 const CATALOG_WAIT_MS: i64 = 5_000;
 
-/// A promise on a ready node lasts so long: kube-scheduler comes back to every pod within it
+/// A nomination to a ready node lasts this long: kube-scheduler comes back to every pod within it
 /// (`podMaxInUnschedulablePodsDuration`).
-const NODE_PROMISE_MS: i64 = 5 * 60_000;
+const NODE_NOMINATION_MS: i64 = 5 * 60_000;
 
 /// A pod that the scheduler has not confirmed is spoken of as unplaced after this long.
 const SPEAK_UNCONFIRMED_MS: i64 = 5_000;
@@ -83,7 +83,7 @@ pub struct ProvisioningDecider {
     uncatalogued: Option<Timestamp>,
     pools: RequestTracker<PoolName>,
     told: EventThrottle,
-    /// Something was heard of since the last solve that may have broken a promise.
+    /// Something was heard of since the last solve that may have broken a nomination.
     stirred: bool,
 }
 
@@ -160,7 +160,7 @@ impl ProvisioningDecider {
                 self.see(pod, snapshot, now);
             }
             for (key, _) in snapshot.nodes.sorted() {
-                self.see_machine(key, snapshot, now);
+                self.see_node(key, snapshot, now);
             }
         }
         for key in &changes.pods {
@@ -170,15 +170,15 @@ impl ProvisioningDecider {
             }
         }
         for key in &changes.nodes {
-            self.see_machine(key, snapshot, now);
+            self.see_node(key, snapshot, now);
         }
         self.see_lost_claims(changes, snapshot);
         self.stirred |= changes.everything
             || changes.cluster_objects
             || changes.ledger
             || !(changes.pods.is_empty() && changes.nodes.is_empty() && changes.claims.is_empty());
-        // Room that becomes free on a machine is kube-scheduler's to find. What we could not buy, we may be able to buy once
-        // pools, catalogues, volumes or the usage of limits change.
+        // Room that becomes free on a node is kube-scheduler's to find. What we could not launch, we may be able to
+        // launch once pools, catalogues, volumes or the usage of limits change.
         let may_help = changes.everything
             || changes.cluster_objects
             || !(changes.claims.is_empty()
@@ -191,7 +191,7 @@ impl ProvisioningDecider {
     }
 
     fn see(&mut self, pod: &Pod, snapshot: &Snapshot, now: Timestamp) {
-        // In a batch that is open it is already: the scheduler's word makes nobody wait longer.
+        // In a batch that is open it is already: the scheduler's word makes no pod wait longer.
         match self.waiting.see(pod, snapshot, now) {
             PodChange::IsNew => self.batch.add(now),
             PodChange::AsksAgain if !self.batch.is_open() => self.batch.add(now),
@@ -199,7 +199,7 @@ impl ProvisioningDecider {
         }
     }
 
-    fn see_machine(&mut self, key: &NodeKey, snapshot: &Snapshot, now: Timestamp) {
+    fn see_node(&mut self, key: &NodeKey, snapshot: &Snapshot, now: Timestamp) {
         let going = snapshot
             .nodes
             .get(&**key)
@@ -246,13 +246,13 @@ impl ProvisioningDecider {
         [burst, self.look_at].into_iter().flatten().min()
     }
 
-    /// Nothing new waits, every pod has a promise, and nothing has happened that could have broken one.
+    /// Nothing new waits, every pod has a nomination, and nothing has happened that could have broken one.
     fn is_settled(&self, input: &StepInput<'_>) -> bool {
         let new = self.urgent || self.batch.ends(input.settings).is_some();
         !new && !self.unplaced && !self.stirred && self.going.is_empty() && {
             self.waiting.by_key.values().all(|waiting| {
-                let promise = input.snapshot.ledger.nomination(&waiting.uid);
-                promise.is_some()
+                let nomination = input.snapshot.ledger.nomination(&waiting.uid);
+                nomination.is_some()
             })
         }
     }
@@ -287,7 +287,7 @@ impl ProvisioningDecider {
             ..options(input)
         };
         let mut view = input.snapshot.with_expected_claims();
-        for key in self.waiting.given_up(input) {
+        for key in self.waiting.abandoned(input) {
             view.pending.remove(key);
         }
         let (mut plan, mut report) = solve(input.now, &view, &options, stop);
@@ -315,7 +315,7 @@ impl ProvisioningDecider {
         self.look_at = Some(after(input.now, RELOOK_MS));
         self.unplaced = !report.unplaced.is_empty();
         if report.stopped {
-            // Go on where time ran out: what has a promise by now is no longer in the way.
+            // Go on where time ran out: what is nominated by now does not delay the rest.
             self.look_at = Some(after(input.now, 10));
         }
         self.leave_to_scheduler(&placeable, input, step);
@@ -327,8 +327,8 @@ impl ProvisioningDecider {
     }
 }
 
-/// Pods for which a machine would be bought, or which would be called unplaceable, although kube-scheduler has a node for
-/// them; and until when they are left to it.
+/// Pods for which a node would be launched, or which would be called unplaceable, although kube-scheduler has a node
+/// for them; and until when they are left to it.
 fn placeable(
     plan: &LaunchPlan,
     report: &SolveReport,
@@ -338,17 +338,17 @@ fn placeable(
     if input.feasible.is_empty() {
         return Vec::new();
     }
-    let bought = plan.claims.iter().flat_map(|claim| &claim.pods);
+    let to_launch = plan.claims.iter().flat_map(|claim| &claim.pods);
     let unplaced = report.unplaced.iter().flat_map(|unplaced| &unplaced.pods);
     let unplaced = unplaced.filter_map(|(key, _)| view.pending.get(key));
-    let known = bought.chain(unplaced).filter_map(|pod| {
+    let known = to_launch.chain(unplaced).filter_map(|pod| {
         let until = input.feasible.until(pod, input.now)?;
         Some((Arc::clone(pod), until))
     });
     known.collect()
 }
 
-/// What is asked of a solve: everything that waits, without room on machines that are about to go.
+/// What is asked of a solve: everything that waits, without room on nodes that are about to be deleted.
 fn options(input: &StepInput<'_>) -> SolveOptions {
     SolveOptions {
         closed: input.snapshot.fenced_nodes(),
@@ -393,7 +393,7 @@ impl Decider for ProvisioningDecider {
         self.read_outcomes(input, &mut step);
         self.read_changes(input);
         if self.look_at.is_none() {
-            // Whoever waits is looked at again, whatever happens or does not happen.
+            // Whoever waits is checked again, whatever happens or does not happen.
             self.look_no_later_than(after(input.now, RELOOK_MS));
         }
         if self.due_at(input).is_some_and(|due| due <= input.now) {

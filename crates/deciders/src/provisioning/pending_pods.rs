@@ -14,7 +14,7 @@ use mortise_engine::decider::StepInput;
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::{Pod, Refusal, Snapshot};
 
-/// The same is said of a pod again after five minutes, as upstream.
+/// The same is said of a pod again after five minutes, as in Karpenter.
 const SAID_EVERY_MS: i64 = 5 * 60_000;
 
 /// A pod that waits for a place.
@@ -58,7 +58,7 @@ impl From<(&Pod, Timestamp)> for PendingPod {
 pub(super) struct PendingPods {
     pub(super) by_key: BTreeMap<PodKey, PendingPod>,
     told: EventThrottle,
-    /// When pods that nothing is on its way for are looked for next.
+    /// When pods that nothing is on its way for are listed next.
     pub(super) review_at: Option<Timestamp>,
 }
 
@@ -87,8 +87,8 @@ impl PendingPods {
         }
     }
 
-    /// Takes a waiting pod in. Returns whether it asks for a place: it is new, kube-scheduler has confirmed it, or the place
-    /// that it was nominated to is lost. The last two do not prolong a batch that is open.
+    /// Takes a waiting pod in. Returns whether it asks for a place: it is new, kube-scheduler has confirmed it, or the
+    /// place that it was nominated to is lost. The last two do not prolong a batch that is open.
     pub(super) fn see(&mut self, pod: &Pod, snapshot: &Snapshot, now: Timestamp) -> PodChange {
         let nominated = snapshot.ledger.nomination(&pod.uid).is_some();
         let change = match self.by_key.get_mut(&pod.key) {

@@ -1,14 +1,14 @@
 //! Pods that kube-scheduler refuses where they were expected, and pods that nothing is on its way for.
 //!
 //! # Rule
-//! A promise on a ready machine ends some time after kube-scheduler was seen to refuse its pod
-//! ([`mortise_state::index::Index::expire_nominations`]). Then our picture of the machine or of the pod is wrong, and the pod is expected
-//! elsewhere: on another machine, or on a new one. If that is refused too, a third would hardly help; nothing more is
-//! launched for the pod for an hour. A promise that ends although nobody was seen to refuse the pod (kube-scheduler is slow,
-//! or away) is made again on the same machine.
+//! A nomination to a ready node ends some time after kube-scheduler was seen to refuse its pod
+//! ([`mortise_state::index::Index::expire_nominations`]). Then our snapshot of the node or of the pod is wrong, and the
+//! pod is expected elsewhere: on another node, or on a new one. If that is refused too, a third would probably not
+//! help; nothing more is launched for the pod for an hour. A nomination that ends although kube-scheduler was not seen
+//! to refuse the pod (it is slow, or away) is made again on the same node.
 //!
-//! Whatever the cause, a pod that has been unschedulable for a minute, and for which no node is on its way, has a record
-//! and an event with the reason at least every five minutes.
+//! Whatever the cause, a pod that has been unschedulable for a minute, and for which no node is on its way, has a
+//! record and an event with the reason at least every five minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,54 +23,55 @@ use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::{NodeKey, Pod, Snapshot, Stalled};
 
-/// A machine on which a pod was refused is no place for it for so long.
+/// A node on which a pod was refused is no place for it for this long.
 const REFUSED_MS: i64 = 60 * 60_000;
-/// After so many refusals nothing is launched for a pod.
+/// After this number of refusals nothing is launched for a pod.
 const MOST_REFUSALS: usize = 2;
-/// How often such pods are looked for. Cost: the number of waiting pods.
+/// How often such pods are listed. Cost: the number of waiting pods.
 const REVIEW_MS: i64 = 10_000;
 /// Most of them that one step speaks of.
 const MOST_SAID: usize = 200;
 
-/// A ready machine on which a pod was expected and refused.
+/// A ready node on which a pod was expected and refused.
 #[derive(Clone, Debug)]
 pub(super) struct RejectedNode {
-    machine: NodeKey,
+    key: NodeKey,
     name: String,
-    /// When the pod was given up there.
+    /// When the pod's nomination there ended.
     at: Timestamp,
 }
 
 impl PendingPod {
-    /// Takes in what kube-scheduler says of the pod; returns whether its promise has ended.
+    /// Takes in what kube-scheduler says of the pod; returns whether its nomination has ended.
     pub(super) fn hear(
         &mut self,
         pod: &Pod,
-        promised: bool,
+        nominated: bool,
         snapshot: &Snapshot,
         now: Timestamp,
     ) -> bool {
         if self.refusal != pod.refusal {
             self.refusal.clone_from(&pod.refusal);
             let on = snapshot.ledger.nomination(&pod.uid);
-            let machine = on.and_then(|promise| snapshot.node_at(&promise.place));
-            self.refused |=
-                self.refusal.is_some() && machine.is_some_and(|machine| machine.initialized);
+            let state_node = on.and_then(|nomination| snapshot.node_at(&nomination.place));
+            self.refused |= self.refusal.is_some()
+                && state_node.is_some_and(|state_node| state_node.initialized);
         }
-        if promised {
+        if nominated {
             return false;
         }
         let Some(name) = self.nominated_to.take() else {
             return false;
         };
-        let machine = snapshot
+        let state_node = snapshot
             .node_of_claim(&name)
             .or_else(|| snapshot.node(&name));
-        let machine = machine.filter(|machine| machine.initialized && !machine.deleting);
-        if let Some(machine) = machine.filter(|_| self.refused) {
+        let state_node =
+            state_node.filter(|state_node| state_node.initialized && !state_node.deleting);
+        if let Some(state_node) = state_node.filter(|_| self.refused) {
             self.refused_on.push(RejectedNode {
-                machine: machine.key.clone(),
-                name: machine.name().to_owned(),
+                key: state_node.key.clone(),
+                name: state_node.name().to_owned(),
                 at: now,
             });
         }
@@ -85,25 +86,25 @@ impl PendingPod {
 }
 
 impl PendingPods {
-    /// Machines on which pods are not expected any more.
+    /// Nodes on which pods are not expected any more.
     pub(super) fn rejected_nodes(&self, now: Timestamp) -> BTreeMap<Uid, BTreeSet<NodeKey>> {
         let refused = self.by_key.values().filter_map(|waiting| {
             let refusals = waiting.refusals(now);
-            let machines: BTreeSet<NodeKey> = refusals.map(|it| it.machine.clone()).collect();
-            (!machines.is_empty()).then(|| (waiting.uid.clone(), machines))
+            let nodes: BTreeSet<NodeKey> = refusals.map(|it| it.key.clone()).collect();
+            (!nodes.is_empty()).then(|| (waiting.uid.clone(), nodes))
         });
         refused.collect()
     }
 
     /// Pods for which nothing more is done for now.
-    pub(super) fn given_up(&self, input: &StepInput<'_>) -> impl Iterator<Item = &PodKey> {
+    pub(super) fn abandoned(&self, input: &StepInput<'_>) -> impl Iterator<Item = &PodKey> {
         let (now, ledger) = (input.now, &input.snapshot.ledger);
-        let given_up = self.by_key.iter().filter(move |(_, waiting)| {
+        let abandoned = self.by_key.iter().filter(move |(_, waiting)| {
             let pauses = waiting.launch_backoff.pauses_until(now).is_some();
             waiting.refusals(now).count() >= MOST_REFUSALS
                 || (pauses && ledger.nomination(&waiting.uid).is_none())
         });
-        given_up.map(|(key, _)| key)
+        abandoned.map(|(key, _)| key)
     }
 
     /// Speaks of pods that nothing is on its way for, from time to time.
@@ -131,8 +132,8 @@ impl PendingPods {
 }
 
 impl PendingPod {
-    /// Why nothing is on its way for the pod; `None` if something is, if it has not waited for long, or if the solve has
-    /// said why already.
+    /// Why nothing is on its way for the pod; `None` if something is, if it has not waited for long, or if the solve
+    /// has said why already.
     fn stalled(&self, key: &PodKey, input: &StepInput<'_>) -> Option<Reason> {
         let pod = input.snapshot.pending.get(key)?;
         let stalled = input.snapshot.stalled(pod, input.now)?;
@@ -148,14 +149,14 @@ impl PendingPod {
         match stalled {
             Stalled::NoNode => self.held_up.clone(),
             Stalled::OnReadyNode => {
-                let promise = input.snapshot.ledger.nomination(&self.uid)?;
-                let machine = input.snapshot.node_at(&promise.place)?;
-                // Not one that it was promised until just now.
-                let (node, claim) = machine.names();
+                let nomination = input.snapshot.ledger.nomination(&self.uid)?;
+                let state_node = input.snapshot.node_at(&nomination.place)?;
+                // Not one that it was nominated to until just now.
+                let (node, claim) = state_node.names();
                 self.nominated_to
                     .as_deref()
                     .filter(|own| [node, claim].contains(&Some(own)))?;
-                let node = machine.name().to_owned();
+                let node = state_node.name().to_owned();
                 Some(Reason::NotTakenOn { node, message })
             }
         }

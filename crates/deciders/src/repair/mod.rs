@@ -1,18 +1,19 @@
 //! Nodes whose conditions have been bad for too long are replaced.
 //!
-//! May: delete the claim of a registered node one of whose conditions the provider calls bad, once that has lasted as long
-//! as the provider (or the pool) bears it; before that, unless the pool asks for grace, end the claim's termination grace
-//! period, so that its pods are deleted at once and volumes are not waited for.
+//! May: delete the claim of a registered node one of whose conditions the provider calls bad, once that has lasted as
+//! long as the provider (or the pool) bears it; before that, unless the pool asks for grace, end the claim's
+//! termination grace period, so that its pods are deleted at once and volumes are not waited for.
 //!
-//! Must never: act while more machines of the pool are sick than its limit (20 %, rounded up): then it is more likely the
-//! network or a rollout than the machines; act without the feature gate; act on a pool that has switched it off.
+//! Must never: act while more nodes of the pool are unhealthy than its limit (20 %, rounded up): then it is more likely
+//! the network or a rollout than the nodes; act without the feature gate; act on a pool that has switched it off.
 //!
-//! Budgets, protecting annotations and disruption budgets of pods do not hold a forceful repair up, as upstream: a machine
-//! that does not answer runs nothing that could be protected. With grace they do.
+//! Budgets, protecting annotations and disruption budgets of pods do not hold a forceful repair up, as in Karpenter: a
+//! node that does not answer runs nothing that could be protected. With grace they do.
 //!
 //! Everything is decided from objects at each look; what is kept here only saves repeated calls and words.
 //!
-//! Implements karpenter-core 7.1, with settings per pool (`mortise.sh/repair-mode`, `-toleration-duration`, `-max-unhealthy`).
+//! Implements karpenter-core 7.1, with settings per pool (`mortise.sh/repair-mode`, `-toleration-duration`,
+//! `-max-unhealthy`).
 
 mod rules;
 
@@ -42,9 +43,9 @@ use mortise_state::index::Changes;
 use mortise_state::snapshot::{NodeKey, StateNode};
 use rules::{RepairMode, RepairRules, UnhealthyCondition, ailment};
 
-/// A repair that is held up is looked at again after this. Upstream waits 5 min.
+/// A repair that is held up is checked again after this. Karpenter waits 5 min.
 const RECHECK_MS: i64 = 30_000;
-/// That it is held up is said again after this, as upstream.
+/// That it is held up is said again after this, as in Karpenter.
 const BLOCKED_EVERY_MS: i64 = 15 * 60_000;
 /// That a setting cannot be read is said again after this.
 const FAULT_EVERY_MS: i64 = 15 * 60_000;
@@ -63,11 +64,11 @@ impl Default for RepairDecider {
     }
 }
 
-/// How many machines there are and how many of them are sick, of one pool, or of the cluster.
+/// How many nodes there are and how many of them are unhealthy, of one pool, or of the cluster.
 #[derive(Clone, Copy, Debug, Default)]
 struct HealthCount {
     nodes: i64,
-    sick: i64,
+    unhealthy: i64,
 }
 
 /// Counts, found when first needed in a step.
@@ -84,7 +85,7 @@ impl RepairDecider {
         }
     }
 
-    /// Replaces the machine if it is sick for too long. Returns when to look again although nothing changes.
+    /// Replaces the node if it is unhealthy for too long. Returns when to look again although nothing changes.
     fn look(
         &mut self,
         input: &StepInput<'_>,
@@ -92,8 +93,8 @@ impl RepairDecider {
         counts: &mut HealthCounts,
         step: &mut Step,
     ) -> Option<Timestamp> {
-        let machine = input.snapshot.nodes.get(key)?;
-        let (claim, rules, ailment) = sick(input, machine)?;
+        let state_node = input.snapshot.nodes.get(key)?;
+        let (claim, rules, ailment) = unhealthy(input, state_node)?;
         if claim.metadata.deletion_timestamp.is_some() || rules.mode == RepairMode::Off {
             return None;
         }
@@ -107,19 +108,19 @@ impl RepairDecider {
             return Some(after(input.now, freshness::RECHECK_MS));
         }
         let counts = counts.get_or_insert_with(|| count(input));
-        let pool = machine.pool();
-        let HealthCount { nodes, sick } = counts.get(&pool).copied().unwrap_or_default();
-        if sick > rules.limit.allowed(nodes) {
-            self.held_up(input, machine, &rules, (sick, nodes), step);
+        let pool = state_node.pool();
+        let HealthCount { nodes, unhealthy } = counts.get(&pool).copied().unwrap_or_default();
+        if unhealthy > rules.limit.allowed(nodes) {
+            self.held_up(input, state_node, &rules, (unhealthy, nodes), step);
             return Some(after(input.now, RECHECK_MS));
         }
-        self.replace(input, machine, claim, rules.mode, &ailment, step)
+        self.replace(input, state_node, claim, rules.mode, &ailment, step)
     }
 
     fn replace(
         &mut self,
         input: &StepInput<'_>,
-        machine: &StateNode,
+        state_node: &StateNode,
         claim: &NodeClaim,
         mode: RepairMode,
         ailment: &UnhealthyCondition,
@@ -145,34 +146,34 @@ impl RepairDecider {
         if let Err(at) = self.outbox.end(now, claim, why, step) {
             return earlier(again, at);
         }
-        let about = [Some(target), machine.node_name().map(ObjectRef::Node)];
+        let about = [Some(target), state_node.node_name().map(ObjectRef::Node)];
         let about = about.into_iter().flatten();
         let (by, verdict) = (DeciderId::Repair, Verdict::Disrupted);
         step.announce(input, by, about, verdict, vec![reason(ailment)]);
         again
     }
 
-    /// Says that too many machines are sick.
+    /// Says that too many nodes are unhealthy.
     fn held_up(
         &mut self,
         input: &StepInput<'_>,
-        machine: &StateNode,
+        state_node: &StateNode,
         rules: &RepairRules,
-        (sick, nodes): (i64, i64),
+        (unhealthy, nodes): (i64, i64),
         step: &mut Step,
     ) {
-        let pool = machine
+        let pool = state_node
             .pool()
             .filter(|pool| input.snapshot.pools.contains_key(pool));
         let reason = Reason::TooManyUnhealthy {
-            unhealthy: sick,
+            unhealthy,
             nodes,
             limit: rules.limit_text(),
             in_pool: pool.is_some(),
         };
         let about = [
-            machine.node_name().map(ObjectRef::Node),
-            machine.claim_name().map(ObjectRef::Claim),
+            state_node.node_name().map(ObjectRef::Node),
+            state_node.claim_name().map(ObjectRef::Claim),
             pool.map(ObjectRef::Pool),
         ];
         for object in about.into_iter().flatten() {
@@ -221,23 +222,23 @@ fn reason(ailment: &UnhealthyCondition) -> Reason {
     }
 }
 
-/// The claim, its rules and what is bad, of a registered machine of ours that is sick.
-fn sick<'a>(
+/// The claim, its rules and what is bad, of a registered node of ours that is unhealthy.
+fn unhealthy<'a>(
     input: &StepInput<'_>,
-    machine: &'a StateNode,
+    state_node: &'a StateNode,
 ) -> Option<(&'a NodeClaim, RepairRules, UnhealthyCondition)> {
-    let claim = machine
+    let claim = state_node
         .claim
         .as_deref()
         .filter(|claim| claim.is_true("Registered"))?;
-    let node = machine.node.as_deref()?;
+    let node = state_node.node.as_deref()?;
     let class = claim.node_class_key();
     let served = input
         .settings
         .repair
         .iter()
         .find(|each: &&Served| each.serves.covers(&class))?;
-    let pool = machine
+    let pool = state_node
         .pool()
         .and_then(|pool| input.snapshot.pools.get(&pool));
     let rules = pool.map_or_else(RepairRules::default, |pool| RepairRules::of(pool).0);
@@ -245,22 +246,22 @@ fn sick<'a>(
     Some((claim, rules, ailment))
 }
 
-/// Machines that have a node, by pool; those without a pool count against all machines. Cost: one pass over the machines.
+/// Nodes with a Node object, by pool; those without a pool count against all nodes. Cost: one pass over the nodes.
 fn count(input: &StepInput<'_>) -> BTreeMap<Option<PoolName>, HealthCount> {
     let mut counts: BTreeMap<Option<PoolName>, HealthCount> = BTreeMap::new();
-    for machine in input.snapshot.nodes.values() {
-        if machine.node.is_none() || machine.claim.is_none() {
+    for state_node in input.snapshot.nodes.values() {
+        if state_node.node.is_none() || state_node.claim.is_none() {
             continue;
         }
-        let is_sick = i64::from(sick(input, machine).is_some());
-        let pool = machine.pool();
+        let is_unhealthy = i64::from(unhealthy(input, state_node).is_some());
+        let pool = state_node.pool();
         for key in [None, pool.clone()]
             .into_iter()
             .take(if pool.is_some() { 2 } else { 1 })
         {
             let count = counts.entry(key).or_default();
             count.nodes += 1;
-            count.sick += is_sick;
+            count.unhealthy += is_unhealthy;
         }
     }
     counts
@@ -299,24 +300,24 @@ impl Decider for RepairDecider {
                     input
                         .snapshot
                         .node_of_claim(name)
-                        .map(|machine| machine.key.clone()),
+                        .map(|state_node| state_node.key.clone()),
                 );
             }
         }
         todo.extend(input.changes.nodes.iter().cloned());
         if input.changes.everything || !input.changes.pools.is_empty() {
-            let of_changed = |machine: &StateNode| {
+            let of_changed = |state_node: &StateNode| {
                 input.changes.everything
-                    || machine
+                    || state_node
                         .pool()
                         .is_some_and(|pool| input.changes.pools.contains(&pool))
             };
-            let machines = input
+            let nodes = input
                 .snapshot
                 .nodes
                 .iter()
-                .filter(|(_, machine)| of_changed(machine));
-            todo.extend(machines.map(|(key, _)| key.clone()));
+                .filter(|(_, state_node)| of_changed(state_node));
+            todo.extend(nodes.map(|(key, _)| key.clone()));
             self.tell_faults(input, &mut step);
         }
         let mut counts = None;

@@ -1,5 +1,5 @@
-//! What counts as sick, for how long it is borne, and how many may be sick at once: the provider's rules, and what a pool
-//! says differently in its annotations.
+//! What counts as unhealthy, how long it is tolerated, how many may be unhealthy at once: the provider's rules, and
+//! what a pool says differently in its annotations.
 
 use jiff::Timestamp;
 
@@ -11,15 +11,15 @@ use mortise_apis::values::{Allowance, GoDuration, after};
 use mortise_cloudprovider::RepairPolicy;
 use mortise_planning::reason::Reason;
 
-/// Upstream's limit.
+/// Karpenter's limit.
 const LIMIT: Allowance = Allowance::Percent(20);
 /// Words of [`labels::REPAIR_MODE`].
 const MODES: [&str; 3] = ["forceful", "graceful", "off"];
 
-/// How a sick machine is replaced.
+/// How an unhealthy node is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RepairMode {
-    /// At once: its pods are deleted, volumes are not waited for. Upstream's only way.
+    /// At once: its pods are deleted, volumes are not waited for. Karpenter's only way.
     #[default]
     Forceful,
     /// Its pods are evicted as at any drain.
@@ -35,7 +35,7 @@ pub(super) struct RepairRules {
     pub(super) mode: RepairMode,
     /// After how long, if the pool says so. # Units: milliseconds.
     pub(super) after_ms: Option<i64>,
-    /// At how many sick machines at most.
+    /// At how many unhealthy nodes at most.
     pub(super) limit: Allowance,
 }
 
@@ -102,7 +102,7 @@ impl RepairRules {
         (rules, faults)
     }
 
-    /// The limit as upstream writes it.
+    /// The limit as Karpenter writes it.
     pub(super) fn limit_text(&self) -> String {
         match self.limit {
             Allowance::Nodes(count) => count.to_string(),

@@ -1,4 +1,4 @@
-//! Stories of nodes that are sick.
+//! Stories of nodes that are unhealthy.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn settings() -> Settings {
     }
 }
 
-/// A world with so many nodes that are well.
+/// A world with a number of nodes that are well.
 fn world(nodes: usize) -> TestCluster {
     let mut world = cluster_with(settings());
     for n in 0..nodes {
@@ -47,7 +47,7 @@ fn world(nodes: usize) -> TestCluster {
 }
 
 #[test]
-fn a_sick_node_waits_for_a_watch_that_is_old() {
+fn an_unhealthy_node_waits_for_a_watch_that_is_old() {
     let mut world = world(5);
     fall(&mut world, &[0], "Ready", "False");
     world.report_watch(ObjectKind::Node, WatchState::Stands);
@@ -147,7 +147,7 @@ fn the_condition_that_is_due_first_counts() {
 
 #[test]
 fn too_many_at_once_are_left_alone_until_some_recover() {
-    // Of ten, two may be sick; of one, one.
+    // Of ten, two may be unhealthy; of one, one.
     let mut world = world(10);
     fall(&mut world, &[1, 2, 3], "Ready", "False");
     world.pass(11 * MINUTE);
@@ -241,7 +241,7 @@ fn settings_that_cannot_be_read_are_said_and_do_not_count() {
 }
 
 #[test]
-fn killed_after_any_write_a_sick_node_still_goes() {
+fn killed_after_any_write_an_unhealthy_node_still_goes() {
     for effect in ["patch", "delete"] {
         let mut world = world(1);
         fall(&mut world, &[0], "Ready", "False");

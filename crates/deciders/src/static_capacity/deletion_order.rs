@@ -1,4 +1,4 @@
-//! Which machines a pool with too many of them deletes first.
+//! Which nodes a pool with too many of them deletes first.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use mortise_apis::values::{NillableDuration, since};
 use mortise_planning::disruption::cost;
 use mortise_state::snapshot::{Snapshot, StateNode};
 
-/// Cost and remaining life are weighed in thousandths, so that a machine at the end of its life costs next to nothing.
+/// Cost and remaining life are weighed in thousandths, so that a node at the end of its life costs next to nothing.
 const WHOLE: i128 = 1_000;
 
-/// How little is lost with a machine: the smallest goes first.
+/// How little is lost with a node: the smallest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DeletionRank {
-    /// There is no machine yet.
+    /// There is no instance yet.
     Unlaunched,
     /// No pod would have to move.
     Empty,
     /// Pods would have to move.
     Used,
-    /// Somebody asked that the node, or a pod on it, be left alone.
+    /// A user asked that the node, or a pod on it, be left alone.
     Protected,
 }
 
 /// The claims in the order in which they are deleted.
 ///
-/// Within a rank, machines that would be replaced for drift anyway go first, then those where the cost of moving their pods
-/// times what remains of their life is least, then the older ones.
+/// Within a rank, nodes that would be replaced for drift anyway go first, then those where the cost of moving their
+/// pods times what remains of their life is least, then the older ones.
 ///
 /// # Source
 /// karpenter-core 7.2; drift as a tie-break is ours.
@@ -55,15 +55,17 @@ fn key(
     now: Timestamp,
 ) -> (DeletionRank, bool, i128, Option<Timestamp>, ClaimName) {
     let name = claim.name();
-    let machine = snapshot.node_of_claim(&name).map(|machine| &**machine);
-    let cost = machine.map_or(0, |machine| i128::from(cost::of_node(machine).0));
+    let state_node = snapshot
+        .node_of_claim(&name)
+        .map(|state_node| &**state_node);
+    let cost = state_node.map_or(0, |state_node| i128::from(cost::of_node(state_node).0));
     let created = claim
         .metadata
         .creation_timestamp
         .as_ref()
         .map(|time| time.0);
     (
-        rank(claim, machine, now),
+        rank(claim, state_node, now),
         !claim.is_true("Drifted"),
         cost * life_left(claim, created, now),
         created,
@@ -71,13 +73,13 @@ fn key(
     )
 }
 
-fn rank(claim: &NodeClaim, machine: Option<&StateNode>, now: Timestamp) -> DeletionRank {
-    let Some(machine) = machine.filter(|_| claim.provider_id().is_some()) else {
+fn rank(claim: &NodeClaim, state_node: Option<&StateNode>, now: Timestamp) -> DeletionRank {
+    let Some(state_node) = state_node.filter(|_| claim.provider_id().is_some()) else {
         return DeletionRank::Unlaunched;
     };
-    if machine.do_not_disrupt() || machine.pods.iter().any(|pod| !pod.is_disruptable(now)) {
+    if state_node.do_not_disrupt() || state_node.pods.iter().any(|pod| !pod.is_disruptable(now)) {
         DeletionRank::Protected
-    } else if machine.reschedulable().next().is_none() {
+    } else if state_node.reschedulable().next().is_none() {
         DeletionRank::Empty
     } else {
         DeletionRank::Used

@@ -1,14 +1,14 @@
-//! Pools with `spec.replicas`: exactly so many nodes, whatever the pods ask for.
+//! Pools with `spec.replicas`: exactly that many nodes, whatever the pods ask for.
 //!
 //! May: create claims from the pool's template until there are `replicas` of them, and delete claims of which there are
 //! too many, those first with which least is lost.
 //!
-//! Must never: exceed `limits.nodes`, counted with the machines that are still going; make a machine for one that is only
-//! on its way; take away a machine because its drifted neighbour is being replaced; touch pools without `replicas`, or do
-//! anything while the feature gate is off.
+//! Must never: exceed `limits.nodes`, counted with the nodes that are still being deleted; make a node for one that is
+//! only on its way; take away a node because its drifted neighbour is being replaced; touch pools without `replicas`,
+//! or do anything while the feature gate is off.
 //!
-//! A drifted machine is replaced by disruption, under the pool's budgets. Its replacement says on itself whom it replaces
-//! (`mortise.sh/replaces`), so that the pair counts as one machine in every process ([`ReplicaCounts`]).
+//! A drifted node is replaced by disruption, under the pool's budgets. Its replacement says on itself whom it replaces
+//! (`mortise.sh/replaces`), so that the pair counts as one node in every process ([`ReplicaCounts`]).
 //!
 //! Everything is counted from objects and the ledger at each look; what is kept here only saves repeated calls.
 //!
@@ -43,9 +43,9 @@ use mortise_state::index::Changes;
 const BACKOFF_MS: (i64, i64) = (1_000, 60_000);
 /// That a pool has fewer nodes than it should is said again after this.
 const SHORT_EVERY_MS: i64 = 5 * 60_000;
-/// Most claims of one step: the next one goes on. A typo in `replicas` is noticed before a thousand machines are there.
+/// Most claims of one step: the next one goes on. A typo in `replicas` is noticed before a thousand nodes are there.
 const MOST_AT_ONCE: i64 = 100;
-/// After so many the step is repeated at once.
+/// After this many the step is repeated at once.
 const AGAIN_MS: i64 = 100;
 
 /// The decider. See the module's documentation.
@@ -167,7 +167,7 @@ impl StaticCapacityDecider {
             && conditions::status_of(&pool.status.conditions, conditions::READY)
                 != ConditionStatus::False;
         if is_coming_up || input.snapshot.catalog_of(pool).is_none() {
-            return; // a moment after its creation; what keeps it from being ready stands in its conditions
+            return; // a moment after its creation; its conditions say what keeps it from being ready
         }
         let planned = match plan_static_claim(pool, input.snapshot, &input.settings.solve_options())
         {
@@ -244,7 +244,7 @@ impl StaticCapacityDecider {
             };
             let why = (DeciderId::StaticCapacity, &reason);
             if let Err(at) = self.outbox.end(input.now, claim, why, step) {
-                // Somebody keeps it (a webhook, a conflict): it still counts as the one that goes.
+                // Something keeps it (a webhook, a conflict): it still counts as the one that goes.
                 at.into_iter().for_each(|at| step.wake_at(at));
                 continue;
             }

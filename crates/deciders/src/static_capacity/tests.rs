@@ -18,7 +18,7 @@ fn world() -> TestCluster {
     })
 }
 
-/// A pool `fixed` with so many replicas; `more` goes into its spec.
+/// A pool `fixed` with this number of replicas; `more` goes into its spec.
 fn pool(world: &mut TestCluster, replicas: i64, more: &serde_json::Value) {
     world.put(&json!({ "kind": "NodePool", "metadata": { "name": "fixed" }, "spec": {
         "replicas": replicas,
@@ -157,7 +157,7 @@ fn what_is_lost_least_goes_first() {
 }
 
 #[test]
-fn the_limit_holds_with_the_machines_that_are_going() {
+fn the_limit_holds_with_the_nodes_that_are_being_deleted() {
     let mut world = world();
     pool(&mut world, 3, &json!({ "limits": { "nodes": "3" } }));
     bring_up(&mut world);
@@ -172,7 +172,7 @@ fn the_limit_holds_with_the_machines_that_are_going() {
     assert_eq!(
         claims(&mut world).len(),
         2,
-        "the third machine is still draining"
+        "the third node is still draining"
     );
     let event = world.event("StaticCapacityShort").unwrap();
     assert!(

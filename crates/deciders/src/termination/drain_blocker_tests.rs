@@ -225,7 +225,7 @@ fn each_shape_is_told_within_a_minute_with_owner_age_and_what_would_clear_it() {
             "{shape:?}: {}",
             event.message
         );
-        // A pod that is stuck is left behind a minute after its time, as upstream.
+        // A pod that is stuck is left behind a minute after its time, as in Karpenter.
         let left_behind = [
             DrainBlockerKind::PodFinalizer,
             DrainBlockerKind::PodStuck,
@@ -307,7 +307,7 @@ fn a_drain_that_goes_well_is_not_spoken_of() {
 }
 
 #[test]
-fn what_stays_in_the_way_is_repeated_every_two_minutes_and_no_more() {
+fn a_blocker_that_stays_is_repeated_every_two_minutes_and_no_more() {
     let mut world = cluster();
     world.up("c", &json!({}));
     set_up(&mut world, DrainBlockerKind::DoNotDisrupt);
@@ -325,7 +325,7 @@ fn what_stays_in_the_way_is_repeated_every_two_minutes_and_no_more() {
 }
 
 #[test]
-fn every_replica_can_say_what_is_in_the_way_and_of_the_oldest_first() {
+fn every_replica_can_list_the_blockers_and_of_the_oldest_first() {
     let mut world = cluster();
     for claim in ["b", "c"] {
         world.up(claim, &json!({}));

@@ -1,28 +1,29 @@
-//! Claims and nodes that go: taint, drain, volumes, machine, finalizers.
+//! Claims and nodes that go: taint, drain, volumes, instance, finalizers.
 //!
 //! May: delete the claim of a node that is being deleted and the node of a claim that is; write the termination time;
 //! taint the node; evict its pods group by group, and delete them when the termination grace period ends; end the
-//! machine; write the conditions `Drained`, `VolumesDetached`, `InstanceTerminating`; remove our finalizer from both
+//! instance; write the conditions `Drained`, `VolumesDetached`, `InstanceTerminating`; remove our finalizer from both
 //! objects.
 //!
-//! Must never: begin a termination (somebody deleted an object, or nothing happens here); evict a protected pod, or
-//! delete any pod before its deadline; end a machine before its node is drained and its volumes are detached; remove a
-//! finalizer before the machine is known to be gone; touch nodes of other autoscalers; do more than taint while a watch
-//! that tells of nodes, claims, pods or volumes is old.
+//! Must never: begin a termination (without a deleted object nothing happens here); evict a protected pod, or
+//! delete any pod before its deadline; end an instance before its node is drained and its volumes are detached; remove
+//! a finalizer before the instance is known to be gone; touch nodes of other autoscalers; do more than taint while a
+//! watch that tells of nodes, claims, pods or volumes is old.
 //!
 //! ```text
-//! claim deleted ─► deadline ─► node deleted ─► taint ─► drain ─► hold 5 s ─► volumes ─► last look ─► machine ends ─► node's finalizer
-//! node deleted ──► claim deleted ─┘                                                                          │
-//! not registered: machine ends ◄──────────────────────────────────────────────── claim's finalizer ◄─────────┘
+//! claim deleted ─► deadline ─► node deleted ─► taint ─► drain ─► hold 5 s ─► volumes ─► last look ─► instance ends ─┐
+//! node deleted ──► claim deleted ─┘                                                                                 │
+//! not registered: instance ends ─► claim's finalizer ◄─────────────────────────────────────── node's finalizer ◄────┘
 //! ```
 //!
-//! The last look lists the node's pods from the API server: whatever the watch showed, no machine ends under a pod that was
-//! bound to its node before.
+//! The last look lists the node's pods from the API server: whatever the watch showed, no instance ends under a pod
+//! that was bound to its node before.
 //!
-//! What is in the way for more than half a minute is told with its owner, its age and what would clear it ([`mod@drain_blockers`]).
+//! A blocker of more than half a minute is reported with its owner, its age and what would clear it
+//! ([`mod@drain_blockers`]).
 //!
-//! Claims that never had a machine belong to lifecycle. Everything is decided from objects at each look; what is kept
-//! here (back-offs, "the machine is gone") only saves repeated calls.
+//! Claims that never had an instance belong to lifecycle. Everything is decided from objects at each look; what is kept
+//! here (back-offs, "the instance is gone") only saves repeated calls.
 //!
 //! Implements karpenter-core 6.1 to 6.3.
 
@@ -73,11 +74,11 @@ const EVICT_BACKOFF_MS: (i64, i64) = (100, 10_000);
 const TERMINATE_BACKOFF_MS: (i64, i64) = (1_000, 30_000);
 /// A last look at a node's pods is good for so long.
 const LOOK_MS: i64 = 10_000;
-/// A pod that was asked to leave and is still there without deletion time is asked again after this.
+/// A pod that was evicted and is still there without deletion time is evicted again after this.
 const ASK_AGAIN_MS: i64 = 10_000;
-/// A terminating machine is looked at every second at first (kwok and tests end at once), then every 5 s.
+/// A terminating instance is checked every second at first (kwok and tests end at once), then every 5 s.
 const POLLS_MS: [i64; 6] = [1_000, 1_000, 1_000, 1_000, 1_000, 5_000];
-/// How often the list of machines is asked for while nodes that are not ready are draining.
+/// How often the list of instances is asked for while nodes that are not ready are draining.
 const LOST_EVERY_MS: i64 = 5_000;
 /// Most names in an event.
 const NAMES_IN_EVENT: usize = 5;
@@ -88,26 +89,26 @@ pub struct TerminationDecider {
     agenda: TimerQueue<NodeKey>,
     outbox: WriteTracker,
     evictions: RequestTracker<EvictionRequest>,
-    /// Whose pods were asked to leave and why: the pod may be gone when the answer comes.
+    /// Whose pods were evicted and why: the pod may be gone when the answer comes.
     asking: BTreeMap<EvictionRequest, (Option<NodeName>, Reason)>,
-    /// When pods were last asked to leave with success.
+    /// When pods were last evicted with success.
     asked: BTreeMap<EvictionRequest, Timestamp>,
     terminations: RequestTracker<ProviderId>,
-    /// When the cloud was first asked to end machines.
+    /// When the cloud was first asked to end instances.
     begun: BTreeMap<ProviderId, Timestamp>,
-    /// Machines that are ending: how often they were asked about, and when to ask again.
+    /// Instances that are ending: how often they were asked about, and when to ask again.
     ending: BTreeMap<ProviderId, (usize, Timestamp)>,
     gone: BTreeSet<ProviderId>,
     /// When the taint was first seen on nodes, for those without a claim that could tell.
     tainted: BTreeMap<NodeKey, Timestamp>,
-    /// Machines behind nodes that are not ready, and those that the list in flight answers for.
+    /// Instances behind nodes that are not ready, and those that the list in flight answers for.
     lost: BTreeSet<ProviderId>,
     lost_asked: BTreeSet<ProviderId>,
     lost_list: RequestTracker<()>,
     lost_next: Option<Timestamp>,
-    /// Machines that the list leaves out are asked for one by one.
+    /// Instances that the list leaves out are asked for one by one.
     finds: RequestTracker<ProviderId>,
-    /// Nodes whose pods are asked for once more before their machines end, and when they last were.
+    /// Nodes whose pods are asked for once more before their instances end, and when they last were.
     looks: RequestTracker<NodeName>,
     looked: BTreeMap<NodeKey, Timestamp>,
     hints: DrainErrors,
@@ -138,11 +139,12 @@ enum ConditionUpdate {
 /// What is going, with everything that was found out about it in this look.
 struct TerminationState<'a> {
     key: &'a NodeKey,
-    machine: &'a StateNode,
+    state_node: &'a StateNode,
     claim: Option<&'a Arc<NodeClaim>>,
     deadline: Option<Timestamp>,
     settings: Vec<Setting>,
-    /// The cloud is being asked to end the machine, and its answer is waited for so long before conditions are written.
+    /// The cloud is being asked to end the instance, and its answer is waited for so long before conditions are
+    /// written.
     answer_due: Option<Timestamp>,
 }
 
@@ -175,7 +177,7 @@ impl TerminationDecider {
         }
     }
 
-    /// Does the next thing for a machine, and says what is in its way. Returns when to look again although nothing changes.
+    /// Does the next thing for a node, and says what blocks it. Returns when to look again although nothing changes.
     fn look(
         &mut self,
         input: &StepInput<'_>,
@@ -195,12 +197,12 @@ impl TerminationDecider {
         attached: &mut Attached,
         step: &mut Step,
     ) -> Option<Timestamp> {
-        let Some(machine) = input.snapshot.nodes.get(key) else {
+        let Some(state_node) = input.snapshot.nodes.get(key) else {
             self.forget(key);
             return None;
         };
-        let claim = machine.claim.as_ref();
-        let node = machine.node.as_ref();
+        let claim = state_node.claim.as_ref();
+        let node = state_node.node.as_ref();
         let claim_going =
             claim.filter(|claim| is_going(&claim.metadata) && claim.provider_id().is_some());
         let node_going = node.filter(|node| {
@@ -217,7 +219,7 @@ impl TerminationDecider {
         if let Some(claim) = claim_going
             && let Some(deadline) = new_deadline(claim)
         {
-            return self.set_deadline(input, machine, claim, deadline, step);
+            return self.set_deadline(input, state_node, claim, deadline, step);
         }
         let registered = |node: &Node| {
             claim.is_some_and(|claim| claim.is_true("Registered"))
@@ -226,7 +228,7 @@ impl TerminationDecider {
         let deadline = claim.and_then(|claim| claim.termination_deadline());
         let mut going = TerminationState {
             key,
-            machine,
+            state_node,
             claim,
             deadline,
             settings: Vec::new(),
@@ -244,7 +246,7 @@ impl TerminationDecider {
                 };
                 self.send(input.now, write, step)
             }
-            // Somebody else's finalizer keeps the node; its pods may still be there.
+            // Another controller's finalizer keeps the node; its pods may still be there.
             (None, Some(_), Some(node)) if registered(node) => None,
             (None, Some(claim), _) => self.end_claim(input, &mut going, claim, step),
             (None, None, _) => None,
@@ -290,7 +292,7 @@ impl TerminationDecider {
     fn set_deadline(
         &mut self,
         input: &StepInput<'_>,
-        machine: &StateNode,
+        state_node: &StateNode,
         claim: &NodeClaim,
         deadline: Timestamp,
         step: &mut Step,
@@ -300,14 +302,14 @@ impl TerminationDecider {
         if let Err(at) = self.outbox.send(input.now, write, step) {
             return at;
         }
-        let objects = std::iter::once(target).chain(machine.node_name().map(ObjectRef::Node));
+        let objects = std::iter::once(target).chain(state_node.node_name().map(ObjectRef::Node));
         let (by, verdict) = (DeciderId::Termination, Verdict::Terminating);
         let reasons = vec![Reason::TerminationDeadline { deadline }];
         step.announce(input, by, objects, verdict, reasons);
         None
     }
 
-    /// Ends the machine. `None` = it is gone.
+    /// Ends the instance. `None` = it is gone.
     #[expect(
         clippy::option_option,
         reason = "the outer option says whether to wait, the inner one until when, if that is known"
@@ -352,7 +354,7 @@ impl TerminationDecider {
         })
     }
 
-    /// The node is gone or was never ours: the machine, then the claim's finalizer.
+    /// The node is gone or was never ours: the instance, then the claim's finalizer.
     fn end_claim(
         &mut self,
         input: &StepInput<'_>,
@@ -388,7 +390,8 @@ impl TerminationDecider {
         self.send(input.now, write, step)
     }
 
-    /// Writes the conditions that this look found out, all at once, and with what the cloud says if that comes in a moment.
+    /// Writes the conditions that this look found out, all at once, and with what the cloud says if that comes in a
+    /// moment.
     fn write_conditions(
         &mut self,
         now: Timestamp,
@@ -419,7 +422,7 @@ impl TerminationDecider {
         self.send(now, ObjectWrite::claim_status(claim, edit), step)
     }
 
-    /// Asks for the list of machines if some node that is going is not ready.
+    /// Asks for the list of instances if some node that is being deleted is not ready.
     fn search_lost(&mut self, now: Timestamp, step: &mut Step) {
         if self.lost.is_empty() {
             return;
@@ -508,7 +511,7 @@ impl Decider for TerminationDecider {
                     .snapshot
                     .nodes
                     .iter()
-                    .filter(|(_, machine)| machine.deleting)
+                    .filter(|(_, state_node)| state_node.deleting)
                     .map(|(key, _)| key.clone()),
             );
         }

@@ -1,4 +1,4 @@
-//! A node on its way out: taint, drain, volumes, machine, finalizer.
+//! A node on its way out: taint, drain, volumes, instance, finalizer.
 
 use std::sync::Arc;
 
@@ -37,9 +37,9 @@ impl TerminationDecider {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let target = node_ref(node);
-        let id = going.machine.provider_id();
+        let id = going.state_node.provider_id();
         let known_gone = id.as_ref().is_some_and(|id| self.gone.contains(id));
-        if !known_gone || going.machine.is_ready() {
+        if !known_gone || going.state_node.is_ready() {
             if let Some(taints) = NodeTaints::terminating(node) {
                 let write = ObjectWrite::set_taints(node, taints);
                 return self.send(input.now, write, step);
@@ -47,7 +47,7 @@ impl TerminationDecider {
             if let Some(again) = self.outdated(input, &target, step) {
                 return Some(again);
             }
-            if let Some(id) = id.filter(|_| going.claim.is_some() && !going.machine.is_ready()) {
+            if let Some(id) = id.filter(|_| going.claim.is_some() && !going.state_node.is_ready()) {
                 self.lost.insert(id);
             }
             if let Some(again) = self.drain(input, going, node, step) {
@@ -101,7 +101,7 @@ impl TerminationDecider {
     ) -> Option<Option<Timestamp>> {
         let now = input.now;
         let since = *self.tainted.entry(going.key.clone()).or_insert(now);
-        let drain = Drain::new(&going.machine.pods, now, going.deadline);
+        let drain = Drain::new(&going.state_node.pods, now, going.deadline);
         if drain.waiting.is_empty() {
             let drained = going
                 .claim
@@ -115,7 +115,7 @@ impl TerminationDecider {
                     let from = tainted_before(going.claim, node).or(drains);
                     from.map(|at| passed_from_object_time(at, input.settings.min_drain_ms))
                 }
-                // Nothing is in the way, so no condition tells since when: a node whose claim went first was tainted before
+                // Nothing blocks, so no condition tells since when: a node whose claim went first was tainted before
                 // it was deleted, another one when it was first seen.
                 Some(None) | None => Some(match tainted_before(going.claim, node) {
                     Some(at) => passed_from_object_time(at, input.settings.min_drain_ms),
@@ -182,8 +182,8 @@ impl TerminationDecider {
         Some(again)
     }
 
-    /// Asks the API server for the pods of a node whose machine is about to end. What it answers is in the snapshot when the
-    /// node is looked at again. `None` = it was asked a moment ago, or the machine is ending already.
+    /// Asks the API server for the pods of a node whose instance is about to end. What it answers is in the snapshot
+    /// when the node is checked again. `None` = it was asked a moment ago, or the instance is ending already.
     #[expect(
         clippy::option_option,
         reason = "the outer option says whether to wait, the inner one until when, if that is known"
@@ -195,8 +195,8 @@ impl TerminationDecider {
         step: &mut Step,
     ) -> Option<Option<Timestamp>> {
         let now = input.now;
-        let id = going.machine.provider_id()?;
-        let name = going.machine.node_name()?;
+        let id = going.state_node.provider_id()?;
+        let name = going.state_node.node_name()?;
         let looked = self.looked.get(going.key);
         let is_over = self.ending.contains_key(&id) || self.gone.contains(&id);
         if is_over || looked.is_some_and(|at| since(now, *at) < LOOK_MS) {
@@ -261,7 +261,7 @@ impl TerminationDecider {
         let attached = attached.get_or_insert_with(|| volumes::by_node(input.snapshot));
         let pending = attached
             .get(name)
-            .map(|attached| volumes::pending(input.snapshot, attached, &going.machine.pods))
+            .map(|attached| volumes::pending(input.snapshot, attached, &going.state_node.pods))
             .unwrap_or_default();
         if pending.is_empty() {
             going

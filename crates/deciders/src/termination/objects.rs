@@ -1,4 +1,4 @@
-//! What the objects of a machine that goes say: whose it is, until when, why, and what they still lack.
+//! What the objects of a node that is being deleted say: whose it is, until when, why, and what they still lack.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,7 +17,7 @@ pub(super) fn is_going(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some() && has_finalizer(meta, labels::TERMINATION_FINALIZER)
 }
 
-/// The machine that an object belongs to.
+/// The node that an object belongs to.
 pub(super) fn key_of(snapshot: &Snapshot, target: &ObjectRef) -> Option<NodeKey> {
     match target {
         ObjectRef::Node(name) => snapshot.node(name).map(|node| node.key.clone()),

@@ -17,7 +17,7 @@ use mortise_planning::reason::Reason;
 use mortise_state::pods::Selector;
 use mortise_state::snapshot::NodeKey;
 
-/// That a drain is held up by budgets is said again after this, as upstream.
+/// That a drain is held up by budgets is said again after this, as in Karpenter.
 const BLOCKED_EVERY_MS: i64 = 2 * 60_000;
 
 /// A failed eviction, as drain planning distinguishes it.
@@ -46,7 +46,7 @@ impl TerminationDecider {
         }
     }
 
-    /// Takes an outcome in and says which machine it is about.
+    /// Takes an outcome in and says which node it is about.
     pub(super) fn outcome(
         &mut self,
         input: &StepInput<'_>,
@@ -89,7 +89,7 @@ impl TerminationDecider {
                     .snapshot
                     .nodes
                     .get(&**provider_id)
-                    .map(|machine| machine.key.clone())
+                    .map(|state_node| state_node.key.clone())
             }
             Effect::ListInstances => {
                 self.listed(input, &outcome.result, step);
@@ -107,8 +107,8 @@ impl TerminationDecider {
             }
             Effect::FindInstance { provider_id, .. } => {
                 self.found(input, provider_id, &outcome.result);
-                let machine = input.snapshot.nodes.get(&**provider_id);
-                machine.map(|machine| machine.key.clone())
+                let state_node = input.snapshot.nodes.get(&**provider_id);
+                state_node.map(|state_node| state_node.key.clone())
             }
             _ => None,
         }
@@ -176,7 +176,8 @@ impl TerminationDecider {
                 error: format!("pod {pod}: {other}"),
             },
         };
-        // Several pods that wait for their budgets take turns being asked: one of them is named, not each at every turn.
+        // Several pods that wait for their budgets take turns being asked: one of them is named, not each at every
+        // turn.
         let kind = std::mem::discriminant(&reason);
         let (facts, every) = ((&kind, &reason), (BLOCKED_EVERY_MS, BLOCKED_EVERY_MS));
         if self
@@ -237,8 +238,8 @@ impl TerminationDecider {
         }
     }
 
-    /// Which of the machines behind nodes that are not ready may be gone: those that the list leaves out are asked for by
-    /// id. As long as the provider that serves the claim's class does not answer, the list is asked for again.
+    /// Which of the instances behind nodes that are not ready may be gone: those that the list leaves out are asked for
+    /// by id. As long as the provider that serves the claim's class does not answer, the list is asked for again.
     pub(super) fn listed(
         &mut self,
         input: &StepInput<'_>,
@@ -254,8 +255,8 @@ impl TerminationDecider {
         self.lost_list.succeeded(&());
         for id in asked {
             self.lost.remove(&id);
-            let machine = input.snapshot.nodes.get(&*id);
-            let Some(claim) = machine.and_then(|machine| machine.claim.as_ref()) else {
+            let state_node = input.snapshot.nodes.get(&*id);
+            let Some(claim) = state_node.and_then(|state_node| state_node.claim.as_ref()) else {
                 continue;
             };
             let class = claim.node_class_key();
@@ -270,7 +271,7 @@ impl TerminationDecider {
         }
     }
 
-    /// What the provider says of one machine.
+    /// What the provider says of one instance.
     fn found(
         &mut self,
         input: &StepInput<'_>,

@@ -1,4 +1,4 @@
-//! Saying what is in the way of machines that go.
+//! Reporting what blocks the deletion of nodes.
 
 use std::collections::BTreeMap;
 
@@ -17,21 +17,21 @@ use mortise_planning::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::NodeKey;
 
-/// How often a machine that goes is looked at for what is in its way.
+/// How often a node that is being deleted is checked for blockers.
 const SAMPLE_MS: i64 = 15_000;
-/// What has been in the way for so long is told. With the samples that is 45 s after it came at the latest.
+/// A blocker is reported after this. With the samples that is 45 s after it came at the latest.
 const PATIENCE_MS: i64 = 30_000;
 /// It is told again after this.
 const EVERY_MS: i64 = 2 * 60_000;
 
-/// What was seen to be in the way of one machine.
+/// The blockers of one node.
 #[derive(Clone, Debug)]
 struct BlockerReport {
     next: Timestamp,
     seen: BTreeMap<(DrainBlockerKind, String), Timestamp>,
 }
 
-/// What was seen to be in the way of machines, when to look at that again, and what was told of it.
+/// The blockers of nodes, when to check them again, and what was reported of them.
 #[derive(Debug, Default)]
 pub(super) struct BlockerReports {
     by_node: BTreeMap<NodeKey, BlockerReport>,
@@ -39,7 +39,7 @@ pub(super) struct BlockerReports {
 }
 
 impl BlockerReports {
-    /// Forgets a machine.
+    /// Forgets a node.
     pub(super) fn forget(&mut self, key: &NodeKey) {
         self.by_node.remove(key);
     }
@@ -49,7 +49,8 @@ impl BlockerReports {
         self.told.sweep(now);
     }
 
-    /// Looks at what is in the way, if it is time, and tells what has been for a while. Returns when to look again.
+    /// Checks for blockers, if it is time, and reports those that have been there for a while. Returns when to look
+    /// again.
     pub(super) fn report(
         &mut self,
         input: &StepInput<'_>,
@@ -58,8 +59,8 @@ impl BlockerReports {
         step: &mut Step,
     ) -> Option<Timestamp> {
         let now = input.now;
-        let machine = input.snapshot.nodes.get(key)?;
-        let Some(start) = going_since(input.snapshot, machine) else {
+        let state_node = input.snapshot.nodes.get(key)?;
+        let Some(start) = going_since(input.snapshot, state_node) else {
             self.forget(key);
             return None;
         };
@@ -75,7 +76,7 @@ impl BlockerReports {
         }
         report.next = after(now, SAMPLE_MS);
         let next = report.next;
-        let found = obstacles(input.snapshot, now, machine, hints, attached);
+        let found = obstacles(input.snapshot, now, state_node, hints, attached);
         let before = std::mem::take(&mut report.seen);
         report.seen = found
             .iter()
@@ -86,12 +87,12 @@ impl BlockerReports {
             })
             .collect();
         let seen = report.seen.clone();
-        let node = machine.node_name().map(ObjectRef::Node);
-        let subject = node.or_else(|| machine.claim_name().map(ObjectRef::Claim))?;
-        for obstacle in &found {
-            let first = seen.get(&(obstacle.kind, obstacle.what.clone()));
+        let node = state_node.node_name().map(ObjectRef::Node);
+        let subject = node.or_else(|| state_node.claim_name().map(ObjectRef::Claim))?;
+        for blocker in &found {
+            let first = seen.get(&(blocker.kind, blocker.what.clone()));
             if first.is_some_and(|first| since(now, *first) >= PATIENCE_MS) {
-                self.tell(input, &subject, obstacle, step);
+                self.tell(input, &subject, blocker, step);
             }
         }
         Some(next)
@@ -101,10 +102,10 @@ impl BlockerReports {
         &mut self,
         input: &StepInput<'_>,
         subject: &ObjectRef,
-        obstacle: &DrainBlocker,
+        blocker: &DrainBlocker,
         step: &mut Step,
     ) {
-        let kind = (obstacle.kind, &obstacle.what);
+        let kind = (blocker.kind, &blocker.what);
         let facts = (&kind, &());
         if !self.told.is_news_of(
             subject,
@@ -116,7 +117,7 @@ impl BlockerReports {
             return;
         }
         let (by, verdict) = (DeciderId::Termination, Verdict::Blocked);
-        let reasons = vec![Reason::DrainBlocked(obstacle.clone())];
+        let reasons = vec![Reason::DrainBlocked(blocker.clone())];
         step.announce(input, by, [subject.clone()], verdict, reasons);
     }
 }

@@ -1,4 +1,4 @@
-//! Stories of machines that go.
+//! Stories of nodes that are being deleted.
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -314,7 +314,7 @@ fn past_the_deadline_volumes_are_left() {
 }
 
 #[test]
-fn a_machine_that_never_registered_goes_without_drain() {
+fn an_instance_that_never_registered_goes_without_drain() {
     let mut world = cluster();
     world.claim("c", &json!({}));
     world.settle();
@@ -330,7 +330,7 @@ fn a_machine_that_never_registered_goes_without_drain() {
 }
 
 #[test]
-fn a_node_whose_machine_is_lost_goes_at_once() {
+fn a_node_whose_instance_is_lost_goes_at_once() {
     let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.pod("web", &node, &json!({}));
@@ -343,7 +343,7 @@ fn a_node_whose_machine_is_lost_goes_at_once() {
     world.pass(4_000);
     assert!(
         world.has(&format!("Node/{node}")),
-        "not ready, but the machine is there"
+        "not ready, but the instance is there"
     );
     world.lose_instances();
     world.pass(6_000);
@@ -355,7 +355,7 @@ fn a_node_whose_machine_is_lost_goes_at_once() {
 }
 
 #[test]
-fn no_machine_ends_under_a_pod_that_no_watch_shows() {
+fn no_instance_ends_under_a_pod_that_no_watch_shows() {
     let mut world = cluster();
     let node = world.up("c", &json!({}));
     world.delete("NodeClaim/c");

@@ -6,7 +6,7 @@ use crate::tests::{bare_cluster, cluster};
 use mortise_apis::labels;
 use mortise_sim::test_cluster::{GROUP, KIND};
 
-/// A claim of a class that nobody here serves, with everything that could tempt a decider.
+/// A claim of a class that is not served here, with everything that could tempt a decider.
 fn theirs(name: &str, id: Option<&str>, finalizers: &[&str]) -> Value {
     json!({
         "kind": "NodeClaim",
@@ -26,7 +26,7 @@ fn theirs(name: &str, id: Option<&str>, finalizers: &[&str]) -> Value {
 }
 
 #[test]
-fn claims_and_pools_of_classes_that_nobody_here_serves_are_left_alone() {
+fn claims_and_pools_of_classes_that_are_not_served_here_are_left_alone() {
     let mut world = cluster();
     world.put(&theirs("unlaunched", None, &[]));
     // Its id looks like one of ours, so an orphan hunt would find nothing behind it.

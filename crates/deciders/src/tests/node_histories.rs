@@ -1,5 +1,5 @@
-//! Random histories with crashes, conflicts and failures. Whatever happens: a claim never has two machines, no machine ends
-//! under a pod, evictions honour budgets, and when everything is deleted nothing is left.
+//! Random histories with crashes, conflicts and failures. Whatever happens: a claim never has two instances, no
+//! instance ends under a pod, evictions honour budgets, and when everything is deleted nothing is left.
 
 use serde_json::json;
 

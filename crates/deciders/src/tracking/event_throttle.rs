@@ -50,9 +50,9 @@ impl EventThrottle {
         self.is_news_of(subject, topic, (&(), facts), now, (0, every_ms))
     }
 
-    /// Whether facts of some kind are worth saying: a kind that was not said yet at once, other facts of a kind after the
-    /// first period, the same facts after the second. If so they count as said. Kinds that take turns are each said once
-    /// per period.
+    /// Whether facts of some kind are worth saying: a kind that was not said yet at once, other facts of a kind after
+    /// the first period, the same facts after the second. If so they count as said. Kinds that take turns are each said
+    /// once per period.
     pub(crate) fn is_news_of(
         &mut self,
         subject: &ObjectRef,

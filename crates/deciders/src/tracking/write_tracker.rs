@@ -1,9 +1,10 @@
-//! Writes of one decider: one of a kind per object at a time, with back-off after failures, and with rest after successes
-//! that did not show.
+//! Writes of one decider: one of a kind per object at a time, with back-off after failures, and with rest after
+//! successes that did not show.
 //!
-//! The answer to a write is in the snapshot before its outcome arrives, so a decider that still wants the same write then
-//! is looking at an object that does not keep what is written: an admission webhook takes it off again, a watch has not
-//! shown the deletion yet, another controller disagrees. Without rest it would write as fast as the server answers.
+//! The answer to a write is in the snapshot before its outcome arrives, so a decider that still wants the same write
+//! then is looking at an object that does not keep what is written: an admission webhook takes it off again, a watch
+//! has not shown the deletion yet, another controller disagrees. Without rest it would write as fast as the server
+//! answers.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;

@@ -1,4 +1,5 @@
-//! The simulated cluster of integration tests: provisioning and disruption are stepped, the lifecycle of nodes is automatic.
+//! The simulated cluster of integration tests: provisioning and disruption are stepped, the lifecycle of nodes is
+//! automatic.
 
 #![allow(
     dead_code,

@@ -34,7 +34,7 @@ const BOTH: &[&str] = &["Node", "NodeClaim"];
 const ALL: &[&str] = &["Node", "NodeClaim", "NodePool"];
 const CLASS: &[&str] = &[];
 
-/// Two minutes: upstream's default.
+/// Two minutes: Karpenter's default.
 const USUAL: i64 = 120;
 
 const fn normal(

@@ -27,11 +27,11 @@ pub enum LifecycleStep {
     CreateClaim,
     /// The claim gets its finalizer.
     AddClaimFinalizer,
-    /// The cloud makes the machine.
+    /// The cloud launches the instance.
     Launch,
-    /// The claim gets the machine's labels.
+    /// The claim gets the instance's labels.
     LabelClaim,
-    /// The claim's status names the machine.
+    /// The claim's status names the instance.
     WriteLaunched,
     /// The Node becomes what its claim says.
     RegisterNode,
@@ -41,7 +41,7 @@ pub enum LifecycleStep {
     InitializeNode,
     /// The claim's status says `Initialized`.
     WriteInitialized,
-    /// The claim is fenced because the cloud takes its machine back.
+    /// The claim is fenced because the cloud reclaims its instance.
     FenceClaim,
     /// The claim's status says why it is disrupted, which fences it.
     WriteDisruption,
@@ -63,9 +63,9 @@ pub enum LifecycleStep {
     DeletePod,
     /// The claim's status says that it has drained.
     WriteDrained,
-    /// The cloud ends the machine.
+    /// The cloud terminates the instance.
     Terminate,
-    /// The claim's status says that the machine is ending.
+    /// The claim's status says that the instance is terminating.
     WriteTerminating,
     /// The Node loses our finalizer.
     RemoveNodeFinalizer,

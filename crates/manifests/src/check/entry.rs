@@ -9,7 +9,7 @@ use crate::lint::LintLevel;
 
 /// A call that takes longer delays every pod behind it.
 const LONGEST_TIMEOUT_MS: i64 = 1_000;
-/// The shortest that a busy machine keeps.
+/// The shortest that a busy host keeps.
 const SHORTEST_TIMEOUT_MS: i64 = 50;
 /// Verbs of the recommended entry.
 const VERBS: [(&str, &str, &str); 3] = [

@@ -1,4 +1,4 @@
-//! Disruption budgets and workloads in the files that would hold a node for ever.
+//! Disruption budgets and workloads in the files that would hold a node indefinitely.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Drains {
         }
     }
 
-    /// Says what would hold a node for ever, given the pools in the files.
+    /// Says what would hold a node indefinitely, given the pools in the files.
     pub(super) fn report<'a>(
         mut self,
         pools: impl Iterator<Item = &'a NodePool>,

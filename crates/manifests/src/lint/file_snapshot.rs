@@ -1,4 +1,4 @@
-//! What the files hold as a snapshot, so that admission can look at one object beside the others.
+//! What the files hold as a snapshot, so that admission can check one object together with the others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

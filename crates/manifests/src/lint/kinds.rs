@@ -21,7 +21,7 @@ pub(super) enum ObjectClass {
     },
     /// A piece of such an object.
     Part(&'static str),
-    /// Somebody else's: what it is called.
+    /// A kind of another product: what it is called.
     Other(String),
 }
 
@@ -91,7 +91,7 @@ pub(super) fn classify(
     let groups = served.iter().map(|each| each.group.as_str());
     let near_group = nearest(group, groups.clone());
     if let Some(meant) = served.iter().find(|each| each.kind == kind) {
-        // Without a group nothing else can be meant; a group that looks like no group of ours is somebody else's.
+        // Without a group nothing else can be meant; a group that looks like no group of ours is another product's.
         if group.is_empty() || own_group || near_group.is_some() {
             let written = if api_version.is_empty() {
                 "but required: the group and version of".to_owned()

@@ -3,13 +3,13 @@
 //! ```text
 //! files ─► manifests with lines ─► kinds (own_objects, old, parts, others)
 //!                                    │ ours
-//!                                    ├─► picture: a snapshot of what the files hold, with a catalogue
+//!                                    ├─► a snapshot of what the files hold, with a catalogue
 //!                                    └─► admission's own questions about each object ─► findings ─► table, JSON, SARIF
 //! ```
 //!
-//! Invariant: pure. Every judgement is admission's ([`mortise_webhooks::admission::validate`]); here is only where it stands in the
-//! file, and what an API server would say before any webhook is asked: versions, kinds, names. Of objects of other kinds,
-//! those that could hold a node for ever are looked at.
+//! Invariant: pure. Every judgement is admission's ([`mortise_webhooks::admission::validate`]); here is only its place
+//! in the file, and what an API server would say before any webhook is asked: versions, kinds, names. Of objects of
+//! other kinds, those that could hold a node indefinitely are checked.
 
 mod drains;
 mod file_snapshot;
@@ -55,7 +55,7 @@ pub struct LintOptions {
     pub crds: CrdSet,
     /// Label keys of the provider.
     pub well_known: WellKnown,
-    /// Instance types that can be bought; without them nothing is said about values.
+    /// Instance types that can be launched; without them nothing is said about values.
     pub catalog: Option<Arc<Catalog>>,
     /// Begin of the calendars.
     pub from: Timestamp,
@@ -211,7 +211,7 @@ fn classify<'a>(
     }
 }
 
-/// A piece of an object: it cannot be applied, but what stands in it can be looked at.
+/// A piece of an object: it cannot be applied, but its fields can be checked.
 fn report_part(
     location: &ObjectLocation<'_>,
     of: &'static str,
@@ -238,7 +238,7 @@ fn report_part(
         fix: fix.to_owned(),
         ..location.finding("kind")
     });
-    // Fields that stand beside `spec`, or without it, are looked at as if they stood in it.
+    // Fields next to `spec`, or without it, are checked as if they were in it.
     let mut whole = serde_json::Map::new();
     let mut spec = object
         .get("spec")

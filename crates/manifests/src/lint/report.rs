@@ -17,7 +17,7 @@ const QUOTED: usize = 80;
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LintLevel {
-    /// It works, but hardly as it was meant.
+    /// It works, but probably not as it was meant.
     #[default]
     Warning,
     /// The API server (or kubectl) refuses it, or nothing can ever be done with it.
@@ -239,7 +239,7 @@ impl<'a> ObjectLocation<'a> {
             .collect()
     }
 
-    /// A single value as it stands in a field; empty when there is none.
+    /// A single value as a field has it; empty when there is none.
     fn value_of(&self, field: &str) -> String {
         let value = self.manifest.value_of(field).filter(|_| !field.is_empty());
         let text = match value {

@@ -1,4 +1,4 @@
-//! The report as SARIF 2.1.0, which code hosts show beside the lines of a change.
+//! The report as SARIF 2.1.0, which code hosts show next to the lines of a change.
 
 use serde_json::{Value, json};
 

@@ -106,7 +106,7 @@ pub(crate) fn instead(key: &str, value: YamlNode, mut comments: Vec<String>) -> 
     let mut entry = MapEntry::new(key, value);
     entry.notes = if comments.len() == 1 {
         Notes {
-            beside: comments.pop().map(|comment| format!("  {comment}")),
+            inline: comments.pop().map(|comment| format!("  {comment}")),
             ..Notes::default()
         }
     } else {

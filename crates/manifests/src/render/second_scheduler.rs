@@ -85,7 +85,7 @@ fn configuration(options: &SecondScheduler) -> Value {
         "args": { "scoringStrategy": { "type": "MostAllocated",
             "resources": [{ "name": "cpu", "weight": 1 }, { "name": "memory", "weight": 1 }] } },
     }] }]);
-    // A pod that could not be placed is tried again soon after its machine has come.
+    // A pod that could not be placed is tried again soon after its node has become ready.
     all["podMaxBackoffSeconds"] = json!(2);
     all
 }

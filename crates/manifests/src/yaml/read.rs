@@ -148,8 +148,8 @@ fn attach(
                 let line = lines.get(comment.line - 1).map_or("", |line| line);
                 let left: String = line.chars().take(comment.column).collect();
                 let gap = left.chars().count() - left.trim_end().chars().count();
-                match notes.beside {
-                    None => notes.beside = Some(format!("{}{}", " ".repeat(gap), comment.text)),
+                match notes.inline {
+                    None => notes.inline = Some(format!("{}{}", " ".repeat(gap), comment.text)),
                     Some(_) => notes.before.push(comment.text),
                 }
             }

@@ -10,7 +10,7 @@ pub(crate) struct Notes {
     /// Lines above it, each with its `#`.
     pub(crate) before: Vec<String>,
     /// On the same line, with the spaces before it and its `#`.
-    pub(crate) beside: Option<String>,
+    pub(crate) inline: Option<String>,
     /// Lines below it, before any line with less indentation.
     pub(crate) after: Vec<String>,
 }
@@ -18,10 +18,10 @@ pub(crate) struct Notes {
 impl Notes {
     /// Every comment, in reading order, `below` being those of the described value.
     pub(crate) fn all(self, below: Vec<String>) -> Vec<String> {
-        let beside = self.beside.map(|text| text.trim_start().to_owned());
+        let inline = self.inline.map(|text| text.trim_start().to_owned());
         self.before
             .into_iter()
-            .chain(beside)
+            .chain(inline)
             .chain(below)
             .chain(self.after)
             .collect()

@@ -125,8 +125,8 @@ impl Writer {
 
     /// A value after `name:` or `-`, with its line break.
     fn value(&mut self, node: &YamlNode, notes: &Notes, column: usize, in_list: bool) {
-        let beside = |out: &mut String| {
-            if let Some(comment) = &notes.beside {
+        let inline = |out: &mut String| {
+            if let Some(comment) = &notes.inline {
                 if !comment.starts_with(' ') {
                     out.push(' ');
                 }
@@ -137,7 +137,7 @@ impl Writer {
         match &node.content {
             NodeContent::Map { entries, flow } if !is_flow(node, *flow) => {
                 let compact = in_list
-                    && notes.beside.is_none()
+                    && notes.inline.is_none()
                     && entries
                         .first()
                         .is_some_and(|first| first.notes.before.is_empty());
@@ -147,13 +147,13 @@ impl Writer {
                     self.entry(first, column + 2);
                     self.entries(rest, column + 2);
                 } else {
-                    beside(&mut self.out);
+                    inline(&mut self.out);
                     let step = if in_list { 2 } else { self.style.indent };
                     self.entries(entries, column + step);
                 }
             }
             NodeContent::List { items, flow } if !is_flow(node, *flow) => {
-                beside(&mut self.out);
+                inline(&mut self.out);
                 let deeper = in_list || self.style.lists_indented;
                 let step = if deeper { self.style.indent } else { 0 };
                 self.items(items, column + step);
@@ -173,7 +173,7 @@ impl Writer {
                     String::new()
                 };
                 self.out.push_str(&format!(" |{hint}{chomp}"));
-                beside(&mut self.out);
+                inline(&mut self.out);
                 let blank = "\n".repeat(breaks.saturating_sub(1));
                 for line in body.split('\n') {
                     if line.is_empty() {
@@ -190,7 +190,7 @@ impl Writer {
                     self.out.push(' ');
                     self.out.push_str(&text);
                 }
-                beside(&mut self.out);
+                inline(&mut self.out);
             }
         }
     }

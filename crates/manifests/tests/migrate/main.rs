@@ -104,6 +104,7 @@ fn pasted_manifests() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn a_provisioner_with_its_template() {
     becomes(
         r#"# team: web
@@ -385,7 +386,7 @@ fn kubelet_settings_go_to_classes() {
     let mut backwards = of(&reversed);
     backwards.reverse();
     assert_eq!(backwards, named);
-    // A class that is not here: the settings stay, and somebody has to look.
+    // A class that is not here: the settings stay, and the user has to check them.
     let alone = run(&pool("a", small));
     assert_eq!(alone.worst(), MigrationLevel::Error);
     assert!(alone.files[0].text.contains("maxPods: 10"));

@@ -156,7 +156,7 @@ impl CommandPhase {
     }
 
     /// Whether the ledger holds the nominations of the relocated pods.
-    pub const fn is_promised(&self) -> bool {
+    pub const fn is_nominated(&self) -> bool {
         matches!(self, Self::Launching(_) | Self::Deleting)
     }
 }

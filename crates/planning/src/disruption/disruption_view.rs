@@ -100,7 +100,7 @@ impl<'a> DisruptionView<'a> {
             taken.extend(command.targets.iter().map(|target| target.key.clone()));
             let places = &command.moves.placements;
             destinations.extend(places.iter().map(|placement| placement.node.clone()));
-            if command.phase.is_promised() {
+            if command.phase.is_nominated() {
                 continue; // the ledger knows
             }
             moving.extend(places.iter().map(|placement| {

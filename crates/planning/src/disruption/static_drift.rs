@@ -32,9 +32,9 @@ pub fn drifted(
         .collect();
     drifted.sort_by_key(|(since, each)| (*since, each.claim_name.clone()));
     // A blocker of one replacement blocks all nodes of the NodePool.
-    let mut in_the_way: BTreeMap<&PoolName, DisruptionRejection> = BTreeMap::new();
+    let mut blocked_pools: BTreeMap<&PoolName, DisruptionRejection> = BTreeMap::new();
     for (_, candidate) in drifted {
-        if let Some(refusal) = in_the_way.get(&candidate.pool_name) {
+        if let Some(refusal) = blocked_pools.get(&candidate.pool_name) {
             refused(candidate, refusal);
             continue;
         }
@@ -53,7 +53,7 @@ pub fn drifted(
             }
             Err(refusal) => {
                 refused(candidate, &refusal);
-                in_the_way.insert(&candidate.pool_name, refusal);
+                blocked_pools.insert(&candidate.pool_name, refusal);
             }
         }
     }
@@ -118,7 +118,7 @@ pub fn replacement(
 
 /// NodePools of the NodeClaims that a command will create and the ledger does not contain yet.
 pub fn not_asked_for(command: &DisruptionCommand) -> impl Iterator<Item = &PoolName> {
-    let open = !command.phase.is_promised();
+    let open = !command.phase.is_nominated();
     command
         .moves
         .claims

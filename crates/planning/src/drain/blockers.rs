@@ -26,7 +26,7 @@ pub const REPORT_AFTER_MS: i64 = 45_000;
 /// Most blockers of one node that are named.
 const MOST: usize = 10;
 /// Most nodes that are evaluated for one report: with more, no single node matters.
-const MOST_MACHINES: usize = 200;
+const MOST_NODES: usize = 200;
 
 /// A node that takes longer to delete than it should.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -59,7 +59,7 @@ pub fn stuck_drains(snapshot: &Snapshot, now: Timestamp) -> Vec<StuckDrain> {
     let mut attached = None;
     going
         .into_iter()
-        .take(MOST_MACHINES)
+        .take(MOST_NODES)
         .map(|(since, node)| StuckDrain {
             node: node.node_name(),
             claim: node.claim_name(),

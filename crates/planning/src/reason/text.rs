@@ -92,19 +92,6 @@ impl fmt::Display for Reason {
             Self::NeedsMoreNodes { count } => write!(f, "{count} new nodes would be needed"),
             Self::PodsUnschedulable { pods, .. } => write!(f, "unschedulable: {}", list(pods)),
             Self::Limit { pool, message } => write!(f, "limit of pool {pool}: {message}"),
-            Self::Replicas {
-                pool,
-                wanted,
-                there,
-            } => write!(f, "NodePool {pool} requires {wanted} nodes and has {there}"),
-            Self::LaunchesPaused {
-                pool,
-                failures,
-                until,
-            } => write!(
-                f,
-                "{failures} consecutive nodes of NodePool {pool} did not register: launches are paused until {until}, then one probe is launched"
-            ),
             Self::DrainBlocked(blocker) => fmt_drain(f, blocker),
             Self::PremiseChanged { what } => write!(f, "no longer true: {what}"),
             Self::Failed { error } => write!(f, "failed: {error}"),
@@ -198,6 +185,19 @@ fn fmt_of_nodes(reason: &Reason, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 "{failures} consecutive nodes did not register; next probe launch at {at}"
             )
         }
+        Reason::Replicas {
+            pool,
+            wanted,
+            there,
+        } => write!(f, "NodePool {pool} requires {wanted} nodes and has {there}"),
+        Reason::LaunchesPaused {
+            pool,
+            failures,
+            until,
+        } => write!(
+            f,
+            "{failures} consecutive nodes of NodePool {pool} did not register: launches are paused until {until}, then one probe is launched"
+        ),
         Reason::LaunchesResumed => f.write_str("launches are no longer paused"),
         Reason::UnregisteredTaintMissing { node } => write!(
             f,

@@ -198,7 +198,7 @@ impl InstanceTypeCheck<'_> {
             let of_pool = |at: usize| template.types.has(at);
             let limited = mask
                 .is_some()
-                .then(|| template.limit_in_the_way(&template.types));
+                .then(|| template.excluding_limit(&template.types));
             return limited.filter(|text| !text.is_empty()).map_or_else(
                 || {
                     let text = messages::sold_out(&template.catalog, node, |at| !of_pool(at));
@@ -234,7 +234,7 @@ impl InstanceTypeCheck<'_> {
             let large_enough: Bits = types
                 .filter(|at| fit(&ask.requests, template.net(*at)))
                 .collect();
-            let limit = template.limit_in_the_way(&large_enough);
+            let limit = template.excluding_limit(&large_enough);
             if !limit.is_empty() {
                 return (PoolBlocker::Limit, limit);
             }

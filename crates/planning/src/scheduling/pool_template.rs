@@ -173,17 +173,17 @@ impl PoolTemplate {
             let why = UnusablePool::new(pool, PoolBlocker::NotReady, "nodepool is not ready");
             return Err(why.because(not_ready(pool)));
         }
-        let held_back = |why: &dyn std::fmt::Display| {
+        let paused = |why: &dyn std::fmt::Display| {
             let why = format!("launches are paused: {why}");
             UnusablePool::new(pool, PoolBlocker::LaunchesPaused, why)
         };
         let mut limits = pool.limits();
         match pool.launch_pause() {
             None => {}
-            Some(LaunchPause::All(why)) => return Err(held_back(&why)),
+            Some(LaunchPause::All(why)) => return Err(paused(&why)),
             Some(LaunchPause::AllButOne(why)) => {
                 if is_trying(snapshot, &pool.name()) {
-                    return Err(held_back(&why));
+                    return Err(paused(&why));
                 }
                 let one_more = usage.nodes + 1;
                 limits.nodes = Some(limits.nodes.map_or(one_more, |limit| limit.min(one_more)));
@@ -278,7 +278,7 @@ impl PoolTemplate {
     }
 
     /// Which limit excludes the smallest of these instance types; empty when none does.
-    pub(super) fn limit_in_the_way(&self, types: &Bits) -> String {
+    pub(super) fn excluding_limit(&self, types: &Bits) -> String {
         let smallest = |name: &str| {
             let of = types.iter().filter_map(|at| self.catalog.types().get(at));
             of.map(|each| each.capacity.get(name)).min()

@@ -111,7 +111,7 @@ impl PassExplainer<'_, '_> {
                 format!(
                     "all available instance types exceed limits for nodepool (NodePool={name})"
                 ),
-                template.limit_in_the_way(&template.types),
+                template.excluding_limit(&template.types),
             );
         }
         let Some(step) = this.steps.last() else {

@@ -40,7 +40,7 @@ pub(crate) fn claim(name: &str, requests: Value, more: Value) -> Object {
     Object::ResourceClaim(Box::new(read(claim)))
 }
 
-/// So many devices of class `gpu`; `more` is merged into what is asked for.
+/// This number of devices of class `gpu`; `more` is merged into what is asked for.
 pub(crate) fn gpus(count: i64, more: Value) -> Value {
     let mut exactly =
         json!({ "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count });
@@ -71,7 +71,7 @@ pub(crate) fn on(node: &str) -> Value {
     json!({ "nodeName": node })
 }
 
-/// So many devices without anything to tell them apart but their names.
+/// This number of devices without anything to tell them apart but their names.
 pub(crate) fn plain(count: usize) -> Value {
     (0..count)
         .map(|at| json!({ "name": format!("d{at}") }))
@@ -87,7 +87,7 @@ pub(crate) fn with_devices(mut world: World, name: &str, slices: Value) -> World
     world
 }
 
-/// What a type of GPU machines brings.
+/// What a type of GPU nodes brings.
 pub(crate) fn brings(devices: Value) -> Value {
     json!([{ "driver": DRIVER, "pool": { "name": "gpus" }, "devices": devices }])
 }
@@ -103,15 +103,15 @@ pub(crate) fn placed(world: &World) -> (LaunchPlan, SolveReport) {
     })
 }
 
-/// Pods by machine; new machines by their only or first type, pods without a place under `-`.
+/// Pods by node; new nodes by their only or first type, pods without a place under `-`.
 pub(crate) fn places(world: &World) -> BTreeMap<String, BTreeSet<String>> {
     let (plan, report) = placed(world);
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let name = |pod: &Arc<mortise_state::snapshot::Pod>| pod.key.name.to_string();
     for each in &plan.placements {
-        let machine = each.node.to_string();
-        let machine = machine.trim_start_matches("other:///").to_owned();
-        all.entry(machine).or_default().insert(name(&each.pod));
+        let node = each.node.to_string();
+        let node = node.trim_start_matches("other:///").to_owned();
+        all.entry(node).or_default().insert(name(&each.pod));
     }
     for (at, claim) in plan.claims.iter().enumerate() {
         let of = format!("{} #{at}", claim.instance_types[0]);
@@ -131,9 +131,9 @@ pub(crate) fn places(world: &World) -> BTreeMap<String, BTreeSet<String>> {
 pub(crate) fn goes(world: &World, want: &[(&str, &[&str])]) {
     let want: BTreeMap<String, BTreeSet<String>> = want
         .iter()
-        .map(|(machine, pods)| {
+        .map(|(node, pods)| {
             (
-                (*machine).to_owned(),
+                (*node).to_owned(),
                 pods.iter().map(|pod| (*pod).to_owned()).collect(),
             )
         })

@@ -13,7 +13,7 @@ fn device_kinds() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(0_u8..3, 0..6)
 }
 
-/// Whether requests for so many devices of a kind each, of one claim, can be met: by trying everything.
+/// Whether requests for this number of devices of a kind each, of one claim, can be met: by trying everything.
 fn oracle(devices: &[u8], requests: &[(u8, usize)], same: bool) -> bool {
     fn go(devices: &[u8], used: u32, needs: &[u8], picked: &mut Vec<usize>, same: bool) -> bool {
         let Some((kind, rest)) = needs.split_first() else {
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn no_device_is_promised_twice(
+    fn no_device_is_allocated_twice(
         on_node in 0_usize..4, brought in 0_usize..4, counts in prop::collection::vec(1_i64..4, 1..8),
     ) {
         let world = with_devices(cluster(), "amd64-16", brings(plain(brought)))
@@ -83,10 +83,10 @@ proptest! {
             |world, (name, count)| world.with(claim(name, gpus(*count, json!({})), json!({}))).pending(claiming(name, &[name])),
         );
         let found = places(&build(&named));
-        for (machine, pods) in &found {
+        for (node, pods) in &found {
             let total: i64 = named.iter().filter(|(name, _)| pods.contains(name)).map(|(_, count)| count).sum();
-            let has = match machine.as_str() { "n" => on_node, "-" => continue, _ => brought };
-            prop_assert!(total <= i64::try_from(has).unwrap(), "{} has {} for {}", machine, has, total);
+            let has = match node.as_str() { "n" => on_node, "-" => continue, _ => brought };
+            prop_assert!(total <= i64::try_from(has).unwrap(), "{} has {} for {}", node, has, total);
         }
         let refused = found.get("-").cloned().unwrap_or_default();
         for (name, count) in &named {

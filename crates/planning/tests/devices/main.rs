@@ -1,4 +1,4 @@
-//! Devices that pods claim: who gets which, on what machine, and what is said when there are none.
+//! Devices that pods claim: who gets which, on what node, and what is said when there are none.
 
 #![allow(
     clippy::unwrap_used,
@@ -67,7 +67,7 @@ fn pods_without_claims_are_not_concerned() {
 }
 
 #[test]
-fn new_machines_are_of_types_that_bring_the_devices() {
+fn new_nodes_are_of_types_that_bring_the_devices() {
     let two = || {
         with_devices(cluster(), "amd64-16", brings(plain(2)))
             .with(claim("a", gpus(1, json!({})), json!({})))
@@ -97,7 +97,7 @@ fn new_machines_are_of_types_that_bring_the_devices() {
         message,
         "no instance type satisfies both scheduling and dynamic resource requirements"
     );
-    // More than a machine of any type brings.
+    // More than a node of any type brings.
     let many = with_devices(cluster(), "amd64-16", brings(plain(2)))
         .with(claim("a", gpus(3, json!({})), json!({})))
         .pending(claiming("a", &["a"]));
@@ -109,7 +109,7 @@ fn new_machines_are_of_types_that_bring_the_devices() {
 }
 
 #[test]
-fn new_machines_bring_what_those_of_the_same_kind_have() {
+fn new_nodes_bring_what_those_of_the_same_kind_have() {
     let like = |pool: &str| {
         let labels = json!({
             "karpenter.sh/nodepool": pool, "node.kubernetes.io/instance-type": "amd64-16",
@@ -133,7 +133,7 @@ fn new_machines_bring_what_those_of_the_same_kind_have() {
 }
 
 #[test]
-fn a_cheaper_machine_with_enough_devices_is_chosen() {
+fn a_cheaper_node_with_enough_devices_is_chosen() {
     let mut world = cluster();
     world.types.push(instance_type(8, "amd64"));
     let world = with_devices(world, "amd64-8", brings(plain(1)));
@@ -147,7 +147,7 @@ fn a_cheaper_machine_with_enough_devices_is_chosen() {
 }
 
 #[test]
-fn a_claim_that_pods_share_ties_them_to_one_machine() {
+fn a_claim_that_pods_share_ties_them_to_one_node() {
     let world = with_devices(cluster(), "amd64-4", brings(plain(1))).with(claim(
         "shared",
         gpus(1, json!({})),
@@ -157,7 +157,7 @@ fn a_claim_that_pods_share_ties_them_to_one_machine() {
     let world = pods.iter().fold(world, |world, name| {
         world.pending(claiming(name, &["shared"]))
     });
-    // Three fit on a machine of four CPUs; the others cannot have the device anywhere else.
+    // Three fit on a node of four CPUs; the others cannot have the device anywhere else.
     goes(
         &world,
         &[("amd64-4 #0", &["a", "b", "c"]), ("-", &["d", "e"])],
@@ -195,7 +195,7 @@ fn claims_with_devices_go_where_these_are() {
         .pending(claiming("a", &["held"]))
         .pending(claiming("b", &["free"]));
     goes(&world, &[("m", &["a"]), ("n", &["b"])]);
-    // Where the devices can be used in a zone, a new machine of that zone will do.
+    // Where the devices can be used in a zone, a new node of that zone will do.
     let by_zone = json!({ "matchExpressions": [{ "key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z3"] }] });
     let world = cluster()
         .with(claim("held", gpus(1, json!({})), allocated(by_zone)))
@@ -300,7 +300,7 @@ fn devices_of_a_claim_agree_as_it_says() {
 
 #[test]
 fn tainted_devices_need_a_toleration_and_administrators_take_nothing() {
-    let tainted = json!([{ "name": "d", "taints": [{ "key": "sick", "value": "yes", "effect": "NoSchedule" }] }]);
+    let tainted = json!([{ "name": "d", "taints": [{ "key": "faulty", "value": "yes", "effect": "NoSchedule" }] }]);
     let with = |more: Value| {
         cluster()
             .node(node("n", "z1", json!({})))
@@ -310,11 +310,11 @@ fn tainted_devices_need_a_toleration_and_administrators_take_nothing() {
     };
     goes(&with(json!({})), &[("-", &["a"])]);
     goes(
-        &with(json!({ "tolerations": [{ "key": "sick", "operator": "Exists" }] })),
+        &with(json!({ "tolerations": [{ "key": "faulty", "operator": "Exists" }] })),
         &[("n", &["a"])],
     );
     goes(
-        &with(json!({ "tolerations": [{ "key": "sick", "operator": "Equal", "value": "no" }] })),
+        &with(json!({ "tolerations": [{ "key": "faulty", "operator": "Equal", "value": "no" }] })),
         &[("-", &["a"])],
     );
     let world = cluster()
@@ -408,7 +408,7 @@ fn shares_of_a_device_fill_it_up() {
 }
 
 #[test]
-fn devices_of_a_zone_narrow_a_new_machine() {
+fn devices_of_a_zone_narrow_a_new_node() {
     let zone = json!({ "nodeSelector": { "nodeSelectorTerms": [
         { "matchExpressions": [{ "key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z2"] }] },
     ] } });

@@ -1,4 +1,4 @@
-//! A cluster with one pool `general`, three zones, both architectures, and machines of 4 and 16 CPUs.
+//! A cluster with one pool `general`, three zones, both architectures, and nodes of 4 and 16 CPUs.
 
 #![allow(
     dead_code,
@@ -36,7 +36,7 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value}"))
 }
 
-/// A type of so many CPUs with 4 GiB each, on demand and spot in every zone.
+/// A type of this number of CPUs with 4 GiB each, on demand and spot in every zone.
 pub(crate) fn instance_type(cpu: i64, arch: &str) -> InstanceType {
     let name = format!("{arch}-{cpu}");
     let list =
@@ -93,7 +93,7 @@ pub(crate) fn pool(name: &str, requirements: Value, more: Value) -> Value {
     pool
 }
 
-/// As a JSON merge patch, but for lists, which replace.
+/// As a JSON merge patch, except for lists, which replace.
 pub(crate) fn merge(into: &mut Value, more: Value) {
     match more {
         Value::Object(more) if into.is_object() => {
@@ -212,7 +212,7 @@ impl World {
         self.repacked(REPACK)
     }
 
-    /// With so many steps for each pod to make the new machines cheaper.
+    /// With this number of steps for each pod to make the new nodes cheaper.
     pub(crate) fn repacked(&self, repack: u32) -> (LaunchPlan, SolveReport) {
         let options = SolveOptions {
             pending: true,
@@ -222,7 +222,7 @@ impl World {
         solve(Timestamp::UNIX_EPOCH, &self.snapshot(), &options, &|| false)
     }
 
-    /// Names of the pods that the plan puts on each machine; pods without a place are on none.
+    /// Names of the pods that the plan puts on each node; pods without a place are on none.
     pub(crate) fn places(&self) -> BTreeMap<String, Vec<String>> {
         let (plan, _) = self.solve();
         let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();

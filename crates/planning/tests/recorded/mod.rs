@@ -272,6 +272,7 @@ pub(crate) struct World {
     pub(crate) class_names: BTreeMap<String, String>,
 }
 
+#[expect(clippy::too_many_lines, reason = "one statement per part")]
 pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, String> {
     let settings = &record["settings"];
     let known: Vec<String> = read(&settings["wellKnownLabels"])?;
@@ -379,7 +380,7 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
         ));
     }
     index.set_synced();
-    // What the reference's state knew of a node may lag behind the API objects; a pod that nobody selects stands for the rest.
+    // What the reference's state knew of a node may lag behind the API objects; a pod that no selector matches stands for the rest.
     let snapshot = index.freeze(now);
     for each in record["cluster"]["nodes"].as_array().into_iter().flatten() {
         let name = each["node"]["metadata"]["name"]

@@ -15,7 +15,7 @@ use mortise_apis::schema::conditions::ConditionStatus;
 use mortise_apis::values::GoDuration;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InstanceType, InterruptionNotice,
-    LaunchError, LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy,
+    LaunchError, LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderWorker, RepairPolicy,
     ResolvedNodeClass, Retry, TerminationStatus,
 };
 use mortise_kwok_class::object::KwokNodeClass;
@@ -62,7 +62,7 @@ impl KwokProvider {
     ///
     /// # Errors
     /// The API server rejects the list of claims or nodes.
-    pub async fn recover(&self) -> Result<(), kube::Error> {
+    pub(crate) async fn recover(&self) -> Result<(), kube::Error> {
         let mut wait = RETRY_MIN;
         loop {
             match self.create_missing_nodes().await {
@@ -224,6 +224,19 @@ impl CloudProvider for KwokProvider {
 
     fn well_known(&self) -> WellKnown {
         mortise_kwok_class::labels::well_known()
+    }
+
+    fn workers(&self) -> Vec<ProviderWorker> {
+        let this = self.clone();
+        let run = async move {
+            if let Err(error) = this.recover().await {
+                warn!(%error, "failed to list missing nodes, their NodeClaims are deleted after --registration-timeout");
+            }
+        };
+        vec![ProviderWorker {
+            name: "missing-nodes",
+            run: run.boxed(),
+        }]
     }
 
     fn resolve<'a>(

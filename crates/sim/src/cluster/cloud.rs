@@ -326,3 +326,6 @@ fn node_labels(
     all.extend(claim.metadata.labels.clone().unwrap_or_default());
     all
 }
+
+#[cfg(test)]
+mod tests;

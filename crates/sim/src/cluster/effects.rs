@@ -8,7 +8,7 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{NodeName, ObjectRef};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::{SplitMix64, after};
-use mortise_cloudprovider::{LaunchError, ResolvedNodeClass};
+use mortise_cloudprovider::{LaunchError, LaunchRequest, ResolvedNodeClass};
 use mortise_engine::effect::{Effect, EffectError, EffectOutput, InstanceListing};
 use mortise_engine::write::{ObjectWrite, PatchBody};
 use mortise_state::resource_kinds::ObjectKey;
@@ -71,7 +71,7 @@ pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
         } => return delete(target, uid.as_deref(), *grace_seconds, cluster),
         Effect::Evict { pod, uid } => return evict(&ObjectKey::Pod(pod.clone()), uid, cluster),
         Effect::ListPods(node) => return list_pods(node, cluster),
-        Effect::Launch(request) => launch(&request.claim, cluster),
+        Effect::Launch(request) => launch(request, cluster),
         Effect::Terminate { provider_id, .. } => {
             let Cluster {
                 cloud,
@@ -285,7 +285,16 @@ fn list_pods(node: &NodeName, cluster: &Cluster) -> Executed {
     }
 }
 
-fn launch(claim: &NodeClaim, cluster: &mut Cluster) -> Result<EffectOutput, EffectError> {
+fn launch(request: &LaunchRequest, cluster: &mut Cluster) -> Result<EffectOutput, EffectError> {
+    if request.node_class.is_none() {
+        let message = format!(
+            "node class {} does not exist",
+            request.claim.spec.node_class_ref.name
+        );
+        let error = LaunchError::NodeClassNotReady { message };
+        return Err(EffectError::Launch(error));
+    }
+
     let Cluster {
         clock,
         cloud,
@@ -293,7 +302,7 @@ fn launch(claim: &NodeClaim, cluster: &mut Cluster) -> Result<EffectOutput, Effe
         timing,
         ..
     } = cluster;
-    match cloud.launch(claim, clock.now(), &mut clock.random) {
+    match cloud.launch(&request.claim, clock.now(), &mut clock.random) {
         Ok((launched, is_new)) => {
             if is_new {
                 stats.nodes_launched += 1;

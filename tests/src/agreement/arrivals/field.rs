@@ -63,7 +63,7 @@ struct Progress {
     running: usize,
     refused: usize,
     /// NodeClaims, and whether each is initialized.
-    machines: BTreeMap<String, bool>,
+    claims: BTreeMap<String, bool>,
 }
 
 /// A watch that ends with its owner.
@@ -161,7 +161,7 @@ impl Field {
             deadline += GRACE;
         };
         let seen = follower.pods.borrow().clone();
-        let machines = self.claims(timetable, site).await?.len();
+        let claims = self.claims(timetable, site).await?.len();
         let waiting = match settled {
             Some(_) => Vec::new(),
             None => self.waiting(timetable, site, &seen).await?,
@@ -176,7 +176,7 @@ impl Field {
                 .collect(),
             waiting,
             late,
-            machines,
+            machines: claims,
             settled_ms: settled.map(|at| signed_ms(at, booted)),
             millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         })
@@ -335,7 +335,7 @@ impl Field {
             bound: count(|pod| pod.node.is_some()),
             running: count(|pod| pod.runs),
             refused: count(|pod| pod.message.is_some()),
-            machines: claims
+            claims: claims
                 .iter()
                 .map(|claim| (claim.name().to_string(), claim.is_true("Initialized")))
                 .collect(),
@@ -370,7 +370,7 @@ impl Field {
         claims
             .delete_collection(&DeleteParams::background(), &own)
             .await?;
-        wait_until("machines to be gone", SOON, || async {
+        wait_until("nodes to be gone", SOON, || async {
             let (claims, nodes) = (claims.list(&own).await?, nodes.list(&own).await?);
             let (claims, nodes) = (claims.items.len(), nodes.items.len());
             ensure!(claims + nodes == 0, "{claims} claims, {nodes} nodes");

@@ -22,4 +22,4 @@ mod timetable;
 pub use field::Field;
 pub use kind::Kind;
 pub use played::{Played, Waiting};
-pub use timetable::{App, Known, Machines, Step, Timetable};
+pub use timetable::{App, Known, NodeGroup, Step, Timetable};

@@ -31,8 +31,8 @@ impl fmt::Display for Waiting {
         }
         let message = self.message.as_deref().unwrap_or("no word");
         writeln!(f, "    kube-scheduler: {message}")?;
-        for promise in &self.promises {
-            writeln!(f, "    promise: {promise}")?;
+        for nomination in &self.promises {
+            writeln!(f, "    nomination: {nomination}")?;
         }
         for line in self.explained.lines() {
             writeln!(f, "    explain: {line}")?;
@@ -77,7 +77,7 @@ impl fmt::Display for Played {
         let (waiting, all) = (self.waiting.len(), self.count());
         writeln!(
             f,
-            "{}: {waiting} of {all} pods wait, {} were late, {} machines, {} s",
+            "{}: {waiting} of {all} pods wait, {} were late, {} nodes, {} s",
             self.name,
             self.late,
             self.machines,

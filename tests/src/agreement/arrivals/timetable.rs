@@ -20,7 +20,7 @@ const SITE: &str = "mortise.test/site";
 
 /// Nodes of a separate NodePool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machines {
+pub struct NodeGroup {
     /// From the launch until the Node appears, in seconds.
     pub boot_s: u64,
     /// Zones in which they can be had.
@@ -57,7 +57,7 @@ pub struct Timetable {
     /// How it is drawn again: arguments of `mortise-bench agreement --arrivals`.
     pub arguments: String,
     /// NodePools of the nodes.
-    pub machines: Vec<Machines>,
+    pub node_groups: Vec<NodeGroup>,
     /// Whether the nodes have a taint that only these pods tolerate.
     pub tainted: bool,
     /// The Deployments.
@@ -103,7 +103,7 @@ impl Timetable {
     #[must_use]
     pub fn draw(seed: u64, number: u64) -> Self {
         let rng = &mut SplitMix64::new(seed.wrapping_mul(0x9E6C_63D0_876A_68EE) ^ number);
-        let machines = machines(rng);
+        let node_groups = node_groups(rng);
         let mut apps: Vec<App> = Vec::new();
         let mut sizes: Vec<u64> = Vec::new();
         while sizes.iter().sum::<u64>() < PODS {
@@ -127,8 +127,8 @@ impl Timetable {
             name: format!("t{number}"),
             arguments: format!("--seed {seed} --first {number} --scenarios 1"),
             tainted: rng.chance(500),
-            steps: waves(&sizes, &machines, rng),
-            machines,
+            steps: waves(&sizes, &node_groups, rng),
+            node_groups,
             apps,
         }
     }
@@ -139,7 +139,7 @@ impl Timetable {
         let salt = 0x51_7C_C1 + known as u64;
         let rng =
             &mut SplitMix64::new(seed.wrapping_mul(0x9E6C_63D0_876A_68EE) ^ (salt << 32) ^ round);
-        let one = |boot_s| Machines {
+        let one = |boot_s| NodeGroup {
             boot_s,
             zones: ZONES.to_vec(),
             sizes: Vec::new(),
@@ -188,7 +188,7 @@ impl Timetable {
                 "--known {} --seed {seed} --first {round} --repeat 1",
                 known.label()
             ),
-            machines: vec![one(boot_s)],
+            node_groups: vec![one(boot_s)],
             tainted: false,
             apps,
             steps,
@@ -210,7 +210,7 @@ impl Timetable {
     /// Maximum time until one of its nodes is ready, in milliseconds.
     #[must_use]
     pub fn longest_boot_ms(&self) -> u64 {
-        let boots = self.machines.iter().map(|each| each.boot_s);
+        let boots = self.node_groups.iter().map(|each| each.boot_s);
         boots.max().unwrap_or(0) * 1_000 + READY_MS.1
     }
 
@@ -226,7 +226,7 @@ impl Timetable {
 
     /// Names of the NodePools and node classes of a play.
     pub(super) fn pools(&self, site: &str) -> Vec<String> {
-        (0..self.machines.len())
+        (0..self.node_groups.len())
             .map(|at| format!("{site}-{at}"))
             .collect()
     }
@@ -234,12 +234,12 @@ impl Timetable {
     /// Node classes, NodePools and Deployments of 0 pods of a play; `site` is its namespace and part of all names.
     pub(super) fn objects(&self, site: &str) -> Vec<Value> {
         let mut all = Vec::new();
-        for (name, machines) in self.pools(site).iter().zip(&self.machines) {
+        for (name, group) in self.pools(site).iter().zip(&self.node_groups) {
             all.push(json!({
                 "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": name},
-                "spec": {"nodeRegistrationDelay": format!("{}s", machines.boot_s)},
+                "spec": {"nodeRegistrationDelay": format!("{}s", group.boot_s)},
             }));
-            all.push(self.pool(site, name, machines));
+            all.push(self.pool(site, name, group));
         }
         for app in &self.apps {
             all.push(self.deployment(site, app));
@@ -247,17 +247,17 @@ impl Timetable {
         all
     }
 
-    fn pool(&self, site: &str, name: &str, machines: &Machines) -> Value {
+    fn pool(&self, site: &str, name: &str, group: &NodeGroup) -> Value {
         let one_of =
             |key: &str, values: &[&str]| json!({"key": key, "operator": "In", "values": values});
         let mut requirements = vec![
             one_of(labels::OS, &["linux"]),
             one_of(labels::ARCH, &["amd64"]),
-            one_of(labels::TOPOLOGY_ZONE, &machines.zones),
+            one_of(labels::TOPOLOGY_ZONE, &group.zones),
             one_of(labels::CAPACITY_TYPE, &["spot", "on-demand"]),
         ];
-        if !machines.sizes.is_empty() {
-            requirements.push(one_of(labels::INSTANCE_TYPE, &machines.sizes));
+        if !group.sizes.is_empty() {
+            requirements.push(one_of(labels::INSTANCE_TYPE, &group.sizes));
         }
         let taints = if self.tainted {
             json!([{"key": SITE, "value": site, "effect": "NoSchedule"}])
@@ -301,7 +301,7 @@ fn index(number: u64) -> usize {
 }
 
 /// NodePools of the nodes: one group in all zones, or two groups in two zones each that differ in their time to boot.
-fn machines(rng: &mut SplitMix64) -> Vec<Machines> {
+fn node_groups(rng: &mut SplitMix64) -> Vec<NodeGroup> {
     let sizes = [
         vec!["c-2x-amd64-linux"],
         vec!["c-4x-amd64-linux", "m-4x-amd64-linux"],
@@ -310,7 +310,7 @@ fn machines(rng: &mut SplitMix64) -> Vec<Machines> {
     let sizes = sizes.get(index(rng.below(3))).cloned().unwrap_or_default();
     let mut group = |zones: &[&'static str]| {
         let (from, to) = BOOTS_S[index(rng.below(BOOTS_S.len() as u64))];
-        Machines {
+        NodeGroup {
             boot_s: from + rng.below(to - from + 1),
             zones: zones.to_vec(),
             sizes: sizes.clone(),
@@ -369,9 +369,9 @@ fn shuffled(counts: &[u64], rng: &mut SplitMix64) -> Vec<usize> {
 }
 
 /// Arrivals in two to five waves. The next one begins while nodes of the previous one boot, or after that.
-fn waves(counts: &[u64], machines: &[Machines], rng: &mut SplitMix64) -> Vec<Step> {
+fn waves(counts: &[u64], node_groups: &[NodeGroup], rng: &mut SplitMix64) -> Vec<Step> {
     let order = shuffled(counts, rng);
-    let boots = machines.iter().map(|each| each.boot_s * 1_000);
+    let boots = node_groups.iter().map(|each| each.boot_s * 1_000);
     let boot = boots.max().unwrap_or(0);
     let waves = 2 + index(rng.below(4));
     let mut steps = Vec::new();
@@ -411,12 +411,12 @@ mod tests {
             let all = Timetable::draw(1, number);
             kinds.extend(all.apps.iter().map(|app| app.kind));
             pods += all.pods();
-            for each in &all.machines {
+            for each in &all.node_groups {
                 assert!((0..=29).contains(&each.boot_s), "{}", each.boot_s);
                 fast |= each.boot_s == 0;
                 slow |= each.boot_s > 20;
             }
-            let zones: usize = all.machines.iter().map(|each| each.zones.len()).sum();
+            let zones: usize = all.node_groups.iter().map(|each| each.zones.len()).sum();
             assert_eq!(zones, ZONES.len(), "every zone can be had");
             assert!(all.steps.is_sorted_by_key(|step| step.at_ms));
             last = last.max(all.steps.last().map_or(0, |step| step.at_ms));

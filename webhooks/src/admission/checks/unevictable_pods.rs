@@ -10,7 +10,7 @@ use mortise_state::snapshot::{Snapshot, StateNode};
 use super::super::text::{count, first_of};
 use super::{AdmissionResult, Check};
 
-/// Pods that hold their nodes for ever.
+/// Pods that hold their nodes indefinitely.
 #[derive(Default)]
 pub(super) struct UnevictablePods {
     /// Budgets that can never allow an eviction and select pods here, and why they cannot.
@@ -24,7 +24,7 @@ pub(super) struct UnevictablePods {
 }
 
 impl UnevictablePods {
-    /// Looks at all pods of these machines. Cost: one pass over them; those in namespaces of such budgets are matched.
+    /// Checks all pods of these nodes. Cost: one pass over them; those in namespaces of such budgets are matched.
     pub(super) fn from_nodes<'a>(
         snapshot: &Snapshot,
         nodes: impl Iterator<Item = &'a std::sync::Arc<StateNode>>,

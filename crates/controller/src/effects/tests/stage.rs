@@ -92,10 +92,10 @@ pub(super) fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
     )
 }
 
-/// A cloud that launches at once, and waits for ever when asked to terminate.
+/// A cloud that launches at once, and waits indefinitely when asked to terminate.
 pub(super) struct Cloud {
     pub(super) name: &'static str,
-    /// How often it refuses to list its machines.
+    /// How often it refuses to list its instances.
     pub(super) refusals: Mutex<u32>,
 }
 
@@ -202,7 +202,7 @@ impl Bench {
         let server = Server::answering(answers);
         let shared = testing::shared();
         let license = Arc::new(LeadershipDeadline::new());
-        license.extend_for_ever();
+        license.extend_indefinitely();
         let api = ApiWriter::new(
             server.client(),
             Arc::new(TokenBucket::new(1000.0, 1000)),

@@ -177,7 +177,7 @@ impl<'a> DeviceInventory<'a> {
     }
 
     /// The devices that a node comes with.
-    pub(super) fn of_machine(slices: &[&'a ResourceSliceSpec]) -> Self {
+    pub(super) fn from_node_slices(slices: &[&'a ResourceSliceSpec]) -> Self {
         let mut pools: BTreeMap<(&str, &str), Vec<&ResourceSliceSpec>> = BTreeMap::new();
         for slice in slices {
             let key = (slice.driver.as_str(), slice.pool.name.as_str());

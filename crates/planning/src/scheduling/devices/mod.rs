@@ -186,7 +186,7 @@ impl<'a> Devices<'a> {
         }
         let known = self.kits.iter().position(|(own, _)| *own == slices);
         known.unwrap_or_else(|| {
-            let stock = DeviceInventory::of_machine(&slices);
+            let stock = DeviceInventory::from_node_slices(&slices);
             self.kits.push((slices, stock));
             self.kits.len() - 1
         })

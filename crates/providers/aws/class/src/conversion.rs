@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use crate::spec::AMI_FAMILIES;
 
-/// On `v1` EC2NodeClasses that were of the family Ubuntu: which fields had to be filled in. Upstream's name.
+/// On `v1` EC2NodeClasses that were of the family Ubuntu: which fields had to be filled in. Karpenter's name.
 pub const UBUNTU: &str = "compatibility.karpenter.k8s.aws/v1beta1-ubuntu";
-/// On `v1beta1` EC2NodeClasses: the version of the image alias, where it is not `latest`. Upstream's name.
+/// On `v1beta1` EC2NodeClasses: the version of the image alias, where it is not `latest`. Karpenter's name.
 pub const ALIAS_VERSION: &str = "compatibility.karpenter.k8s.aws/v1-alias-version";
 
 const SPEC: [&str; 1] = ["spec"];

@@ -1,5 +1,5 @@
-//! `spec.kubelet` of EC2NodeClass: an open object in the definition, so that nothing but this looks at it before a machine
-//! is made.
+//! `spec.kubelet` of EC2NodeClass: an open object in the definition, so that nothing but this checks it before an
+//! instance is launched.
 
 use mortise_apis::issues::{IssueCollector, meant, quoted};
 use mortise_apis::values::{GoDuration, Quantity};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::hash::resolved_ami_family;
 use crate::spec::Ec2NodeClassSpec;
 
-/// What can be short on a machine.
+/// What can be short on a node.
 const SIGNALS: [&str; 6] = [
     "memory.available",
     "nodefs.available",
@@ -357,7 +357,7 @@ fn grace(value: &Value, at: &str, sink: &mut IssueCollector) {
 
 fn reserved(value: &Value, at: &str, sink: &mut IssueCollector) {
     for (resource, text) in entries(value, at, &RESERVABLE, sink) {
-        // What is no quantity is an expression over the machine's size.
+        // What is no quantity is an expression over the instance's size.
         if text.starts_with('-') {
             sink.unusable(
                 format!("{at}[{resource:?}]"),

@@ -81,7 +81,7 @@ fn volume_size(text: &str) -> bool {
     if let Some(size) = text.strip_suffix('G') {
         return within(size, 64_000);
     }
-    // Upstream's pattern has holes here (18Ti and 19Ti are refused, a bare Ti is taken); they are the contract.
+    // Karpenter's pattern has holes here (18Ti and 19Ti are refused, a bare Ti is taken); they are the contract.
     if let Some(size) = text.strip_suffix("Ti") {
         let two = |first: char, second: char| {
             ('1'..='5').contains(&first) && ('0'..='7').contains(&second)

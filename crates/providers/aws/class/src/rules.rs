@@ -194,7 +194,7 @@ fn one_of(at: &mut RuleContext<'_>, fields: &[&str]) {
     }
 }
 
-/// Upstream's rule refuses only a list in which every term has both.
+/// Karpenter's rule refuses only a list in which every term has both.
 fn every(at: &mut RuleContext<'_>, field: &str, others: &[&str]) {
     let both = |term: &Value| has(term, field) && others.iter().any(|other| has(term, other));
     if at.items().next().is_none() || !at.items().all(|(_, term)| both(term)) {
@@ -214,22 +214,22 @@ fn alone(at: &mut RuleContext<'_>, field: &str, others: &[&str]) {
 }
 
 fn exclusive(at: &mut RuleContext<'_>, n: usize, term: &Value, field: &str, others: &[&str]) {
-    let beside: Vec<&str> = others
+    let present: Vec<&str> = others
         .iter()
         .copied()
         .filter(|other| has(term, other))
         .collect();
-    if !beside.is_empty() {
+    if !present.is_empty() {
         at.fault(
             &format!("[{n}].{field}"),
             term.get(field).unwrap_or(&Value::Null),
             format!(
                 "stands with {}, but {field} is allowed only alone",
-                beside.join(", ")
+                present.join(", ")
             ),
             format!(
                 "take {} out, or make a second term: terms are alternatives",
-                beside.join(", ")
+                present.join(", ")
             ),
         );
     }

@@ -3,7 +3,7 @@
 use mortise_apis::issues::IssueCollector;
 use serde_json::Value;
 
-/// Most terms of a list that are looked at: no list of the definition may be as long.
+/// Most terms of a list that are checked: no list of the definition may be as long.
 const MOST_TERMS: usize = 1_000;
 
 /// The definition's rule only refuses a list in which every term mixes; one term among others passes, and then selects
@@ -21,20 +21,20 @@ pub(crate) fn mixed_terms(spec: &Value, sink: &mut IssueCollector) {
     ] {
         let terms = spec.get(name).and_then(Value::as_array);
         for (n, term) in terms.into_iter().flatten().take(MOST_TERMS).enumerate() {
-            let beside: Vec<&str> = others
+            let present: Vec<&str> = others
                 .iter()
                 .copied()
                 .filter(|other| term.get(other).is_some())
                 .collect();
-            if let Some(value) = term.get(field).filter(|_| !beside.is_empty()) {
+            if let Some(value) = term.get(field).filter(|_| !present.is_empty()) {
                 sink.suspicious(
                     format!("spec.{name}[{n}].{field}"),
                     value,
                     format!(
                         "stands with {}: both must match; terms are the alternatives",
-                        beside.join(", ")
+                        present.join(", ")
                     ),
-                    format!("take {} out, or make a second term", beside.join(", ")),
+                    format!("take {} out, or make a second term", present.join(", ")),
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! EC2NodeClass: how machines of Amazon EC2 are made.
+//! EC2NodeClass: how instances of Amazon EC2 are launched.
 
 use std::collections::BTreeMap;
 

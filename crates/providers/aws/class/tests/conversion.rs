@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn fields_that_nobody_knows_are_kept(name in "[a-z]{1,8}[A-Z][a-z]{1,8}", number in any::<i64>()) {
+    fn fields_that_no_version_knows_are_kept(name in "[a-z]{1,8}[A-Z][a-z]{1,8}", number in any::<i64>()) {
         for (group, kind) in converted_kinds(&classes()) {
             for (from, over) in [("v1", "v1beta1"), ("v1beta1", "v1")] {
                 let object = json!({
@@ -291,7 +291,7 @@ fn an_edit_in_the_other_version_wins() {
 }
 
 #[test]
-fn what_upstream_left_in_annotations_is_read() {
+fn what_karpenter_left_in_annotations_is_read() {
     let mut now = pool(
         "v1",
         &json!({ "template": { "spec": {

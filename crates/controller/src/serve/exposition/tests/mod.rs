@@ -54,7 +54,8 @@ fn claim_with(type_: &str, status: &str, n: usize) -> NodeClaim {
 
 /// A cluster with far more NodePools, zones and label values than any real one.
 #[test]
-fn the_page_stays_below_its_ceiling() {
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
+fn the_page_stays_below_its_limit() {
     let now = testing::noon();
     let shared = ServiceState::new(
         Arc::new(testing::Stopped(now)),
@@ -211,7 +212,7 @@ fn command(replaces: bool, reason: &'static str, consolidation_type: &'static st
 }
 
 #[test]
-fn decisions_to_disrupt_have_upstream_labels() {
+fn decisions_to_disrupt_have_karpenter_labels() {
     let shared = testing::shared();
     let record = |reasons| Record {
         at: testing::noon(),
@@ -257,6 +258,7 @@ fn decisions_to_disrupt_have_upstream_labels() {
 }
 
 /// A cluster in which everything has happened once.
+#[expect(clippy::too_many_lines, reason = "one statement per part")]
 fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     let now = testing::noon();
     let shared = ServiceState::with_detail(

@@ -19,6 +19,7 @@ fn affinity(terms: Value) -> Value {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn resources() {
     let request = |container: &str, amount: &str| json!({"name": container, "resources": {"requests": {"cpu": amount}}});
     let sidecar = |amount: &str| json!({"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": amount}}});

@@ -35,6 +35,7 @@ fn elsewhere(node: &str, spec: Value) -> Vec<Value> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn anti_affinity() {
     let there = || vec![on("a1", "old", "x", json!({}))];
     let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
@@ -243,6 +244,7 @@ fn anti_affinity() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn affinity() {
     let there = || vec![on("a1", "old", "x", json!({}))];
     let bare = || node("a2", "a", json!({"metadata": {"labels": {ZONE: null}}}));

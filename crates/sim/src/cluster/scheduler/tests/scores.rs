@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{HOST, PREFERRED, REQUIRED, ZONE, asks, cpu, left, node, on};
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn the_best_node() {
     let preferred = |app: &str| {
         let term = json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": ZONE});

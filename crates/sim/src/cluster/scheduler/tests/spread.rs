@@ -18,6 +18,7 @@ fn over(constraint: Value) -> Value {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn spread_over_domains() {
     let old = |node: &str, name: &str| on(node, name, "x", json!({}));
     let one = || vec![old("a1", "1")];

@@ -28,6 +28,7 @@ fn class(name: &str, over: Value) -> Value {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn volumes_and_their_zones() {
     let uses = || {
         asks(

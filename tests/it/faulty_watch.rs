@@ -90,7 +90,7 @@ impl Ends {
 
     /// Waits until this number of nodes has been terminated. Fails if one had a pod that was not evicted.
     async fn ended(&self, count: usize) -> Result<()> {
-        wait_until("the ends of machines to be seen", SOON, || async {
+        wait_until("the node terminations to be seen", SOON, || async {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             ensure!(seen.gone.len() == count, "{} ended", seen.gone.len());
             Ok(())
@@ -261,7 +261,7 @@ async fn touch(scene: &Scene, number: usize) -> Result<()> {
 }
 
 /// Waits for a list request for the pods of a node.
-async fn looked_at(scene: &Scene, launched_node: &LaunchedNode) -> Result<()> {
+async fn pods_listed(scene: &Scene, launched_node: &LaunchedNode) -> Result<()> {
     let name = launched_node.node_name();
     wait_until("the last look at its pods", SOON, || async {
         let lists = scene.proxy()?.reads("pods").lists;
@@ -331,13 +331,13 @@ async fn the_last_look_sees_what_a_silent_watch_hides() -> Result<()> {
     scene.apply(&[bound("unseen", &launched_node)]).await?;
     let before = scene.running("unseen", 1).await?;
     allow(&scene, "100%").await?;
-    looked_at(&scene, &launched_node).await?;
+    pods_listed(&scene, &launched_node).await?;
     is_old(&scene, "Pod", "behind").await?;
     let node = format!("node/{}", launched_node.node_name());
     let words = "the watch of Pod does not show a write of";
     blocked(&scene, "termination", &node, words).await?;
     let terminations = terminations(&scene).await?;
-    ensure!(terminations < 0.5, "{terminations} machines were ended");
+    ensure!(terminations < 0.5, "{terminations} nodes were terminated");
     let after = scene.running("unseen", 1).await?;
     ensure!(before[0].metadata.uid == after[0].metadata.uid, "another");
 
@@ -345,7 +345,7 @@ async fn the_last_look_sees_what_a_silent_watch_hides() -> Result<()> {
     all_current(&scene).await?;
     ensure!(
         scene.nodes().await?.contains_key(launched_node.node_name()),
-        "the machine ended under its pod"
+        "the node was terminated under its pod"
     );
     delete_pod(&scene, "unseen").await?;
     scene.empty().await?;
@@ -376,7 +376,7 @@ async fn a_watch_that_is_always_too_old_is_listed_seldom() -> Result<()> {
     scene.scale("web", 2).await?;
     scene.running("web", 2).await?;
     is_old(&scene, "NodeClaim", "broken").await?;
-    wait_until("the picture to be no proof of what is", SOON, || async {
+    wait_until("the snapshot to be too old as proof", SOON, || async {
         let age = &scene.mortise.debug("snapshot").await?["age_ms"];
         ensure!(age.as_i64() > Some(STALE_MS), "{age} ms old");
         Ok(())
@@ -443,8 +443,8 @@ async fn late_watches_lose_nothing() -> Result<()> {
     // A pod that is bound to a node after mortise found it empty and tainted it is observed in time, regardless of the delay.
     proxy.disturb("pods", Some(WatchFault::Late(LATE)));
     scene.scale("web", 0).await?;
-    let launched_node = kept.into_iter().next().context("a machine")?;
-    wait_until("the machine to go", SOON, || async {
+    let launched_node = kept.into_iter().next().context("a node")?;
+    wait_until("the node to go", SOON, || async {
         ensure!(
             ends.going()
                 .iter()
@@ -455,7 +455,7 @@ async fn late_watches_lose_nothing() -> Result<()> {
     })
     .await?;
     scene.apply(&[bound("unseen", &launched_node)]).await?;
-    looked_at(&scene, &launched_node).await?;
+    pods_listed(&scene, &launched_node).await?;
     scene.scale("web", 1).await?;
     scene.running("web", 1).await?;
     knows_pods(&scene, 2).await?;

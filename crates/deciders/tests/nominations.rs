@@ -1,5 +1,5 @@
-//! Promises as stories: pods that come one after the other are placed as if the earlier ones ran already, and no promise
-//! outlives its reason.
+//! Nominations as stories: pods that come one after the other are placed as if the earlier ones ran already, and no
+//! nomination outlives its reason.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,13 +36,13 @@ fn spread(app: &str, key: &str) -> Value {
     }] } })
 }
 
-/// Where every pod is, or is expected: its machine.
+/// Where every pod is, or is expected: its node.
 fn places(world: &mut TestCluster) -> BTreeMap<String, String> {
     let snapshot = world.snapshot();
     let mut all = BTreeMap::new();
     for pod in snapshot.pods.values() {
-        let promised = snapshot.ledger.nomination(&pod.uid);
-        let place = match (&pod.node, promised.map(|promise| &promise.place)) {
+        let nominated = snapshot.ledger.nomination(&pod.uid);
+        let place = match (&pod.node, nominated.map(|nomination| &nomination.place)) {
             (Some(node), _) | (None, Some(NominationTarget::Node(node))) => node.to_string(),
             (None, Some(NominationTarget::Claim(claim))) => claim.to_string(),
             (None, None) => continue,
@@ -75,7 +75,7 @@ fn zone(world: &TestCluster, claim: &str) -> Vec<String> {
 }
 
 #[test]
-fn pods_that_must_be_apart_get_a_machine_each_however_they_come() {
+fn pods_that_must_be_apart_get_a_node_each_however_they_come() {
     // A node is ready after 21 s; this world's scheduler knows nothing of constraints between pods.
     for pause_ms in [0, 50, 120, 400, 3_000, 5_000] {
         let mut world = ordinary_cluster();
@@ -92,7 +92,7 @@ fn pods_that_must_be_apart_get_a_machine_each_however_they_come() {
     }
 }
 
-/// A pod that keeps others of its kind out of its zone blocks every zone that its machine may still come up in.
+/// A pod that keeps others of its kind out of its zone blocks every zone that its node may still start in.
 #[test]
 fn pods_that_must_be_in_zones_apart_wait_for_the_zone_of_the_first() {
     let mut world = ordinary_cluster();
@@ -130,7 +130,7 @@ fn a_spread_counts_pods_that_are_only_expected() {
 }
 
 #[test]
-fn a_partner_on_a_coming_machine_is_a_partner() {
+fn a_partner_on_a_coming_node_is_a_partner() {
     let mut world = ordinary_cluster();
     world.pods("db", 1, 1_500, &json!({}));
     world.pass(400);
@@ -144,15 +144,15 @@ fn a_partner_on_a_coming_machine_is_a_partner() {
         let found = all.find(|(pod, _)| pod.starts_with(&format!("default/{app}-")));
         found.map(|(_, place)| place.clone())
     };
-    // A machine of 2 CPUs has room for the first only; of one with its host name there is no second.
+    // A node of 2 CPUs has room for the first only; of one with its host name there is no second.
     assert_eq!(of("db"), Some(db.clone()));
     assert_eq!(of("web"), None, "{places:?}");
     assert_eq!(zone(&world, &of("cache").unwrap()), zone(&world, &db));
 }
 
-/// A claim whose object the API server takes long to show is a machine all the same.
+/// A claim whose object the API server takes long to show is a node all the same.
 #[test]
-fn a_claim_that_is_being_created_counts_as_a_machine() {
+fn a_claim_that_is_being_created_counts_as_a_node() {
     let mut world = ordinary_cluster();
     world.answers.create_ms = 20_000;
     world.pods("web", 1, 0, &apart("web", labels::HOSTNAME));
@@ -166,8 +166,7 @@ fn a_claim_that_is_being_created_counts_as_a_machine() {
 }
 
 #[test]
-fn a_pod_that_is_refused_on_its_ready_machine_is_expected_elsewhere_and_then_given_up_with_reasons()
-{
+fn a_pod_that_is_refused_on_its_ready_node_is_expected_elsewhere_and_then_abandoned_with_reasons() {
     let mut world = ordinary_cluster();
     world.automation.rejected_apps.insert("odd".to_owned());
     world.pods("odd", 1, 500, &json!({}));
@@ -179,14 +178,14 @@ fn a_pod_that_is_refused_on_its_ready_machine_is_expected_elsewhere_and_then_giv
         world.pass(1_000);
         let now = world.now();
         let snapshot = world.snapshot();
-        for promise in snapshot.ledger.nominations() {
-            assert!(promise.until > now, "{promise:?} outlives its end");
-            let machine = snapshot.node_at(&promise.place);
-            let on_first = machine.is_some_and(|machine| machine.initialized);
-            assert!(!on_first || now < after(ready, 60_000), "{promise:?}");
+        for nomination in snapshot.ledger.nominations() {
+            assert!(nomination.until > now, "{nomination:?} outlives its end");
+            let state_node = snapshot.node_at(&nomination.place);
+            let on_first = state_node.is_some_and(|state_node| state_node.initialized);
+            assert!(!on_first || now < after(ready, 60_000), "{nomination:?}");
         }
     }
-    assert_eq!(world.claim_times().len(), 2, "another machine is tried");
+    assert_eq!(world.claim_times().len(), 2, "another node is tried");
     world.pass(30 * 60_000);
     assert_eq!(world.claim_times().len(), 2, "and then no third");
     let stalled = world.records_of(Verdict::Stalled);
@@ -198,14 +197,14 @@ fn a_pod_that_is_refused_on_its_ready_machine_is_expected_elsewhere_and_then_giv
         "{last}"
     );
     assert!(last.ends_with("is suitable"), "{last}");
-    // Its room is given back meanwhile.
+    // Its room is released meanwhile.
     assert_eq!(world.snapshot().ledger.nominations().count(), 0);
     assert_eq!(stalled_pods(&mut world), [Stalled::NoNode]);
 }
 
-/// A machine has less than its type says: the next one has no more, and is not bought one after the other.
+/// A node has less than its type says: the next one has no more, and is not launched one after the other.
 #[test]
-fn machines_that_turn_out_too_small_are_bought_ever_more_slowly_and_it_is_said() {
+fn nodes_that_turn_out_too_small_are_launched_ever_more_slowly_and_it_is_said() {
     let mut world = ordinary_cluster();
     world.automation.cpu_of_nodes = Some("100m");
     world.pods("web", 3, 1_500, &json!({}));
@@ -223,7 +222,7 @@ fn machines_that_turn_out_too_small_are_bought_ever_more_slowly_and_it_is_said()
     let told = world.events_of("FailedScheduling");
     let last = &told.last().unwrap().message;
     assert!(last.contains("which are unused"), "{last}");
-    // Once machines are what they should be, the next one is the last.
+    // Once nodes are what they should be, the next one is the last.
     world.automation.cpu_of_nodes = None;
     let before = world.claim_times().len();
     world.pass(31 * 60_000);
@@ -231,7 +230,7 @@ fn machines_that_turn_out_too_small_are_bought_ever_more_slowly_and_it_is_said()
     assert!(world.claim_times().len() <= before + 1);
 }
 
-/// kube-scheduler is away: nothing is bought twice because of it.
+/// kube-scheduler is away: nothing is launched twice because of it.
 #[test]
 fn a_scheduler_that_says_nothing_is_waited_for() {
     let mut world = automatic_cluster(
@@ -248,7 +247,7 @@ fn a_scheduler_that_says_nothing_is_waited_for() {
     assert_eq!(
         *world.get(&format!("Pod/{name}")),
         pod,
-        "nobody spoke of it"
+        "no record spoke of it"
     );
     assert_eq!(world.claim_times().len(), 1, "{:?}", world.claim_times());
     assert!(world.events_of("FailedScheduling").len() >= 3);

@@ -1,4 +1,4 @@
-//! Which machines are bought for pods that nothing ties to a machine: pools, weights, limits, zones and numbers.
+//! Which nodes are selected for pods that nothing ties to a node: pools, weights, limits, zones and numbers.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ fn of(way: &str) -> Value {
     json!([{"key": labels::CAPACITY_TYPE, "operator": "In", "values": [way]}])
 }
 
-/// Spot machines, tainted, are preferred by weight for pods that tolerate them.
+/// Spot nodes, tainted, are preferred by weight for pods that tolerate them.
 fn spot_and_on_demand() -> World {
     let taints = json!({"spec": {"weight": 10, "template": {"spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}]}}}});
     World::new().pools([
@@ -36,7 +36,7 @@ fn tolerant() -> Value {
     json!({"tolerations": [{"key": TAINT, "operator": "Exists"}]})
 }
 
-/// So many pods of an app, each with so much CPU.
+/// This number of pods of an app, each with this CPU.
 fn pods(mut world: World, app: &str, count: usize, cpu: &str, more: &Value) -> World {
     for at in 0..count {
         world = world.pending(pod(&format!("{app}-{at:02}"), app, cpu, more.clone()));
@@ -44,7 +44,7 @@ fn pods(mut world: World, app: &str, count: usize, cpu: &str, more: &Value) -> W
     world
 }
 
-/// By pool: machines, and pods of each app.
+/// By pool: nodes, and pods of each app.
 fn counts(plan: &LaunchPlan) -> BTreeMap<String, (usize, BTreeMap<String, usize>)> {
     let mut counts: BTreeMap<String, (usize, BTreeMap<String, usize>)> = BTreeMap::new();
     for claim in &plan.claims {
@@ -66,23 +66,23 @@ fn placed(plan: &LaunchPlan) -> Vec<String> {
 }
 
 #[test]
-fn pods_that_may_be_on_spot_do_not_fill_on_demand_machines() {
+fn pods_that_may_be_on_spot_do_not_fill_on_demand_nodes() {
     let world = pods(spot_and_on_demand(), "firm", 6, "3", &json!({}));
     let world = pods(world, "cheap", 21, "2900m", &tolerant());
-    let (filled, bought) = (world.repacked(0).0, world.solve().0);
-    assert_eq!(placed(&filled), placed(&bought));
+    let (filled, covered) = (world.repacked(0).0, world.solve().0);
+    assert_eq!(placed(&filled), placed(&covered));
     let before = counts(&filled)["on-demand"].1["cheap"];
     assert!(
         before > 0,
-        "first-fit puts some of them on machines that are open"
+        "first-fit puts some of them on nodes that are open"
     );
     assert!(
-        bought.price() < filled.price(),
+        covered.price() < filled.price(),
         "{:?} {:?}",
-        bought.price(),
+        covered.price(),
         filled.price()
     );
-    let after = counts(&bought);
+    let after = counts(&covered);
     assert!(
         after["spot"].1["cheap"] > counts(&filled)["spot"].1["cheap"],
         "{after:?}"
@@ -91,17 +91,21 @@ fn pods_that_may_be_on_spot_do_not_fill_on_demand_machines() {
 }
 
 #[test]
-fn a_pool_of_less_weight_is_not_bought_for_its_price() {
+fn a_pool_of_less_weight_is_not_selected_for_its_price() {
     let world = World::new().pools([
-        pool("dear", of("on-demand"), json!({"spec": {"weight": 10}})),
+        pool(
+            "expensive",
+            of("on-demand"),
+            json!({"spec": {"weight": 10}}),
+        ),
         pool("cheap", of("spot"), json!({"spec": {"weight": 1}})),
     ]);
     let plan = pods(world, "a", 30, "3", &json!({})).solve().0;
-    assert_eq!(counts(&plan).keys().collect::<Vec<_>>(), ["dear"]);
+    assert_eq!(counts(&plan).keys().collect::<Vec<_>>(), ["expensive"]);
 }
 
 #[test]
-fn of_pools_of_one_weight_the_cheaper_is_bought() {
+fn of_pools_of_one_weight_the_cheaper_is_selected() {
     let world = World::new().pools([
         pool("on-demand", of("on-demand"), json!({})),
         pool("spot", of("spot"), json!({})),
@@ -126,13 +130,13 @@ fn limits_hold() {
         let plan = pods(world, "a", 40, "3", &json!({})).solve().0;
         let own = counts(&plan);
         assert_eq!(placed(&plan).len(), 40);
-        let machines = own.get("spot").map_or(0, |own| own.0);
-        assert!(machines <= 3, "{limits}: {own:?}");
+        let nodes = own.get("spot").map_or(0, |own| own.0);
+        assert!(nodes <= 3, "{limits}: {own:?}");
     }
 }
 
-/// Large machines at twice the price for their size, which are only bought where nothing else holds a pod.
-fn large_ones_are_dear() -> World {
+/// Large nodes at twice the price for their size, which are only selected where nothing else holds a pod.
+fn large_ones_are_expensive() -> World {
     let mut world = World::new();
     world.types = vec![instance_type(4, "amd64"), instance_type(16, "amd64")];
     for offering in &mut world.types[1].offerings {
@@ -142,45 +146,45 @@ fn large_ones_are_dear() -> World {
 }
 
 #[test]
-fn more_machines_are_bought_when_each_saves_its_charge() {
-    let world = pods(large_ones_are_dear(), "a", 24, "3", &json!({}));
-    let (filled, bought) = (world.repacked(0).0, world.solve().0);
-    assert_eq!(placed(&filled), placed(&bought));
-    assert!(bought.claims.len() > filled.claims.len());
+fn more_nodes_are_selected_when_each_saves_its_charge() {
+    let world = pods(large_ones_are_expensive(), "a", 24, "3", &json!({}));
+    let (filled, covered) = (world.repacked(0).0, world.solve().0);
+    assert_eq!(placed(&filled), placed(&covered));
+    assert!(covered.claims.len() > filled.claims.len());
     assert_eq!(
-        bought.price(),
+        covered.price(),
         Some(MicroUsd(24 * 4 * 400)),
-        "a small machine for each"
+        "a small node for each"
     );
     let again = world.solve().0;
     assert_eq!(
         again.claims.len(),
-        bought.claims.len(),
+        covered.claims.len(),
         "same question, same answer"
     );
 }
 
 #[test]
-fn a_pool_over_its_limits_keeps_no_other_pool_from_buying() {
+fn a_pool_over_its_limits_keeps_no_other_pool_from_covering() {
     let over = json!({
         "metadata": {"labels": {labels::NODEPOOL: "over"}},
         "spec": {"taints": [{"key": "example.com/closed", "effect": "NoSchedule"}]},
     });
-    let alone = pods(large_ones_are_dear(), "a", 24, "3", &json!({}));
-    let beside = pods(large_ones_are_dear(), "a", 24, "3", &json!({}))
+    let alone = pods(large_ones_are_expensive(), "a", 24, "3", &json!({}));
+    let with_other = pods(large_ones_are_expensive(), "a", 24, "3", &json!({}))
         .pool(pool(
             "over",
             of("on-demand"),
             json!({"spec": {"limits": {"cpu": "4"}}}),
         ))
         .node(node("eight-cpus", "z1", over));
-    let snapshot = beside.snapshot();
+    let snapshot = with_other.snapshot();
     let usage = &PoolUsage::all(&snapshot)["over"];
     assert_eq!((usage.nodes, usage.capacity.cpu), (1, 8_000));
-    let plan = beside.solve().0;
+    let plan = with_other.solve().0;
     assert_eq!(counts(&plan).keys().collect::<Vec<_>>(), ["general"]);
     assert_eq!(plan.price(), alone.solve().0.price());
-    assert!(plan.price() < beside.repacked(0).0.price());
+    assert!(plan.price() < with_other.repacked(0).0.price());
 }
 
 #[test]
@@ -189,13 +193,13 @@ fn pods_that_are_spread_stay_in_their_zones() {
         json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": labels::TOPOLOGY_ZONE, "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": {"matchLabels": {"app": app}}}]})
     };
-    let world = pods(large_ones_are_dear(), "a", 18, "3", &spread("a"));
+    let world = pods(large_ones_are_expensive(), "a", 18, "3", &spread("a"));
     let world = pods(world, "b", 9, "900m", &spread("b"));
-    let (filled, bought) = (world.repacked(0).0, world.solve().0);
-    assert!(bought.price() < filled.price());
+    let (filled, covered) = (world.repacked(0).0, world.solve().0);
+    assert!(covered.price() < filled.price());
     for app in ["a", "b"] {
         let mut zones: BTreeMap<String, usize> = BTreeMap::new();
-        for claim in &bought.claims {
+        for claim in &covered.claims {
             let own = claim.requirements.get(labels::TOPOLOGY_ZONE).unwrap();
             assert_eq!(own.values().len(), 1);
             let here = claim
@@ -205,7 +209,7 @@ fn pods_that_are_spread_stay_in_their_zones() {
                 .count();
             *zones.entry(own.values()[0].to_string()).or_default() += here;
         }
-        let expected = placed(&bought)
+        let expected = placed(&covered)
             .iter()
             .filter(|name| name.starts_with(app))
             .count()

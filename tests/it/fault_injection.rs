@@ -74,7 +74,7 @@ fn settings() -> Setting {
     }
 }
 
-async fn one_machine(scene: &Scene) -> Result<()> {
+async fn one_node(scene: &Scene) -> Result<()> {
     scene
         .apply(&[
             kwok_class(),
@@ -97,7 +97,7 @@ async fn delete_claim(scene: &Scene) -> Result<String> {
 
 /// Waits until the pod runs on one node, which is not that of this claim.
 async fn moved(scene: &Scene, from: Option<&str>) -> Result<String> {
-    wait_until("the pod to run on the next machine", SOON, || async move {
+    wait_until("the pod to run on the next node", SOON, || async move {
         let claims = scene.claims().await?;
         let name = claims.keys().next().cloned().unwrap_or_default();
         ensure!(
@@ -117,7 +117,7 @@ async fn moved(scene: &Scene, from: Option<&str>) -> Result<String> {
 async fn every_fault_is_weathered() -> Result<()> {
     let scene = Scene::start(settings()).await?;
     let census = Census::begin(&scene.plane.client());
-    one_machine(&scene).await?;
+    one_node(&scene).await?;
     let mut launched_nodes = 1;
     for (weather, rules) in WEATHERS {
         let proxy = scene.proxy()?;
@@ -148,7 +148,7 @@ async fn forbidden(scene: &Scene, census: &Census, launched_nodes: usize) -> Res
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": { "resourceRules": [{ "apiGroups": ["karpenter.sh"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodeclaims"] }] },
-            "validations": [{ "expression": "false", "message": "nothing is bought this week" }],
+            "validations": [{ "expression": "false", "message": "no launches this week" }],
         },
     });
     let binding = json!({
@@ -179,7 +179,7 @@ async fn forbidden(scene: &Scene, census: &Census, launched_nodes: usize) -> Res
         })
         .await
     };
-    told("nothing is bought this week").await?;
+    told("no launches this week").await?;
     scene
         .plane
         .kubectl(&["delete", "validatingadmissionpolicybinding", "freeze"])
@@ -252,7 +252,7 @@ async fn done(mortise: &Mortise) -> Result<f64> {
 async fn only_the_leader_acts_whatever_hangs() -> Result<()> {
     let mut scene = Scene::start(settings()).await?;
     let census = Census::begin(&scene.plane.client());
-    one_machine(&scene).await?;
+    one_node(&scene).await?;
 
     let from = delete_claim(&scene).await?;
     scene
@@ -274,7 +274,7 @@ async fn only_the_leader_acts_whatever_hangs() -> Result<()> {
     let resumed = thawed.elapsed();
     moved(&scene, Some(&from)).await?;
     say(&format!(
-        "after a freeze of {:?} it acted again after {resumed:?}, and the pod ran on its next machine after {:?}",
+        "after a freeze of {:?} it acted again after {resumed:?}, and the pod ran on its next node after {:?}",
         freeze()?,
         thawed.elapsed()
     ))?;
