@@ -110,10 +110,14 @@ pub trait CloudProvider: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>>;
 
     /// Waits for messages (long poll); `None` if the cloud sends none at all.
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>>;
+    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
+        None
+    }
 
     /// Removes a message from the queue.
-    fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>>;
+    fn acknowledge<'a>(&'a self, _notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Background work, for a process that serves a cluster. Calls do not depend on it: without it they know less.
     fn workers(&self) -> Vec<ProviderWorker> {

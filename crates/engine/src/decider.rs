@@ -124,16 +124,8 @@ impl Step {
         verdict: Verdict,
         reasons: Vec<Reason>,
     ) {
-        self.records.push(Record {
-            at: input.now,
-            decider,
-            subject,
-            verdict,
-            reasons,
-            visibility: Visibility::DecisionLog,
-            related: Vec::new(),
-            generation: input.snapshot.generation,
-        });
+        let record = new_record(input, decider, subject, verdict, reasons);
+        self.records.push(record);
     }
 
     /// Adds a record that users see as well, by events on these objects; the first is its subject. None: no record.
@@ -151,17 +143,37 @@ impl Step {
         };
         let related: Vec<ObjectRef> = objects.collect();
         self.announced += 1 + related.len();
-        self.record(input, decider, subject, verdict, reasons);
-        if let Some(record) = self.records.last_mut() {
-            record.visibility = Visibility::Event;
-            record.related = related;
-        }
+        self.records.push(Record {
+            visibility: Visibility::Event,
+            related,
+            ..new_record(input, decider, subject, verdict, reasons)
+        });
     }
 
     /// Effects so far, and objects on which events will appear.
     #[must_use]
     pub fn size(&self) -> usize {
         self.effects.len() + self.announced
+    }
+}
+
+/// A record for the decision log, of the snapshot that the step works on.
+fn new_record(
+    input: &StepInput<'_>,
+    decider: DeciderId,
+    subject: ObjectRef,
+    verdict: Verdict,
+    reasons: Vec<Reason>,
+) -> Record {
+    Record {
+        at: input.now,
+        decider,
+        subject,
+        verdict,
+        reasons,
+        visibility: Visibility::DecisionLog,
+        related: Vec::new(),
+        generation: input.snapshot.generation,
     }
 }
 

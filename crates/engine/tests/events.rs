@@ -104,7 +104,7 @@ fn sources(dir: &Path, text: &mut String) {
     }
 }
 
-/// `FailedScheduling` is told by `rules::FAILED_SCHEDULING`.
+/// The rule of `FailedScheduling` is `rules::FAILED_SCHEDULING`.
 fn constant(reason: &str) -> String {
     let mut name = String::new();
     for each in reason.chars() {

@@ -1,5 +1,5 @@
 //! The events of simulated histories, pinned: a change of how decisions are represented must not change a byte of what users
-//! are told, nor its order.
+//! read, nor its order.
 
 #![allow(
     clippy::unwrap_used,

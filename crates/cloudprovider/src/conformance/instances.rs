@@ -15,6 +15,7 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::resources::Resources;
 
 /// What a NodeClaim of the suite asks for.
 #[derive(Clone, Copy)]
@@ -252,7 +253,7 @@ fn cheapest(types: &[InstanceType]) -> Option<(&InstanceType, &Offering)> {
     let all = types
         .iter()
         .flat_map(|each| each.offerings.iter().map(move |offering| (each, offering)));
-    all.filter(|(each, offering)| offering.available && has_capacity(each))
+    all.filter(|(each, offering)| offering.available && requests().fits_in(&each.allocatable()))
         .min_by_key(|(each, offering)| {
             let is_other = offering.capacity_type != CapacityType::OnDemand;
             (
@@ -264,10 +265,11 @@ fn cheapest(types: &[InstanceType]) -> Option<(&InstanceType, &Offering)> {
         })
 }
 
-/// Whether the requests of the suite's NodeClaims fit.
-fn has_capacity(each: &InstanceType) -> bool {
-    let allocatable = each.allocatable();
-    allocatable.cpu >= 100 && allocatable.memory >= 128 << 20 && allocatable.pods >= 1
+/// What the suite's NodeClaims request.
+fn requests() -> Resources {
+    let mut requests = Resources::new(100, 128 << 20);
+    requests.pods = 1;
+    requests
 }
 
 fn request(name: &str, wanted: Wanted<'_>, class: &NodeClassObject) -> LaunchRequest {
@@ -296,7 +298,7 @@ fn claim(name: &str, wanted: Wanted<'_>, class: &NodeClassObject) -> Arc<NodeCla
                 require(labels::TOPOLOGY_ZONE, wanted.zone),
                 require(labels::CAPACITY_TYPE, wanted.capacity_type),
             ],
-            "resources": { "requests": { "cpu": "100m", "memory": "128Mi", "pods": "1" } },
+            "resources": { "requests": requests().to_api() },
         },
     });
     Arc::new(serde_json::from_value(object).unwrap_or_default())

@@ -12,7 +12,6 @@ use crate::drift::DriftReason;
 use crate::error::{CloudError, LaunchError, Retry};
 use crate::instance::TerminationStatus;
 use crate::instance_type::{InstanceType, Offering};
-use crate::interruption::InterruptionNotice;
 use crate::launch::{LaunchRequest, LaunchedInstance};
 use crate::port::{ProviderDescriptor, ProviderWorker};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -247,14 +246,6 @@ impl CloudProvider for Provider {
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         let drifts = self.fault == Fault::DriftsAtOnce;
         ready(Ok(drifts.then(|| DriftReason::new("Drift"))))
-    }
-
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        None
-    }
-
-    fn acknowledge<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
-        ready(Ok(()))
     }
 }
 

@@ -17,7 +17,9 @@ use mortise_webhooks::router::WebhookState;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::supervision::{ComponentExit, ShutdownTokens, exit_of, spawn_until};
+use super::supervision::{
+    ComponentExit, NOTICES, PROVIDER_WORKER, ShutdownTokens, exit_of, spawn_until,
+};
 use crate::client::Clients;
 use crate::client::reader::Reader;
 use crate::client::resource_kinds::ResourceKinds;
@@ -202,7 +204,7 @@ impl Links<'_> {
                 Arc::clone(&service.shared),
                 self.ends.inputs.clone(),
             );
-            self.tasks.spawn(async move { ("notices", poll.await) });
+            self.tasks.spawn(async move { (NOTICES, poll.await) });
         }
     }
 
@@ -216,7 +218,7 @@ impl Links<'_> {
                     "provider works in the background"
                 );
                 let end = self.ends.inputs.clone();
-                spawn_until(&mut self.tasks, "provider worker", end, worker.run);
+                spawn_until(&mut self.tasks, PROVIDER_WORKER, end, worker.run);
             }
         }
     }

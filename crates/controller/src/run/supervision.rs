@@ -14,6 +14,11 @@ use crate::service_state::ServiceState;
 /// How long running effects may take at shutdown. Each can be repeated, so a cut-off loses only time.
 const LAST_EFFECTS: Duration = Duration::from_secs(5);
 
+/// The component that polls a provider for interruption notices.
+pub(super) const NOTICES: &str = "notices";
+/// The component that runs a provider's background work.
+pub(super) const PROVIDER_WORKER: &str = "provider worker";
+
 /// A component with its name and result.
 pub(super) type ComponentExit = (&'static str, Result<(), RunError>);
 
@@ -42,7 +47,7 @@ pub(super) async fn supervise(
             () = shutdown.requested() => break Ok(()),
             ended = tasks.join_next() => match ended {
                 // A provider without a queue, and one whose background work is done.
-                Some(Ok(("notices" | "provider worker", Ok(())))) => {}
+                Some(Ok((NOTICES | PROVIDER_WORKER, Ok(())))) => {}
                 Some(Ok((name, Ok(())))) => break Err(RunError::Ended(name)),
                 Some(Ok((_, Err(error)))) => break Err(error),
                 Some(Err(_)) => break Err(RunError::Ended("a task (it panicked)")),

@@ -8,7 +8,7 @@ use crate::tracking::timer_queue::earlier;
 use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
-use mortise_apis::names::{ObjectRef, Uid};
+use mortise_apis::names::{NodeName, ObjectRef, Uid};
 use mortise_apis::schema::conditions::Conditions;
 use mortise_apis::values::after;
 use mortise_cloudprovider::LaunchedInstance;
@@ -20,7 +20,6 @@ use mortise_engine::write::{
     InstanceStatus, NodeClaimStatusEdit, ObjectWrite, Registration, node_ref,
 };
 use mortise_planning::reason::Reason;
-use mortise_state::snapshot::StateNode;
 
 /// How far the Node of a claim is.
 struct NodeProgress<'a> {
@@ -85,14 +84,12 @@ impl NodeProgress<'_> {
 }
 
 /// Says which Nodes have the provider ID of one NodeClaim, if there are several.
-fn duplicate_nodes(state_node: &StateNode) -> Option<String> {
-    if state_node.duplicate_nodes.is_empty() {
+fn duplicate_nodes(node: Option<&Node>, duplicates: &[NodeName]) -> Option<String> {
+    if duplicates.is_empty() {
         return None;
     }
-    let node = state_node.node.as_deref();
-    let node = node.filter(|node| node.metadata.deletion_timestamp.is_none());
     let first = node.and_then(|node| node.metadata.name.as_deref());
-    let others = state_node.duplicate_nodes.iter().map(|each| each.as_str());
+    let others = duplicates.iter().map(|each| each.as_str());
     let names: Vec<&str> = first.into_iter().chain(others).collect();
     Some(format!(
         "several nodes have the provider ID of the NodeClaim: {}",
@@ -145,7 +142,7 @@ impl LifecycleDecider {
         let mut again = None;
         let mut is_registered = claim.is_true("Registered");
         let duplicates = state_node.filter(|_| !is_registered);
-        let duplicates = duplicates.and_then(|state_node| duplicate_nodes(state_node));
+        let duplicates = duplicates.and_then(|each| duplicate_nodes(node, &each.duplicate_nodes));
         if !is_registered {
             if launched.is_none() {
                 match self.await_condition(input, claim, &uid, "Registered", step) {
@@ -217,22 +214,6 @@ impl LifecycleDecider {
         let write = ObjectWrite::claim_status(claim, edit);
         let sent = self.outbox.send(input.now, write, step);
         earlier(again, sent.err().flatten())
-    }
-
-    /// Waits for a condition until its deadline. `Err`: its time is over, the step of the claim ends here and goes on then.
-    fn await_condition(
-        &mut self,
-        input: &StepInput<'_>,
-        claim: &NodeClaim,
-        uid: &Uid,
-        condition: &'static str,
-        step: &mut Step,
-    ) -> Result<Option<Timestamp>, Option<Timestamp>> {
-        let again = self.check_deadline(input, claim, uid, condition, step);
-        if self.delete_timed_out(input.now, claim, uid, step)? {
-            return Err(None);
-        }
-        Ok(again)
     }
 
     /// When to register a Node that has just joined; `None` = now. Only one that may be ready in a moment is waited

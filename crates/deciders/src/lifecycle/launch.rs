@@ -185,12 +185,10 @@ impl LifecycleDecider {
             {
                 return again;
             }
-            let deadline = self.check_deadline(input, claim, &uid, "Launched", step);
-            match self.delete_timed_out(now, claim, &uid, step) {
-                Ok(true) => return None,
-                Ok(false) => {}
+            let deadline = match self.await_condition(input, claim, &uid, "Launched", step) {
+                Ok(deadline) => deadline,
                 Err(at) => return at,
-            }
+            };
             if !has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER) {
                 let write = ObjectWrite::add_finalizer(
                     target,

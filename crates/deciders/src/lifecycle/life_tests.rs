@@ -146,7 +146,7 @@ fn a_reason_that_gives_way_to_the_next_is_not_written() {
     );
 }
 
-/// The Node cannot be registered: its instance is told of all the same.
+/// The Node cannot be registered: its instance is in the status all the same.
 #[test]
 fn an_instance_whose_node_cannot_be_written_is_told_of() {
     let mut world = cluster();

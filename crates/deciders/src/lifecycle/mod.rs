@@ -289,8 +289,24 @@ impl LifecycleDecider {
         }
     }
 
+    /// Waits for a condition until its deadline. `Err`: its time is over, the step of the claim ends here and goes on then.
+    pub(super) fn await_condition(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        uid: &Uid,
+        condition: &'static str,
+        step: &mut Step,
+    ) -> Result<Option<Timestamp>, Option<Timestamp>> {
+        let again = self.check_deadline(input, claim, uid, condition, step);
+        if self.delete_timed_out(input.now, claim, uid, step)? {
+            return Err(None);
+        }
+        Ok(again)
+    }
+
     /// Deletes a claim that is marked for deletion. `true` when there is nothing else to do for it.
-    pub(super) fn delete_timed_out(
+    fn delete_timed_out(
         &mut self,
         now: Timestamp,
         claim: &NodeClaim,

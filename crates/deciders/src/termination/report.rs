@@ -44,7 +44,7 @@ impl BlockerReports {
         self.by_node.remove(key);
     }
 
-    /// Drops what was told long ago.
+    /// Drops what was reported long ago.
     pub(super) fn sweep(&mut self, now: Timestamp) {
         self.told.sweep(now);
     }

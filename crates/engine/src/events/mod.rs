@@ -20,7 +20,7 @@ pub use rules::{EventRule, RULES, fault};
 /// Conditions come from objects that others write: a type that is too long or not a word is not used as an event reason.
 const MAX_TYPE_LENGTH: usize = 128;
 
-/// What one object is told.
+/// What one event says.
 struct Sentence {
     rule: EventRule,
     /// Instead of the reason of the rule.
@@ -40,6 +40,11 @@ impl Sentence {
         }
     }
 
+    /// A text that begins as the rule says.
+    fn begun(rule: EventRule, rest: impl std::fmt::Display) -> Self {
+        Self::new(rule, format!("{}{rest}", rule.begins))
+    }
+
     /// Events with the same key are the same event, whatever their texts.
     fn keyed(self, key: impl Into<String>) -> Self {
         Self {
@@ -52,11 +57,10 @@ impl Sentence {
     fn of_transition(type_: &str, (from, to): (&str, &str), why: &str) -> Option<Self> {
         let is_word = |each: char| each.is_ascii_alphanumeric() || "-_./".contains(each);
         let is_reason = type_.len() <= MAX_TYPE_LENGTH && type_.chars().all(is_word);
-        let begins = rules::TRANSITION;
-        let text = format!("{begins}{type_}, Status: {from} -> {to}, Reason: {why}");
+        let rest = format!("{type_}, Status: {from} -> {to}, Reason: {why}");
         is_reason.then(|| Self {
             condition: Some(type_.to_owned()),
-            ..Self::new(rules::CONDITION, text)
+            ..Self::begun(rules::CONDITION, rest)
         })
     }
 
@@ -141,10 +145,7 @@ fn transition(record: &Record, object: &ObjectRef) -> Option<Sentence> {
             why,
         } => Sentence::of_transition(condition, (from, to), why),
         Reason::Drifted { why } => Sentence::of_transition("Drifted", ("Unknown", "True"), why),
-        Reason::Finalized => Some(Sentence::new(
-            rules::FINALIZED,
-            format!("Finalized {object}"),
-        )),
+        Reason::Finalized => Some(Sentence::begun(rules::FINALIZED, object)),
         reason @ Reason::LaunchesResumed => {
             Some(Sentence::new(rules::LAUNCHES_RESUMED, reason.to_string()))
         }

@@ -12,8 +12,8 @@ pub(super) fn sentence(record: &Record, object: &ObjectRef) -> Option<Sentence> 
         Verdict::Refused => refused(record),
         Verdict::Abandoned => abandoned(&record.reasons),
         Verdict::Considered => {
-            let text = format!("Consolidation candidate: {}", record.reasons.first()?);
-            Some(Sentence::new(rules::CONSOLIDATION_CANDIDATE, text))
+            let command = record.reasons.first()?;
+            Some(Sentence::begun(rules::CONSOLIDATION_CANDIDATE, command))
         }
         Verdict::Approved => {
             let text = record.reasons.first()?.to_string();
@@ -27,8 +27,7 @@ fn launching(reason: &Reason) -> Option<Sentence> {
     let Reason::ForDisruption { disruption } = reason else {
         return None;
     };
-    let text = format!("Launching NodeClaim: {disruption}");
-    Some(Sentence::new(rules::DISRUPTION_LAUNCHING, text))
+    Some(Sentence::begun(rules::DISRUPTION_LAUNCHING, disruption))
 }
 
 /// A claim is deleted at once, by another decider than that of disruption.
@@ -48,10 +47,8 @@ fn disrupted(reason: &Reason, object: &ObjectRef) -> Option<Sentence> {
 /// A node that is not worth consolidating, or a NodePool without a budget.
 fn refused(record: &Record) -> Option<Sentence> {
     if let [Reason::Budget { .. }, Reason::ForDisruption { disruption }] = &*record.reasons {
-        let text = format!(
-            "No allowed disruptions for disruption reason {disruption} due to blocking budget"
-        );
-        return Some(Sentence::new(rules::NO_BUDGET, text));
+        let rest = format!("{disruption} due to blocking budget");
+        return Some(Sentence::begun(rules::NO_BUDGET, rest));
     }
     // An evaluation that ran out of time has no reason.
     let reason = record.reasons.first();
@@ -67,6 +64,5 @@ fn abandoned(reasons: &[Reason]) -> Option<Sentence> {
     let text = reasons
         .iter()
         .find_map(|reason| reason.rejected_command(word))?;
-    let text = format!("Consolidation rejected: {text}");
-    Some(Sentence::new(rules::CONSOLIDATION_REJECTED, text))
+    Some(Sentence::begun(rules::CONSOLIDATION_REJECTED, text))
 }

@@ -79,17 +79,17 @@ fn eviction_failed(reasons: &[Reason]) -> Option<Sentence> {
         Reason::Eviction { pod } => Some(pod),
         _ => None,
     })?;
-    let text = match reasons.first()? {
+    let why = match reasons.first()? {
         Reason::Pdb { .. } | Reason::EvictionRejected { .. } => {
-            format!("Failed to drain node, evicting pod {pod} violates a PDB")
+            format!("evicting pod {pod} violates a PDB")
         }
         Reason::MultiplePdbs { .. } => {
-            format!("Failed to drain node, eviction of pod {pod} does not support multiple PDBs")
+            format!("eviction of pod {pod} does not support multiple PDBs")
         }
-        Reason::Failed { error } => format!("Failed to drain node, evicting {error}"),
+        Reason::Failed { error } => format!("evicting {error}"),
         _ => return None,
     };
-    Some(Sentence::new(rules::FAILED_DRAINING, text))
+    Some(Sentence::begun(rules::FAILED_DRAINING, why))
 }
 
 fn drain_blocked(record: &Record, blocker: &DrainBlocker) -> Option<Sentence> {
@@ -100,16 +100,8 @@ fn drain_blocked(record: &Record, blocker: &DrainBlocker) -> Option<Sentence> {
         rules::FAILED_TERMINATION,
     ];
     let rule = of_blockers.into_iter().find(|rule| rule.reason == reason)?;
-    let text = blocker.text(record.at);
-    let text = if rule == rules::FAILED_DRAINING {
-        format!("Failed to drain node, {text}")
-    } else if rule == rules::VOLUME_DETACHMENT_BLOCKED {
-        format!("Awaiting volume detachment, {text}")
-    } else {
-        text
-    };
     let key = format!("{} {}", blocker.kind.label(), blocker.what);
-    Some(Sentence::new(rule, text).keyed(key))
+    Some(Sentence::begun(rule, blocker.text(record.at)).keyed(key))
 }
 
 /// A static NodePool has fewer nodes than replicas.
@@ -138,27 +130,21 @@ pub(super) fn terminating(record: &Record, object: &ObjectRef) -> Option<Sentenc
             let text = format!("Disrupting {}: {disruption}", object.kind());
             Sentence::new(rules::DISRUPTION_TERMINATING, text)
         }
-        Reason::ReplacementNotReady => Sentence::new(
-            rules::DISRUPTION_WAITING_READINESS,
-            "Waiting on readiness to continue disruption",
-        ),
+        Reason::ReplacementNotReady => Sentence::begun(rules::DISRUPTION_WAITING_READINESS, ""),
         Reason::TerminationDeadline { deadline } => {
-            let text = format!("All pods will be deleted by {}", annotation_time(*deadline));
-            Sentence::new(rules::TERMINATION_GRACE_PERIOD_EXPIRING, text)
+            let deadline = annotation_time(*deadline);
+            Sentence::begun(rules::TERMINATION_GRACE_PERIOD_EXPIRING, deadline)
         }
         reason @ Reason::PodsWaiting { .. } => {
-            let text = format!("Failed to drain node, {reason}");
-            Sentence::new(rules::FAILED_DRAINING, text).keyed(name_of(object))
+            Sentence::begun(rules::FAILED_DRAINING, reason).keyed(name_of(object))
         }
         Reason::VolumesAttached { volumes } => {
-            let names = volumes.join(", ");
-            let text = format!("Awaiting deletion of bound volumeattachments ({names})");
-            Sentence::new(rules::AWAITING_VOLUME_DETACHMENT, text).keyed(name_of(object))
+            let names = format!("({})", volumes.join(", "));
+            Sentence::begun(rules::AWAITING_VOLUME_DETACHMENT, names).keyed(name_of(object))
         }
         Reason::UsedBy { claims } => {
             let names: Vec<&str> = claims.iter().map(ClaimName::as_str).collect();
-            let text = format!("Waiting on NodeClaim termination for {}", names.join(", "));
-            Sentence::new(rules::WAITING_ON_NODE_CLAIM_TERMINATION, text)
+            Sentence::begun(rules::WAITING_ON_NODE_CLAIM_TERMINATION, names.join(", "))
         }
         _ => return None,
     })

@@ -12,8 +12,7 @@ pub(super) fn sentence(record: &Record) -> Option<Sentence> {
         Verdict::Evicted => evicted(record),
         _ => {
             let why = SchedulingFailure::new(&record.reasons);
-            let text = format!("Failed to schedule pod, {why}");
-            Some(Sentence::new(rules::FAILED_SCHEDULING, text))
+            Some(Sentence::begun(rules::FAILED_SCHEDULING, why))
         }
     }
 }
@@ -28,20 +27,18 @@ fn nominated(record: &Record) -> Option<Sentence> {
     let claim = claim.map(ObjectRef::Claim);
     let parts = claim.into_iter().chain(node.map(ObjectRef::Node));
     let parts: Vec<String> = parts.map(|part| part.to_string()).collect();
-    let text = format!("Pod should schedule on: {}", parts.join(", "));
-    Some(Sentence::new(rules::NOMINATED, text))
+    Some(Sentence::begun(rules::NOMINATED, parts.join(", ")))
 }
 
 fn evicted(record: &Record) -> Option<Sentence> {
     let text = who_and_why(record.reasons.first()?);
-    let sentence = if record.reasons.contains(&Reason::GracePeriodEnded) {
-        let why = "Deleting the pod to accommodate the terminationTimestamp";
-        Sentence::new(rules::DISRUPTED, format!("{why}: {text}"))
+    let rule = if record.reasons.contains(&Reason::GracePeriodEnded) {
+        rules::DISRUPTED
     } else {
-        Sentence::new(rules::EVICTED, format!("Evicted pod: {text}"))
+        rules::EVICTED
     };
     // Once for the pod, whatever the reason turns to meanwhile.
-    Some(sentence.keyed(""))
+    Some(Sentence::begun(rule, text).keyed(""))
 }
 
 /// Karpenter's word for it, then who decided and why.

@@ -1,23 +1,23 @@
-//! The events that are told: for each reason its type, the objects that it is told on, how long it is not repeated, and how
+//! The events that are sent: for each reason its type, the objects that it appears on, how long it is not repeated, and how
 //! its text begins.
 //!
 //! Alerts and dashboards match on these, so they are Karpenter's where it has them (`docs/reference/events.md` lists all). Tests
-//! hold every event that any story tells against this table.
+//! compare every event of every story with this table.
 //!
 //! Implements karpenter-core 8.2.
 
 use crate::effect::Event;
 
-/// How one reason is told.
+/// The events of one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRule {
     /// Reason.
     pub reason: &'static str,
     /// `Warning` instead of `Normal`.
     pub warning: bool,
-    /// Kinds of objects that it is told on; empty for node classes, whose kind is the provider's.
+    /// Kinds of objects that it appears on; empty for node classes, whose kind is the provider's.
     pub on: &'static [&'static str],
-    /// The same event is not told again for so long, in seconds.
+    /// The same event is not sent again for so long, in seconds.
     pub every_s: i64,
     /// How its text begins.
     pub begins: &'static str,
@@ -166,10 +166,10 @@ pub(super) const STATIC_CAPACITY_SHORT: EventRule = warning("StaticCapacityShort
 pub(super) const INVALID_REPAIR_SETTING: EventRule =
     warning("InvalidRepairSetting", POOL, USUAL, "");
 
-/// How a condition is told; the reason is its type.
+/// Changes of conditions; the reason is the type of the condition.
 pub(super) const CONDITION: EventRule = normal("", ALL, USUAL, TRANSITION);
 
-/// Every reason but the types of conditions. A reason that is told in two ways has two rows.
+/// Every reason but the types of conditions. A reason with two types or texts has two rows.
 pub const RULES: &[EventRule] = &[
     FAILED_SCHEDULING,
     NOMINATED,

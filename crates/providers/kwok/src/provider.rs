@@ -14,8 +14,8 @@ use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::schema::conditions::ConditionStatus;
 use mortise_apis::values::GoDuration;
 use mortise_cloudprovider::{
-    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InstanceType, InterruptionNotice,
-    LaunchError, LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderWorker, RepairPolicy,
+    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InstanceType, LaunchError,
+    LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderWorker, RepairPolicy,
     ResolvedNodeClass, Retry, TerminationStatus,
 };
 use mortise_kwok_class::object::KwokNodeClass;
@@ -332,14 +332,6 @@ impl CloudProvider for KwokProvider {
         _class: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         async { Ok(None) }.boxed()
-    }
-
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        None
-    }
-
-    fn acknowledge<'a>(&'a self, _notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
-        async { Ok(()) }.boxed()
     }
 }
 

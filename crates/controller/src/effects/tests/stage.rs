@@ -9,9 +9,8 @@ use mortise_apis::labels::WellKnown;
 use mortise_apis::names::{ObjectRef, ProviderId};
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
 use mortise_cloudprovider::{
-    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, ProviderDescriptor, ResolvedNodeClass, Retry,
-    TerminationStatus,
+    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, LaunchError, LaunchRequest,
+    LaunchedInstance, ProviderDescriptor, ResolvedNodeClass, Retry, TerminationStatus,
 };
 use mortise_engine::engine::Term;
 use mortise_engine::write::{NodeClaimStatusEdit, ObjectEdit, ObjectWrite, StatusEdit};
@@ -179,12 +178,6 @@ impl CloudProvider for Cloud {
         _: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         Box::pin(async { Ok(None) })
-    }
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        None
-    }
-    fn acknowledge<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
-        Box::pin(async { Ok(()) })
     }
 }
 

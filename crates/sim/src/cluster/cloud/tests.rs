@@ -124,14 +124,6 @@ impl CloudProvider for SimProvider {
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
-
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        None
-    }
-
-    fn acknowledge<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
 }
 
 impl TestCloud for SimProvider {
