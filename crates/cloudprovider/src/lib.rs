@@ -21,5 +21,6 @@ pub use instance_type::{InstanceType, Offering};
 pub use interruption::{InterruptionKind, InterruptionNotice};
 pub use launch::{LaunchRequest, LaunchedInstance, UnavailableOffering};
 pub use port::{
-    BoxFuture, CloudProvider, ProviderDescriptor, ProviderWorker, RepairPolicy, ResolvedNodeClass,
+    BoxFuture, CloudProvider, ProviderDescriptor, ProviderWorker, RepairPolicy, ResolveRequest,
+    ResolvedNodeClass,
 };

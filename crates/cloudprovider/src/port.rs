@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::drift::DriftReason;
 use crate::error::{CloudError, LaunchError};
@@ -11,12 +12,35 @@ use crate::instance_type::InstanceType;
 use crate::interruption::InterruptionNotice;
 use crate::launch::{LaunchRequest, LaunchedInstance};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
 
 /// Future that methods of the port return, so that several providers can be used as `Arc<dyn CloudProvider>`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Input of [`CloudProvider::resolve`].
+#[derive(Clone, Debug)]
+pub struct ResolveRequest {
+    /// The node class.
+    pub class: NodeClassObject,
+    /// NodePools that refer to it: what is likely to be launched with it.
+    pub node_pools: Vec<Arc<NodePool>>,
+    /// NodeClaims that refer to it: what their instances use must stay.
+    pub claims: Vec<Arc<NodeClaim>>,
+}
+
+impl From<NodeClassObject> for ResolveRequest {
+    /// A class that nothing refers to.
+    fn from(class: NodeClassObject) -> Self {
+        Self {
+            class,
+            node_pools: Vec::new(),
+            claims: Vec::new(),
+        }
+    }
+}
 
 /// Result of resolving a node class: its status, as a JSON merge patch, and its instance types.
 #[derive(Clone, Debug)]
@@ -75,7 +99,7 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// Resolves a node class: its status and its instance types. Called when the object changes and every few minutes.
     fn resolve<'a>(
         &'a self,
-        class: &'a NodeClassObject,
+        request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>>;
 
     /// Launches the instance of a NodeClaim, or returns the one that exists for the same NodeClaim UID.

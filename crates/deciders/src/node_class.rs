@@ -29,7 +29,7 @@ use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef};
 use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::after;
-use mortise_cloudprovider::ResolvedNodeClass;
+use mortise_cloudprovider::{ResolveRequest, ResolvedNodeClass};
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectOutput, Outcome};
@@ -54,6 +54,23 @@ struct NodeClassState {
     written: bool,
     /// Finalizer that the provider asked for at some time.
     finalizer: Option<&'static str>,
+}
+
+/// The class with what refers to it.
+fn request(input: &StepInput<'_>, class: &NodeClassObject) -> ResolveRequest {
+    let pools = input.snapshot.pools.values();
+    let claims = input.snapshot.claims.iter().map(|(_, claim)| claim);
+    ResolveRequest {
+        class: class.clone(),
+        node_pools: pools
+            .filter(|pool| pool.node_class_key() == class.key)
+            .cloned()
+            .collect(),
+        claims: claims
+            .filter(|claim| claim.node_class_key() == class.key)
+            .cloned()
+            .collect(),
+    }
 }
 
 /// The decider. See the module's documentation.
@@ -95,7 +112,8 @@ impl NodeClassDecider {
         step: &mut Step,
     ) -> Option<NodeClassKey> {
         match &*outcome.effect {
-            Effect::Resolve(class) => {
+            Effect::Resolve(request) => {
+                let class = &request.class;
                 let target = ObjectRef::NodeClass(class.key.clone());
                 let known = self.known.entry(class.key.clone()).or_default();
                 match &outcome.result {
@@ -179,7 +197,7 @@ impl NodeClassDecider {
             return None;
         };
         let meta = &*class.metadata;
-        let again = self.resolve(input.now, class, meta.generation, step);
+        let again = self.resolve(input, class, meta.generation, step);
         let Some(write) = self.next_write(input, class, meta, step) else {
             return again;
         };
@@ -190,11 +208,12 @@ impl NodeClassDecider {
     /// Has the class resolved if its spec is new or its time has come.
     fn resolve(
         &mut self,
-        now: Timestamp,
+        input: &StepInput<'_>,
         class: &NodeClassObject,
         generation: Option<i64>,
         step: &mut Step,
     ) -> Option<Timestamp> {
+        let now = input.now;
         let known = self.known.entry(class.key.clone()).or_default();
         let new = known.generation != generation || known.next.is_none();
         if let Some(next) = known.next.filter(|next| !new && *next > now) {
@@ -205,7 +224,7 @@ impl NodeClassDecider {
         }
         known.generation = generation;
         known.next.get_or_insert(now);
-        step.effect(Effect::Resolve(class.clone()));
+        step.effect(Effect::Resolve(Box::new(request(input, class))));
         None
     }
 

@@ -15,8 +15,8 @@ use mortise_apis::names::{ClaimName, NodeClassKey, NodeName, ObjectRef, PodKey, 
 use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::{
-    CloudError, Instance, LaunchError, LaunchRequest, LaunchedInstance, ResolvedNodeClass,
-    TerminationStatus,
+    CloudError, Instance, LaunchError, LaunchRequest, LaunchedInstance, ResolveRequest,
+    ResolvedNodeClass, TerminationStatus,
 };
 
 use crate::write::lifecycle_step::LifecycleStep;
@@ -97,7 +97,7 @@ pub enum Effect {
         provider_id: ProviderId,
     },
     /// Resolves a node class.
-    Resolve(NodeClassObject),
+    Resolve(Box<ResolveRequest>),
     /// Asks the provider whether a claim's instance still fits its class.
     CheckDrift {
         /// The claim.
@@ -150,7 +150,7 @@ impl Effect {
             Self::Evict { pod, .. } => ObjectRef::Pod(pod.clone()),
             Self::ListPods(node) => ObjectRef::Node(node.clone()),
             Self::Terminate { claim, .. } => ObjectRef::Claim(claim.clone()),
-            Self::Resolve(class) => ObjectRef::NodeClass(class.key.clone()),
+            Self::Resolve(request) => ObjectRef::NodeClass(request.class.key.clone()),
             Self::Event(event) => event.target.clone(),
             Self::ListInstances | Self::FindInstance { .. } | Self::Acknowledge { .. } => {
                 return None;

@@ -123,7 +123,7 @@ impl ConformanceRun<'_> {
         let mut status = None;
         for _ in 0..ATTEMPTS {
             let class = self.cloud.node_class(status.as_ref());
-            match self.provider.resolve(&class).await {
+            match self.provider.resolve(&class.into()).await {
                 Ok(resolved) if resolved.again_ms.is_none() && resolved.status.is_none() => {
                     return Some(ResolvedNodeClass { status, ..resolved });
                 }

@@ -184,9 +184,9 @@ impl CloudProvider for Provider {
 
     fn resolve<'a>(
         &'a self,
-        class: &'a NodeClassObject,
-    ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
-        let is_told = class.object.get("status").is_some();
+        request: &'a ResolveRequest,
+    ) -> BoxFuture<'a, Result<ResolveRequest, ResolvedNodeClass, CloudError>> {
+        let is_told = request.class.object.get("status").is_some();
         let changes = !is_told || self.fault == Fault::ClassNeverSettles;
         ready(Ok(ResolvedNodeClass {
             status: changes.then(|| json!({ "images": ["i"] })),

@@ -8,7 +8,9 @@ use mortise_apis::NodeClaim;
 use mortise_apis::names::{ClaimName, NodeClassKey, ProviderId};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
-use mortise_cloudprovider::{CloudError, CloudProvider, LaunchError, LaunchRequest, Retry};
+use mortise_cloudprovider::{
+    CloudError, CloudProvider, LaunchError, LaunchRequest, ResolveRequest, Retry,
+};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{EffectError, EffectOutput, InstanceListing, ProviderRef};
 
@@ -133,12 +135,12 @@ impl CloudProviders {
     pub(super) async fn resolve(
         &self,
         by: DeciderId,
-        class: &NodeClassObject,
+        request: &ResolveRequest,
         metrics: &Metrics,
     ) -> Result<EffectOutput, EffectError> {
-        let provider = self.of(&class.key).map_err(EffectError::Cloud)?;
+        let provider = self.of(&request.class.key).map_err(EffectError::Cloud)?;
         let result = call(by, "GetInstanceTypes", &**provider, metrics, || {
-            provider.resolve(class)
+            provider.resolve(request)
         })
         .await;
         result

@@ -245,7 +245,7 @@ async fn perform(outside: &EffectClients, order: &EffectRequest) -> Performed {
             provider,
             provider_id,
         } => cloud(Box::pin(clouds.instance(by, provider, provider_id, metrics)).await),
-        Effect::Resolve(class) => cloud(Box::pin(clouds.resolve(by, class, metrics)).await),
+        Effect::Resolve(request) => cloud(Box::pin(clouds.resolve(by, request, metrics)).await),
         Effect::CheckDrift { claim, class } => {
             cloud(Box::pin(clouds.drifted(by, claim, class, metrics)).await)
         }

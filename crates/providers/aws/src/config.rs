@@ -23,6 +23,16 @@ pub struct AwsConfig {
     pub kubernetes_version: Option<String>,
     /// Name of the queue with interruption notices. `--interruption-queue`, `INTERRUPTION_QUEUE`.
     pub interruption_queue: Option<String>,
+    /// No route to the services that have no private endpoint, IAM and the price list. `--isolated-vpc`, `ISOLATED_VPC`.
+    pub isolated_vpc: bool,
+    /// The control plane is EKS's: its version is asked there. `--eks-control-plane`, `EKS_CONTROL_PLANE`.
+    pub eks_control_plane: bool,
+    /// Node classes are not checked by dry runs. `--disable-dry-run`, `DISABLE_DRY_RUN`.
+    pub disable_dry_run: bool,
+    /// Zones that ARC has shifted away are not used. `--enable-zonal-shift`, `ENABLE_ZONAL_SHIFT`.
+    pub zonal_shift: bool,
+    /// Capacity reservations are used. The feature gate `ReservedCapacity`.
+    pub reserved_capacity: bool,
     /// `--vm-memory-overhead-percent` and `--reserved-enis`.
     pub shape: CapacityOptions,
 }

@@ -8,8 +8,8 @@ use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy, ResolvedNodeClass,
-    TerminationStatus,
+    LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy, ResolveRequest,
+    ResolvedNodeClass, TerminationStatus,
 };
 
 use crate::config::AwsConfig;
@@ -165,9 +165,9 @@ impl AwsProvider {
     /// A class is resolved until it is deleted; then it is released, and its launch templates are deleted.
     async fn resolve_class(
         &self,
-        object: &NodeClassObject,
+        request: &ResolveRequest,
     ) -> Result<ResolvedNodeClass, CloudError> {
-        let class = node_class::parse(object)?;
+        let class = node_class::parse(&request.class)?;
         if class.metadata.deletion_timestamp.is_none() {
             return self.classes.resolve(class).await;
         }
@@ -202,9 +202,9 @@ impl CloudProvider for AwsProvider {
 
     fn resolve<'a>(
         &'a self,
-        class: &'a NodeClassObject,
+        request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
-        Box::pin(self.resolve_class(class))
+        Box::pin(self.resolve_class(request))
     }
 
     fn launch<'a>(

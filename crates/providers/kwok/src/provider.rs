@@ -16,7 +16,7 @@ use mortise_apis::values::GoDuration;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InstanceType, LaunchError,
     LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderWorker, RepairPolicy,
-    ResolvedNodeClass, Retry, TerminationStatus,
+    ResolveRequest, ResolvedNodeClass, Retry, TerminationStatus,
 };
 use mortise_kwok_class::object::KwokNodeClass;
 use tracing::{info, warn};
@@ -241,7 +241,7 @@ impl CloudProvider for KwokProvider {
 
     fn resolve<'a>(
         &'a self,
-        _class: &'a NodeClassObject,
+        _request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
         let types = (*self.types).clone();
         async move {

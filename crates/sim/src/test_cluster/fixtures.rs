@@ -218,7 +218,7 @@ impl TestCluster {
             })
             .collect();
         for class in classes {
-            let effect = Effect::Resolve(class);
+            let effect = Effect::Resolve(Box::new(class.into()));
             let outcome = Outcome {
                 result: execute(&effect, &mut self.cluster).result,
                 effect: Arc::new(effect),

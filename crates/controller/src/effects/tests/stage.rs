@@ -10,7 +10,8 @@ use mortise_apis::names::{ObjectRef, ProviderId};
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, LaunchError, LaunchRequest,
-    LaunchedInstance, ProviderDescriptor, ResolvedNodeClass, Retry, TerminationStatus,
+    LaunchedInstance, ProviderDescriptor, ResolveRequest, ResolvedNodeClass, Retry,
+    TerminationStatus,
 };
 use mortise_engine::engine::Term;
 use mortise_engine::write::{NodeClaimStatusEdit, ObjectEdit, ObjectWrite, StatusEdit};
@@ -118,7 +119,7 @@ impl CloudProvider for Cloud {
     }
     fn resolve<'a>(
         &'a self,
-        _: &'a NodeClassObject,
+        _: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
         Box::pin(async {
             Err(CloudError {

@@ -59,6 +59,8 @@ pub(crate) fn assemble(
         subnets,
         groups,
         amis,
+        reservations: Vec::new(),
+        placement_group: None,
         profile,
         types,
         not_ready,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mortise_aws_class::hash::HASH_VERSION;
 use mortise_aws_class::spec::Ec2NodeClass;
-use mortise_aws_class::status::{Ami, SecurityGroup};
+use mortise_aws_class::status::{Ami, CapacityReservation, SecurityGroup};
 use mortise_cloudprovider::InstanceType;
 use tokio::time::Instant;
 
@@ -17,6 +17,24 @@ use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long a launch may use what was found before; the class is resolved every few minutes anyway.
 const FRESH: Duration = Duration::from_secs(10 * 60);
+
+/// How a placement group places its instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlacementStrategy {
+    Cluster,
+    Partition,
+    Spread,
+}
+
+/// A placement group as EC2 describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlacementGroup {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) strategy: PlacementStrategy,
+    /// Partitions are numbered from 1 to this; 0 unless the strategy is `Partition`.
+    pub(crate) partitions: i32,
+}
 
 /// A class with everything found for it.
 #[derive(Clone, Debug)]
@@ -31,6 +49,10 @@ pub(crate) struct CachedNodeClass {
     pub(crate) groups: Vec<SecurityGroup>,
     /// Its images, newest first.
     pub(crate) amis: Vec<Ami>,
+    /// Its capacity reservations, by id, as they were when the class was looked up. Empty while reserved capacity is switched off.
+    pub(crate) reservations: Vec<CapacityReservation>,
+    /// Its placement group, if it selects one.
+    pub(crate) placement_group: Option<PlacementGroup>,
     /// Its instance profile.
     pub(crate) profile: Option<String>,
     /// Types with offerings in its zones, as if every offering were available. Sorted by name.

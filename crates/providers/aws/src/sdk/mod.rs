@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, Region};
+use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 
 use crate::config::AwsConfig;
@@ -26,10 +26,26 @@ pub(crate) struct AwsClients {
     pub(crate) sqs: aws_sdk_sqs::Client,
     pub(crate) ssm: aws_sdk_ssm::Client,
     pub(crate) eks: aws_sdk_eks::Client,
+    pub(crate) iam: aws_sdk_iam::Client,
+    /// The price list, which few regions serve for all.
+    pub(crate) pricing: aws_sdk_pricing::Client,
+    pub(crate) zonal_shift: aws_sdk_arczonalshift::Client,
     /// Region name.
     pub(crate) region: String,
     /// Where the services are, for errors: the endpoint if one is set, else the region.
     pub(crate) place: String,
+}
+
+/// The region whose endpoint serves the price list of a region.
+/// # Source
+/// The endpoints of the Price List service: three in the commercial partition, one in China.
+fn price_list_region(region: &str) -> &'static str {
+    match region.split('-').next() {
+        Some("ap") => "ap-south-1",
+        Some("cn") => "cn-northwest-1",
+        Some("eu") => "eu-central-1",
+        _ => "us-east-1",
+    }
 }
 
 /// There is no region to work in.
@@ -54,17 +70,28 @@ impl AwsClients {
         if let Some(endpoint) = &config.endpoint_url {
             loader = loader.endpoint_url(endpoint.clone());
         }
-        let shared = loader.load().await;
+        Self::of(&loader.load().await)
+    }
+
+    /// The clients of a configuration.
+    pub(crate) fn of(shared: &SdkConfig) -> Result<Self, NoRegion> {
         let region = shared.region().map(ToString::to_string).ok_or(NoRegion)?;
         let place = shared.endpoint_url().map_or_else(
             || format!("region {region}"),
             |endpoint| format!("{endpoint} (region {region})"),
         );
         Ok(Self {
-            ec2: aws_sdk_ec2::Client::new(&shared),
-            sqs: aws_sdk_sqs::Client::new(&shared),
-            ssm: aws_sdk_ssm::Client::new(&shared),
-            eks: aws_sdk_eks::Client::new(&shared),
+            ec2: aws_sdk_ec2::Client::new(shared),
+            sqs: aws_sdk_sqs::Client::new(shared),
+            ssm: aws_sdk_ssm::Client::new(shared),
+            eks: aws_sdk_eks::Client::new(shared),
+            iam: aws_sdk_iam::Client::new(shared),
+            pricing: aws_sdk_pricing::Client::from_conf(
+                aws_sdk_pricing::config::Builder::from(shared)
+                    .region(Region::new(price_list_region(&region)))
+                    .build(),
+            ),
+            zonal_shift: aws_sdk_arczonalshift::Client::new(shared),
             region,
             place,
         })
