@@ -9,6 +9,7 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 
 mod api;
+mod instance_profile;
 mod instance_types;
 mod interruption;
 mod replay;
