@@ -357,6 +357,10 @@ fn reconciled(case: &Case) -> Result<(), Difference> {
             .iter()
             .any(|call| call.error.is_some() && call.op != "GetInstanceProfile");
         same("failure", ensured.is_err(), failed)?;
+        if case.expect.get("panic").is_some() {
+            // The reference crashes later, and nothing is recorded of what it knew.
+            return answers.replay.settled();
+        }
         let ours = ensured
             .ok()
             .flatten()

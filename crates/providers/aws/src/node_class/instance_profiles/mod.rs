@@ -14,6 +14,8 @@ pub(crate) mod names;
 
 mod garbage;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
