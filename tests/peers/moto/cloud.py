@@ -6,6 +6,8 @@ import threading
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 ON_DEMAND, SPOT = "on-demand", "spot"
+# Seconds until EC2 knows a new instance profile: IAM is one for all regions, and tells them later.
+PROFILE_DELAY = 2.0
 
 
 def fraction(text):
@@ -49,6 +51,7 @@ class Cloud:
             self.fleet_tokens = {}
             self.announce = False
             self.linger = False
+            self.profile_delay = PROFILE_DELAY
             self.changed.notify_all()
 
     def bump(self):

@@ -7,7 +7,7 @@
 //! | [`StateDir`], [`Port`], [`Authority`], [`Kubeconfig`] | one file each |
 //! | [`ControlPlane`]: etcd, kube-apiserver and whichever others are asked for | `control_plane.rs`, `builder.rs`, `component.rs` |
 //! | [`ExtenderConfig`], [`SchedulerOptions`]: the scheduler's configuration | `scheduler.rs` |
-//! | [`Moto`]: AWS, with capacity pools, prices, faults and events to set; [`NodeFactory`]: its instances join a cluster | `moto.rs`, `node_factory.rs` |
+//! | [`Moto`]: AWS, with capacity pools, prices, faults and events to set; [`NodeFactory`]: its instances join a cluster | `moto.rs`, `profiles.rs`, `node_factory.rs` |
 //! | [`Mortise`]: the program under test as a child process | `mortise.rs` |
 //! | [`wait_until`]: the only place that waits by polling | `wait.rs` |
 //! | [`Helm`]: the real one, on the charts of this repository | `helm.rs` |
@@ -29,6 +29,7 @@ mod node_factory;
 mod peers;
 mod ports;
 mod process;
+mod profiles;
 mod recipe;
 mod scheduler;
 mod stages;
@@ -50,6 +51,7 @@ pub use node_factory::NodeFactory;
 pub use peers::{Peers, Venv, extender_types};
 pub use ports::Port;
 pub use process::{Launch, Process, Signal, of_tests, processes_mentioning};
+pub use profiles::InstanceProfile;
 pub use scheduler::{ExtenderConfig, SchedulerOptions, Verbs};
 pub use stages::Stages;
 pub use state_dir::StateDir;

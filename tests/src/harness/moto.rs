@@ -102,8 +102,6 @@ pub struct Fixtures {
     pub images: BTreeMap<String, String>,
     /// IAM role of nodes.
     pub role: String,
-    /// Instance profile with that role.
-    pub instance_profile: String,
     /// SQS queue that receives interruption events (name).
     pub queue_name: String,
     /// The queue's URL.
@@ -525,7 +523,7 @@ impl Moto {
         self.state.discard();
     }
 
-    async fn get(&self, path: &str) -> Result<Value> {
+    pub(super) async fn get(&self, path: &str) -> Result<Value> {
         self.http
             .get(&format!("{}/{path}", self.control))
             .await?
@@ -533,7 +531,7 @@ impl Moto {
             .with_context(|| format!("moto: GET {path}"))
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value> {
         self.http
             .post(&format!("{}/{path}", self.control), body)
             .await?
