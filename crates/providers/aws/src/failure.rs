@@ -65,11 +65,13 @@ const SERVER: [&str; 5] = [
     "Unavailable",
     "InternalServerError",
 ];
-const NOT_FOUND: [&str; 9] = [
+const NOT_FOUND: [&str; 11] = [
+    "InvalidCapacityReservationId.NotFound",
     "InvalidInstanceID.NotFound",
     "InvalidLaunchTemplateName.NotFoundException",
     "InvalidLaunchTemplateId.NotFound",
     "InvalidLaunchTemplateId.NotFoundException",
+    "InvalidPlacementGroup.Unknown",
     "QueueDoesNotExist",
     "AWS.SimpleQueueService.NonExistentQueue",
     "ParameterNotFound",

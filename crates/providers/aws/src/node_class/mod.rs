@@ -5,9 +5,11 @@ pub(crate) mod amis;
 mod ami_alias;
 mod assembly;
 mod cache;
+mod capacity_reservations;
 mod conditions;
 mod lookup;
 mod networks;
+mod placement_groups;
 mod resolver;
 
 pub(crate) use self::cache::CachedNodeClass;
