@@ -8,8 +8,8 @@ use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy, ResolveRequest,
-    ResolvedNodeClass, TerminationStatus,
+    LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderWorker, RepairPolicy,
+    ResolveRequest, ResolvedNodeClass, TerminationStatus,
 };
 
 use crate::config::AwsConfig;
@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
 use crate::interruption::InterruptionQueue;
 use crate::launch::Launcher;
+use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{self, NodeClassResolver};
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
@@ -54,6 +55,7 @@ const fn repair(
 pub struct AwsProvider {
     clients: Arc<AwsClients>,
     classes: Arc<NodeClassResolver>,
+    profiles: Arc<InstanceProfiles>,
     launcher: Launcher,
     instances: Arc<InstanceCache>,
     /// `None` when no queue is set.
@@ -122,12 +124,15 @@ impl AwsProvider {
         let unavailable = Arc::new(UnavailableOfferings::default());
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(config));
         let cluster = Arc::new(cluster);
+        let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(config));
+        let profiles = Arc::new(profiles);
         let classes = Arc::new(NodeClassResolver::new(
             Arc::clone(&clients),
             Arc::clone(config),
             Arc::clone(&cluster),
             Arc::clone(offerings),
             Arc::clone(&unavailable),
+            Arc::clone(&profiles),
         ));
         let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
         let instances = Arc::new(instances);
@@ -152,6 +157,7 @@ impl AwsProvider {
             ),
             clients,
             classes,
+            profiles,
             instances,
         }
     }
@@ -162,18 +168,23 @@ impl AwsProvider {
         &self.clients.region
     }
 
-    /// A class is resolved until it is deleted; then it is released, and its launch templates are deleted.
+    /// A class is resolved until it is deleted; then, once no claim uses it, what was made for it is deleted.
     async fn resolve_class(
         &self,
         request: &ResolveRequest,
     ) -> Result<ResolvedNodeClass, CloudError> {
-        let class = node_class::parse(&request.class)?;
-        if class.metadata.deletion_timestamp.is_none() {
-            return self.classes.resolve(class).await;
+        let metadata = &request.class.metadata;
+        if metadata.deletion_timestamp.is_none() {
+            let class = node_class::parse(&request.class)?;
+            return self.classes.resolve(class, &request.claims).await;
         }
-        let name = class.metadata.name.as_deref().unwrap_or_default();
+        let name = metadata.name.as_deref().unwrap_or_default();
         let released = self.classes.release(name);
-        self.launcher.delete_templates(name).await?;
+        if request.claims.is_empty() {
+            let uid = metadata.uid.as_deref().unwrap_or_default();
+            self.profiles.release(name, uid).await?;
+            self.launcher.delete_templates(name).await?;
+        }
         Ok(released)
     }
 
@@ -251,5 +262,8 @@ impl CloudProvider for AwsProvider {
             Some(queue) => Box::pin(queue.delete(notice)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
+    }
+    fn workers(&self) -> Vec<ProviderWorker> {
+        self.profiles.collector().into_iter().collect()
     }
 }

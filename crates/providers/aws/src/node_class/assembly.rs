@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_aws_class::spec::{Ec2NodeClass, Ec2NodeClassSpec};
+use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_aws_class::status::{Ec2NodeClassStatus, Subnet};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -17,19 +17,21 @@ use crate::offerings::region_offerings::RegionOfferings;
 use mortise_aws_catalog::CapacityOptions;
 use mortise_aws_catalog::node_settings::NodeSettings;
 
-/// The class with its parts, and the patch that brings the stored status up to date; `None` when it is.
+/// The class with its parts, and the patch that brings the stored status up to date; `None` when it is. Without a `profile` that is
+/// known to be there, what the status says of it stays.
 pub(crate) fn assemble(
     mut object: Ec2NodeClass,
     found: FoundParts,
+    profile: Option<String>,
     offerings: &RegionOfferings,
     options: CapacityOptions,
     now: Timestamp,
 ) -> (CachedNodeClass, Option<Value>) {
     let settings = NodeSettings::read(&object.spec, options)
         .map_err(|error| UnmetCondition::new("InvalidKubeletConfiguration", error.to_string()));
-    let conditions = conditions::assess(&object, &found, &settings, now);
+    let conditions = conditions::assess(&object, &found, profile.is_some(), &settings, now);
     let settings = settings.unwrap_or_default();
-    let profile = instance_profile(&object.spec);
+    let profile = profile.or_else(|| object.status.instance_profile.clone());
     let subnets = found.subnets.unwrap_or_default();
     let groups = found.groups.unwrap_or_default();
     let amis = found.amis.unwrap_or_default();
@@ -67,15 +69,6 @@ pub(crate) fn assemble(
         found: Instant::now(),
     };
     (class, patch)
-}
-
-/// The profile that instances get: the class's own, or the one with the name of its role.
-fn instance_profile(spec: &Ec2NodeClassSpec) -> Option<String> {
-    let of_role = || {
-        let name = spec.role.as_deref()?.rsplit('/').next()?;
-        Some(name.to_owned())
-    };
-    spec.instance_profile.clone().or_else(of_role)
 }
 
 /// Zones that have a subnet, with their ids.

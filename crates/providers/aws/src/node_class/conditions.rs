@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::schema::conditions::{Condition, ConditionStatus, Conditions, READY, find};
+use mortise_apis::schema::conditions::{
+    Condition, ConditionStatus, Conditions, READY, find, is_true,
+};
 use mortise_aws_class::spec::{Ec2NodeClass, Ec2NodeClassSpec};
 use mortise_aws_class::status::CONDITIONS;
 
@@ -26,6 +28,7 @@ const RESTRICTED_TAGS: [&str; 4] = [
 pub(crate) fn assess(
     object: &Ec2NodeClass,
     found: &FoundParts,
+    has_profile: bool,
     settings: &ClassResult<NodeSettings>,
     now: Timestamp,
 ) -> Vec<Condition> {
@@ -35,9 +38,15 @@ pub(crate) fn assess(
     put(&mut set, "SubnetsReady", found.subnets.as_ref().err());
     put(&mut set, "SecurityGroupsReady", found.groups.as_ref().err());
     put(&mut set, "AMIsReady", found.amis.as_ref().err());
-    put_instance_profile(&mut set, spec);
+    // A profile that could not be made says nothing about the one that the status names.
+    if has_profile {
+        set.set_true("InstanceProfileReady");
+    }
     put_capacity(&mut set, spec);
-    let is_waiting = found.subnets.is_err() || found.groups.is_err() || found.amis.is_err();
+    let is_waiting = found.subnets.is_err()
+        || found.groups.is_err()
+        || found.amis.is_err()
+        || !is_true(set.list(), "InstanceProfileReady");
     let valid = validate(spec)
         .and_then(|()| settings.as_ref().map(|_| ()).map_err(Clone::clone))
         .and_then(|()| validate_cluster(&found.cluster, AmiFamily::of(spec)));
@@ -61,21 +70,6 @@ fn put(set: &mut Conditions<'_>, type_: &str, problem: Option<&UnmetCondition>) 
         }
         None => {
             set.set_true(type_);
-        }
-    }
-}
-
-/// Profiles are created outside of this program: a role's is expected to have the role's name.
-fn put_instance_profile(set: &mut Conditions<'_>, spec: &Ec2NodeClassSpec) {
-    match (&spec.instance_profile, &spec.role) {
-        (None, Some(role)) => {
-            let message = format!(
-                "not verified: instances are launched with an instance profile that has the name of the role, {role}"
-            );
-            set.set_true_with_reason("InstanceProfileReady", "InstanceProfileReady", &message);
-        }
-        _ => {
-            set.set_true("InstanceProfileReady");
         }
     }
 }

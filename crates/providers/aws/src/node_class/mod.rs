@@ -1,6 +1,7 @@
-//! What an `EC2NodeClass` stands for: lookup (calls), conditions and assembly (pure), and a cache for launches.
+//! What an `EC2NodeClass` stands for: lookup (calls), instance profiles, conditions and assembly (pure), and a cache for launches.
 
 pub(crate) mod amis;
+pub(crate) mod instance_profiles;
 
 mod ami_alias;
 mod assembly;

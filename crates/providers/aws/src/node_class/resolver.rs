@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_cloudprovider::{CloudError, InstanceType, ResolvedNodeClass, Retry};
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::config::AwsConfig;
 use crate::node_class::assembly;
 use crate::node_class::cache::{CachedNodeClass, NodeClassCache};
+use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::lookup::ClassLookup;
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
@@ -22,12 +24,15 @@ use crate::tags;
 
 /// How soon a class is resolved again while the first spot prices are on their way: a few pages of a list.
 const PRICES_MS: i64 = 5_000;
+/// How soon a class is resolved again whose instance profile could not be made.
+const PROFILE_MS: i64 = 15_000;
 
 /// Resolves node classes.
 #[derive(Debug)]
 pub(crate) struct NodeClassResolver {
     config: Arc<AwsConfig>,
     lookup: ClassLookup,
+    profiles: Arc<InstanceProfiles>,
     offerings: Arc<RegionOfferings>,
     unavailable: Arc<UnavailableOfferings>,
     cache: NodeClassCache,
@@ -53,9 +58,11 @@ impl NodeClassResolver {
         cluster: Arc<ClusterInfoCache>,
         offerings: Arc<RegionOfferings>,
         unavailable: Arc<UnavailableOfferings>,
+        profiles: Arc<InstanceProfiles>,
     ) -> Self {
         Self {
             config,
+            profiles,
             lookup: ClassLookup::new(clients, cluster, Arc::clone(&offerings)),
             offerings,
             unavailable,
@@ -67,16 +74,26 @@ impl NodeClassResolver {
     pub(crate) async fn resolve(
         &self,
         object: Ec2NodeClass,
+        claims: &[Arc<NodeClaim>],
     ) -> Result<ResolvedNodeClass, CloudError> {
         // Asked before, so that prices that come meanwhile are not missed.
         let waits = self.offerings.awaits_spot_prices();
-        let (class, status) = self.find(object).await?;
+        let mut again_ms = waits.then_some(PRICES_MS);
+        let profile = match self.profiles.ensure(&object, claims).await {
+            Ok(profile) => profile,
+            Err(failure) => {
+                tracing::warn!(class = object.metadata.name, %failure, "no instance profile");
+                again_ms = again_ms.or(Some(PROFILE_MS));
+                None
+            }
+        };
+        let (class, status) = self.find(object, profile).await?;
         Ok(ResolvedNodeClass {
             status,
             annotations: class.hash_annotations(),
             finalizer: Some(tags::CLASS_FINALIZER),
             instance_types: self.offered(&class),
-            again_ms: waits.then_some(PRICES_MS),
+            again_ms,
         })
     }
 
@@ -100,18 +117,28 @@ impl NodeClassResolver {
         let object = parse(object)?;
         match self.cache.get(&object) {
             Some(class) => Ok(class),
-            None => Ok(self.find(object).await?.0),
+            None => {
+                let profile = InstanceProfiles::known(&object);
+                Ok(self.find(object, profile).await?.0)
+            }
         }
     }
 
     async fn find(
         &self,
         object: Ec2NodeClass,
+        profile: Option<String>,
     ) -> Result<(Arc<CachedNodeClass>, Option<Value>), CloudError> {
         let now = Timestamp::now();
         let found = self.lookup.find(&object.spec, now).await?;
-        let (class, patch) =
-            assembly::assemble(object, found, &self.offerings, self.config.shape, now);
+        let (class, patch) = assembly::assemble(
+            object,
+            found,
+            profile,
+            &self.offerings,
+            self.config.shape,
+            now,
+        );
         let class = Arc::new(class);
         self.cache.insert(Arc::clone(&class));
         Ok((class, patch))
