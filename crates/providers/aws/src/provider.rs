@@ -17,9 +17,11 @@ use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
 use crate::interruption::InterruptionQueue;
 use crate::launch::Launcher;
+use crate::launch::templates::LaunchTemplates;
 use crate::node_class::instance_profiles::InstanceProfiles;
-use crate::node_class::{self, NodeClassResolver};
+use crate::node_class::{NodeClassResolver, ResolverParts};
 use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::sdk::{AwsClients, NoRegion};
@@ -126,14 +128,17 @@ impl AwsProvider {
         let cluster = Arc::new(cluster);
         let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(config));
         let profiles = Arc::new(profiles);
-        let classes = Arc::new(NodeClassResolver::new(
-            Arc::clone(&clients),
-            Arc::clone(config),
-            Arc::clone(&cluster),
-            Arc::clone(offerings),
-            Arc::clone(&unavailable),
-            Arc::clone(&profiles),
-        ));
+        let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(config));
+        let classes = Arc::new(NodeClassResolver::new(ResolverParts {
+            clients: Arc::clone(&clients),
+            config: Arc::clone(config),
+            cluster: Arc::clone(&cluster),
+            offerings: Arc::clone(offerings),
+            unavailable: Arc::clone(&unavailable),
+            profiles: Arc::clone(&profiles),
+            reservations: Arc::new(ReservationCounts::default()),
+            templates: Arc::new(templates),
+        }));
         let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
         let instances = Arc::new(instances);
         let queue_name = config.interruption_queue.as_ref();
@@ -175,8 +180,7 @@ impl AwsProvider {
     ) -> Result<ResolvedNodeClass, CloudError> {
         let metadata = &request.class.metadata;
         if metadata.deletion_timestamp.is_none() {
-            let class = node_class::parse(&request.class)?;
-            return self.classes.resolve(class, &request.claims).await;
+            return self.classes.resolve(request).await;
         }
         let name = metadata.name.as_deref().unwrap_or_default();
         let released = self.classes.release(name);

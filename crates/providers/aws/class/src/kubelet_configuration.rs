@@ -175,16 +175,8 @@ pub fn faults(kubelet: &Map<String, Value>) -> Vec<String> {
     }
     let periods = entries(kubelet, "evictionSoftGracePeriod");
     all.extend(periods.filter_map(|(key, text)| grace_period(key, text)));
-    all.extend(unpaired(
-        kubelet,
-        "evictionSoft",
-        "evictionSoftGracePeriod",
-    ));
-    all.extend(unpaired(
-        kubelet,
-        "evictionSoftGracePeriod",
-        "evictionSoft",
-    ));
+    all.extend(unpaired(kubelet, "evictionSoft", "evictionSoftGracePeriod"));
+    all.extend(unpaired(kubelet, "evictionSoftGracePeriod", "evictionSoft"));
     for name in ["kubeReserved", "systemReserved"] {
         all.extend(entries(kubelet, name).filter_map(|(key, text)| reservation(name, key, text)));
     }
@@ -220,8 +212,7 @@ fn undecodable(name: &str, value: &Value) -> Option<String> {
             kind(value)
         )
     };
-    let not_text =
-        |each: &&Value| !matches!(each, Value::String(_) | Value::Null);
+    let not_text = |each: &&Value| !matches!(each, Value::String(_) | Value::Null);
     match field_type {
         FieldType::Int32 | FieldType::Int64 => {
             let (expected, fits) = match field_type {
@@ -242,7 +233,10 @@ fn undecodable(name: &str, value: &Value) -> Option<String> {
         FieldType::Bool => (!value.is_boolean()).then(|| wrong(value, "bool")),
         FieldType::Text => (!value.is_string()).then(|| wrong(value, "string")),
         FieldType::Texts => match value {
-            Value::Array(items) => items.iter().find(not_text).map(|each| wrong(each, "string")),
+            Value::Array(items) => items
+                .iter()
+                .find(not_text)
+                .map(|each| wrong(each, "string")),
             other => Some(wrong(other, "[]string")),
         },
         FieldType::TextByName => match value {
@@ -454,14 +448,19 @@ mod tests {
 
     #[test]
     fn families_say_what_they_drop() {
-        let dropped = |family: &str, kubelet: Value| unsupported(family, kubelet.as_object().unwrap());
+        let dropped =
+            |family: &str, kubelet: Value| unsupported(family, kubelet.as_object().unwrap());
         assert_eq!(dropped("AL2023", json!({ "registryPullQPS": 1 })), None);
         assert_eq!(
             dropped("Bottlerocket", json!({ "podsPerCore": 1, "maxPods": 2 })).unwrap(),
             "spec.kubelet has fields not applied by the Bottlerocket AMI family that would be silently dropped: podsPerCore"
         );
         assert_eq!(
-            dropped("Windows2022", json!({ "clusterDNS": ["1.1.1.1", "2.2.2.2"] })).unwrap(),
+            dropped(
+                "Windows2022",
+                json!({ "clusterDNS": ["1.1.1.1", "2.2.2.2"] })
+            )
+            .unwrap(),
             "spec.kubelet.clusterDNS: the Windows2022 AMI family doesn't accept multiple entries, only one, but 2 were set"
         );
     }

@@ -2,14 +2,14 @@
 
 mod client_tokens;
 mod error;
-mod fleet_input;
+pub(crate) mod fleet_input;
 mod fleet_request;
 mod fleet_response;
 mod launched;
 mod launcher;
-mod selection;
-mod template;
+pub(crate) mod selection;
+pub(crate) mod template;
 mod template_data;
-mod templates;
+pub(crate) mod templates;
 
 pub(crate) use self::launcher::Launcher;

@@ -132,6 +132,13 @@ impl NodeClassCache {
         (same && class.found.elapsed() < FRESH).then(|| Arc::clone(class))
     }
 
+    /// What was found before for the same object, however old and whatever its spec said.
+    pub(crate) fn previous(&self, object: &Ec2NodeClass) -> Option<Arc<CachedNodeClass>> {
+        let known = self.lock();
+        let class = known.get(object.metadata.name.as_deref()?)?;
+        (class.object.metadata.uid == object.metadata.uid).then(|| Arc::clone(class))
+    }
+
     /// Takes what was found in.
     pub(crate) fn insert(&self, class: Arc<CachedNodeClass>) {
         self.lock().insert(class.name().to_owned(), class);

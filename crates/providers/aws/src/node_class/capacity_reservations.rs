@@ -96,9 +96,17 @@ fn filters(term: &CapacityReservationSelectorTerm) -> Vec<Filter> {
 fn described(each: Ec2Reservation, now: Timestamp) -> Option<CapacityReservation> {
     let id = each.capacity_reservation_id?;
     let unknown = |what: &str, value: Option<&str>| {
-        tracing::error!(reservation = id, what, ?value, "capacity reservation of an unknown kind");
+        tracing::error!(
+            reservation = id,
+            what,
+            ?value,
+            "capacity reservation of an unknown kind"
+        );
     };
-    let criteria = each.instance_match_criteria.as_ref().map(|each| each.as_str());
+    let criteria = each
+        .instance_match_criteria
+        .as_ref()
+        .map(|each| each.as_str());
     let Some(criteria @ ("open" | "targeted")) = criteria else {
         unknown("instance match criteria", criteria);
         return None;
@@ -112,11 +120,14 @@ fn described(each: Ec2Reservation, now: Timestamp) -> Option<CapacityReservation
             return None;
         }
     };
-    let end = each.end_date.and_then(|at| Timestamp::from_second(at.secs()).ok());
+    let end = each
+        .end_date
+        .and_then(|at| Timestamp::from_second(at.secs()).ok());
     if end.is_some_and(|end| end <= now) {
         return None;
     }
-    let expires = kind == "capacity-block" && end.is_some_and(|end| end.duration_since(now) <= EXPIRING);
+    let expires =
+        kind == "capacity-block" && end.is_some_and(|end| end.duration_since(now) <= EXPIRING);
     Some(CapacityReservation {
         availability_zone: each.availability_zone.unwrap_or_default(),
         end_time: end.map(Time),
@@ -133,9 +144,7 @@ fn described(each: Ec2Reservation, now: Timestamp) -> Option<CapacityReservation
 #[cfg(test)]
 mod tests {
     use aws_sdk_ec2::primitives::DateTime;
-    use aws_sdk_ec2::types::{
-        CapacityReservationType, InstanceMatchCriteria,
-    };
+    use aws_sdk_ec2::types::{CapacityReservationType, InstanceMatchCriteria};
 
     use super::*;
 
@@ -166,11 +175,10 @@ mod tests {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         assert!(described(reservation("default", None), now).is_some());
         assert!(described(reservation("something", None), now).is_none());
-        let other = reservation("default", None);
-        let other = Ec2Reservation {
-            instance_match_criteria: Some(InstanceMatchCriteria::from("something")),
-            ..other
-        };
+        let other = Ec2Reservation::builder()
+            .capacity_reservation_id("cr-1")
+            .instance_match_criteria(InstanceMatchCriteria::from("something"))
+            .build();
         assert!(described(other, now).is_none());
     }
 }

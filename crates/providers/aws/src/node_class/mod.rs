@@ -8,10 +8,13 @@ mod assembly;
 mod cache;
 mod capacity_reservations;
 mod conditions;
+mod dry_runs;
 mod lookup;
 mod networks;
 mod placement_groups;
+mod probe_type;
 mod resolver;
+mod validation;
 
 pub(crate) use self::cache::CachedNodeClass;
-pub(crate) use self::resolver::{NodeClassResolver, parse};
+pub(crate) use self::resolver::{NodeClassResolver, ResolverParts};

@@ -72,7 +72,10 @@ impl PlacementGroups {
         if let Some(known) = known.as_ref().filter(|known| known.read.elapsed() < FRESH) {
             return Ok(known.group.clone());
         }
-        match (self.describe(&key).await, known.and_then(|known| known.group)) {
+        match (
+            self.describe(&key).await,
+            known.and_then(|known| known.group),
+        ) {
             (Ok(group), _) => {
                 let mut all = self.lock();
                 all.retain(|_, each| each.read.elapsed() < STALE);
