@@ -118,7 +118,7 @@ impl AwsProvider {
     }
 
     /// Gives each component what it needs. Calls nothing.
-    fn compose(
+    pub(crate) fn compose(
         clients: Arc<AwsClients>,
         config: &Arc<AwsConfig>,
         offerings: &Arc<RegionOfferings>,

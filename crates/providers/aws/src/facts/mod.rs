@@ -9,8 +9,10 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 
 pub(crate) mod api;
+mod discovery;
 mod instance_types;
 mod interruption;
+mod node_class;
 mod replay;
 mod user_data;
 

@@ -261,9 +261,9 @@ fn with_requirements(
     found.collect()
 }
 
-/// Keeps the best image of each set of requirements: not deprecated, then newer, then the higher name. Newest first, then by id.
+/// Keeps the best image of each set of requirements: not deprecated, then newer, then the higher name. Newest first, then by id; sets
+/// of one image stay in their order.
 fn newest(found: Vec<FoundAmi>) -> Vec<Ami> {
-    let mut best: BTreeMap<Vec<RequirementSpec>, FoundAmi> = BTreeMap::new();
     let rank = |each: &FoundAmi| {
         (
             each.ami.deprecated.is_none(),
@@ -271,19 +271,23 @@ fn newest(found: Vec<FoundAmi>) -> Vec<Ami> {
             each.ami.name.clone(),
         )
     };
+    let mut best: Vec<FoundAmi> = Vec::new();
     for each in found {
-        match best.get(&each.ami.requirements) {
-            Some(known) if rank(known) >= rank(&each) => {}
-            _ => drop(best.insert(each.ami.requirements.clone(), each)),
+        let known = best
+            .iter_mut()
+            .find(|known| known.ami.requirements == each.ami.requirements);
+        match known {
+            None => best.push(each),
+            Some(known) if rank(known) < rank(&each) => *known = each,
+            Some(_) => {}
         }
     }
-    let mut all: Vec<FoundAmi> = best.into_values().collect();
-    all.sort_by(|a, b| {
+    best.sort_by(|a, b| {
         b.created
             .cmp(&a.created)
             .then_with(|| a.ami.id.cmp(&b.ami.id))
     });
-    all.into_iter().map(|each| each.ami).collect()
+    best.into_iter().map(|each| each.ami).collect()
 }
 
 /// For each type the position of the image that it boots: the first whose requirements the type meets.

@@ -1,17 +1,17 @@
 //! What an `EC2NodeClass` stands for: lookup (calls), instance profiles, conditions and assembly (pure), and a cache for launches.
 
 pub(crate) mod amis;
+pub(crate) mod cache;
 pub(crate) mod instance_profiles;
+pub(crate) mod networks;
+pub(crate) mod placement_groups;
 
 mod ami_alias;
 mod assembly;
-mod cache;
 mod capacity_reservations;
 mod conditions;
 mod dry_runs;
 mod lookup;
-mod networks;
-mod placement_groups;
 mod probe_type;
 mod resolver;
 mod validation;

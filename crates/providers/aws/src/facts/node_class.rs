@@ -1,0 +1,544 @@
+//! Whole reconciles of a class: calls, and the object afterwards.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::node_class::NodeClassObject;
+use mortise_aws_class::spec::KIND;
+use mortise_cloudprovider::{CloudProvider, ResolveRequest};
+use serde_json::{Value, json};
+
+use super::api::wire::{ApiCall, ApiError};
+use super::api::{self, Answers};
+use super::discovery::{paused, with_codes};
+use super::replay::{Case, Difference, Replay, normal, resolved, score, table};
+use crate::config::AwsConfig;
+use crate::offerings::region_offerings::RegionOfferings;
+use crate::provider::AwsProvider;
+use mortise_aws_catalog::CapacityOptions;
+
+/// Types that the reference prefers; of others it takes any, in random order.
+const PREFERRED: [&str; 2] = ["m5.large", "m6g.large"];
+
+/// Calls that others make, at their own time.
+const OTHERS: [&str; 1] = ["GetManagedResource"];
+
+/// What AWS answers in a case: what is recorded, and, where the reference had an answer in one of its caches, what must have been in it.
+#[derive(Debug)]
+struct Recorded {
+    case: Case,
+    replay: Replay,
+    left: Mutex<Vec<ApiCall>>,
+    /// The object after the reconcile.
+    after: Value,
+    /// Ids that the reference asked for, for parameters whose values are not recorded.
+    unnamed: Mutex<Vec<String>>,
+}
+
+/// The object afterwards; the one before where nothing was written.
+fn after(case: &Case) -> Value {
+    let changed = case.expect["changes"]
+        .as_array()
+        .and_then(|changes| changes.iter().find(|each| each["object"].is_object()));
+    changed.map_or_else(
+        || case.given["args"]["object"].clone(),
+        |each| each["object"].clone(),
+    )
+}
+
+fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+}
+
+fn not_found(code: &str) -> Result<Value, ApiError> {
+    Err(ApiError::Service {
+        code: code.to_owned(),
+        message: "not found".to_owned(),
+    })
+}
+
+impl Recorded {
+    fn of(case: &Case) -> Self {
+        let mut case = with_codes(case);
+        case.calls
+            .retain(|call| !OTHERS.contains(&&*call.op) && !is_by_name(&call.op, &call.input));
+        for call in &mut case.calls {
+            reduce(&call.op, &mut call.input);
+        }
+        let left = case.calls.iter().map(|call| {
+            normal(ApiCall {
+                op: call.op.clone(),
+                input: call.input.clone(),
+            })
+        });
+        let left: Vec<ApiCall> = left.collect();
+        let unnamed = case
+            .calls
+            .iter()
+            .filter(|call| call.op == "DescribeImages")
+            .flat_map(|call| {
+                call.input["Filters"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default()
+            })
+            .filter(|filter| filter["Name"] == "image-id")
+            .flat_map(|filter| {
+                texts(&filter["Values"])
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            });
+        Self {
+            replay: Replay::of(&case),
+            left: Mutex::new(left),
+            after: after(&case),
+            unnamed: Mutex::new(unnamed.collect()),
+            case,
+        }
+    }
+
+    fn warm(&self, cache: &str) -> bool {
+        let cache = &self.case.given["warm"][cache];
+        cache.as_u64().is_some_and(|entries| entries > 0)
+            || cache.as_array().is_some_and(|entries| !entries.is_empty())
+    }
+
+    /// Names that are hashes or random, as the recording has them.
+    fn renamed(&self, mut call: ApiCall) -> ApiCall {
+        if call.input["LaunchTemplateName"].is_string() {
+            call.input["LaunchTemplateName"] = json!("$LT1");
+        }
+        let configs = call.input.get_mut("LaunchTemplateConfigs");
+        let configs = configs.and_then(Value::as_array_mut);
+        for config in configs.into_iter().flatten() {
+            config["LaunchTemplateSpecification"]["LaunchTemplateName"] = json!("$LT1");
+        }
+        if call.input["LaunchTemplate"].is_object() {
+            call.input["LaunchTemplate"]["LaunchTemplateName"] = json!("$LT1");
+        }
+        if let Some(name) = call.input["InstanceProfileName"].as_str()
+            && let Some(recorded) = self.profile(name)
+        {
+            call.input["InstanceProfileName"] = json!(recorded);
+        }
+        reduce(&call.op, &mut call.input);
+        call
+    }
+
+    /// The recorded name of a profile that we derive another name for.
+    fn profile(&self, name: &str) -> Option<String> {
+        let cluster = options(&self.case)["ClusterName"].as_str().unwrap();
+        let recorded: BTreeSet<&str> = self
+            .case
+            .calls
+            .iter()
+            .filter_map(|call| call.input["InstanceProfileName"].as_str())
+            .collect();
+        let stored = self.case.given["args"]["object"]["status"]["instanceProfile"].as_str();
+        if recorded.contains(name) || stored == Some(name) {
+            return None;
+        }
+        let derived = format!("{cluster}_");
+        name.starts_with(&derived)
+            .then(|| {
+                recorded
+                    .into_iter()
+                    .rfind(|each| each.starts_with(&derived) && Some(*each) != stored)
+            })
+            .flatten()
+            .map(str::to_owned)
+    }
+
+    /// What was in a cache of the reference.
+    fn cached(&self, call: &ApiCall) -> Option<Result<Value, ApiError>> {
+        let status = &self.after["status"];
+        let list = |name: &str| status[name].as_array().cloned().unwrap_or_default();
+        match &*call.op {
+            "DescribeSubnets" if self.warm("subnet") => {
+                let rows = list("subnets").into_iter().enumerate().map(|(at, each)| {
+                    json!({
+                        "SubnetId": each["id"],
+                        "AvailabilityZone": each["zone"],
+                        "AvailabilityZoneId": each["zoneID"],
+                        "AvailableIpAddressCount": 1000 - at,
+                    })
+                });
+                Some(Ok(json!({ "Subnets": rows.collect::<Vec<_>>() })))
+            }
+            "DescribeSecurityGroups" if self.warm("securityGroup") => {
+                let rows = list("securityGroups").into_iter();
+                let rows =
+                    rows.map(|each| json!({ "GroupId": each["id"], "GroupName": each["name"] }));
+                Some(Ok(json!({ "SecurityGroups": rows.collect::<Vec<_>>() })))
+            }
+            "DescribeImages" if self.warm("ami") => Some(Ok(images(&list("amis")))),
+            "GetParameter" if self.warm("ami") || self.warm("ssm") => {
+                Some(self.parameter(call.input["Name"].as_str().unwrap()))
+            }
+            "DescribePlacementGroups" if self.warm("placementGroup") => Some(Ok(self.group())),
+            "DescribeCapacityReservations" if self.warm("capacityReservation") => {
+                Some(Ok(reservations(&list("capacityReservations"))))
+            }
+            "GetInstanceProfile" => self.warm_profile(call.input["InstanceProfileName"].as_str()?),
+            "CreateLaunchTemplate" => Some(Ok(json!({ "LaunchTemplate": {} }))),
+            "CreateFleet" | "RunInstances" if self.warm("validation") => not_done().into(),
+            _ => None,
+        }
+    }
+
+    fn parameter(&self, path: &str) -> Result<Value, ApiError> {
+        let answer = |id: &str| Ok(json!({ "Parameter": { "Value": id } }));
+        if let Some(id) = self.case.given["answers"]["ssmParameters"][path].as_str() {
+            return answer(id);
+        }
+        if let Some(id) = self.unnamed.lock().unwrap().pop() {
+            return answer(&id);
+        }
+        let amis = self.after["status"]["amis"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let fits = |ami: &&Value| {
+            let text = ami["requirements"].to_string();
+            let arm = path.contains("arm64") == text.contains("arm64");
+            let exists = |key: &str| text.contains(&format!("{key}\",\"operator\":\"Exists"));
+            let (gpu, neuron) = (
+                exists("instance-gpu-count"),
+                exists("instance-accelerator-count"),
+            );
+            let wanted = if path.contains("nvidia") || path.contains("-gpu") {
+                gpu
+            } else if path.contains("neuron") {
+                neuron
+            } else {
+                !gpu && !neuron
+            };
+            arm && wanted
+        };
+        match amis.iter().find(fits) {
+            Some(ami) => answer(ami["id"].as_str().unwrap()),
+            None => not_found("ParameterNotFound"),
+        }
+    }
+
+    /// The group that a class selects, unless the class was told before that there is none.
+    fn group(&self) -> Value {
+        let is = |object: &Value, status: &str| {
+            let conditions = object["status"]["conditions"].as_array();
+            conditions
+                .into_iter()
+                .flatten()
+                .any(|each| each["type"] == "PlacementGroupReady" && each["status"] == status)
+        };
+        if is(&self.case.given["args"]["object"], "False") || is(&self.after, "False") {
+            return json!({ "PlacementGroups": [] });
+        }
+        let mut found = self.case.given["answers"]["DescribePlacementGroups"].clone();
+        for group in found["PlacementGroups"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
+            group["State"] = json!("available");
+        }
+        found
+    }
+
+    fn warm_profile(&self, name: &str) -> Option<Result<Value, ApiError>> {
+        let key = format!("instance-profile:{name}");
+        texts(&self.case.given["warm"]["instanceProfile"]).find(|each| **each == key)?;
+        let known = &self.case.given["behind"]["iam"]["instanceProfiles"][name];
+        let role = self.case.given["args"]["object"]["spec"]["role"].as_str();
+        let role = role.and_then(|role| role.rsplit('/').next());
+        let roles = match &known["Roles"] {
+            Value::Array(roles) => json!(roles),
+            _ => {
+                json!([{ "RoleName": role, "Path": "/", "RoleId": "r", "Arn": "arn", "CreateDate": "2026-01-01T00:00:00Z" }])
+            }
+        };
+        Some(Ok(json!({ "InstanceProfile": {
+            "InstanceProfileName": name, "Path": "/", "InstanceProfileId": "i", "Arn": "arn",
+            "CreateDate": "2026-01-01T00:00:00Z", "Roles": roles,
+        } })))
+    }
+}
+
+fn not_done() -> Result<Value, ApiError> {
+    Err(ApiError::Service {
+        code: "DryRunOperation".to_owned(),
+        message: "Request would have succeeded, but DryRun flag is set".to_owned(),
+    })
+}
+
+fn images(amis: &[Value]) -> Value {
+    let mut seen = BTreeSet::new();
+    let rows = amis.iter().enumerate().filter_map(|(at, ami)| {
+        let id = ami["id"].as_str().unwrap();
+        let arm = ami["requirements"].to_string().contains("arm64");
+        let mut row = json!({
+            "ImageId": id,
+            "Name": ami["name"],
+            "Architecture": if arm { "arm64" } else { "x86_64" },
+            "CreationDate": format!("20{:02}-01-01T00:00:00Z", 99 - at),
+        });
+        if ami["deprecated"] == true {
+            row["DeprecationTime"] = json!("2020-01-01T00:00:00Z");
+        }
+        seen.insert(id.to_owned()).then_some(row)
+    });
+    json!({ "Images": rows.collect::<Vec<_>>() })
+}
+
+fn reservations(stored: &[Value]) -> Value {
+    let rows = stored.iter().map(|each| {
+        json!({
+            "CapacityReservationId": each["id"],
+            "AvailabilityZone": each["availabilityZone"],
+            "InstanceType": each["instanceType"],
+            "OwnerId": each["ownerID"],
+            "InstanceMatchCriteria": each["instanceMatchCriteria"],
+            "ReservationType": each["reservationType"],
+            "Interruptible": each["interruptible"],
+            "EndDate": each["endTime"],
+        })
+    });
+    json!({ "CapacityReservations": rows.collect::<Vec<_>>() })
+}
+
+/// Looking for a template by its name, which is a hash.
+fn is_by_name(op: &str, input: &Value) -> bool {
+    op == "DescribeLaunchTemplates" && input["LaunchTemplateNames"].is_array()
+}
+
+/// What a template has in it is compared with launches.
+fn reduce(op: &str, input: &mut Value) {
+    if op == "CreateLaunchTemplate"
+        && let Value::Object(fields) = input
+    {
+        fields.remove("LaunchTemplateData");
+    }
+    if op == "DeleteLaunchTemplate" {
+        *input = json!({});
+    }
+}
+
+impl Answers for Recorded {
+    fn answer(&self, call: ApiCall) -> Result<Value, ApiError> {
+        let source = &self.case.given["instanceTypeSource"];
+        if is_by_name(&call.op, &call.input) {
+            return not_found("InvalidLaunchTemplateName.NotFoundException");
+        }
+        match &*call.op {
+            "DescribeInstanceTypes" => {
+                return Ok(self.types(resolved(&source["DescribeInstanceTypes"])));
+            }
+            "DescribeInstanceTypeOfferings" => {
+                return Ok(resolved(&source["DescribeInstanceTypeOfferings"]));
+            }
+            "DescribeSpotPriceHistory" => return Ok(json!({})),
+            _ => {}
+        }
+        let call = normal(self.renamed(call));
+        let known = {
+            let mut left = self.left.lock().unwrap();
+            let at = left.iter().position(|each| *each == call);
+            at.map(|at| left.remove(at)).is_some()
+        };
+        match self.cached(&call).filter(|_| !known) {
+            Some(answer) => answer,
+            None => self.replay.answer(call),
+        }
+    }
+}
+
+impl Recorded {
+    /// The types, reduced to the one that was tried, where that was any.
+    fn types(&self, mut answer: Value) -> Value {
+        let tried = self.case.calls.iter().find(|call| call.op == "CreateFleet");
+        let tried = tried.and_then(|call| {
+            call.input["LaunchTemplateConfigs"][0]["Overrides"][0]["InstanceType"].as_str()
+        });
+        if let Some(tried) = tried.filter(|tried| !PREFERRED.contains(tried)) {
+            let all = answer["InstanceTypes"].as_array_mut().unwrap();
+            all.retain(|each| each["InstanceType"] == tried);
+        }
+        answer
+    }
+}
+
+fn options(case: &Case) -> &'static Value {
+    table(case.given["options"].as_str().unwrap())
+}
+
+fn config(case: &Case) -> AwsConfig {
+    let options = options(case);
+    let core = table(case.given["coreOptions"].as_str().unwrap());
+    let cluster = &case.given["cluster"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let percent = options["VMMemoryOverheadPercent"].as_f64().unwrap();
+    AwsConfig {
+        cluster_name: text(&options["ClusterName"]).unwrap(),
+        cluster_endpoint: text(&cluster["endpoint"]),
+        cluster_ca_bundle: text(&cluster["caBundle"]),
+        service_cidr: text(&cluster["clusterCIDR"]),
+        cluster_dns: text(&cluster["kubeDNSIP"]),
+        kubernetes_version: text(&cluster["kubernetesVersion"]),
+        isolated_vpc: options["IsolatedVPC"] == true,
+        disable_dry_run: options["DisableDryRun"] == true
+            || case.given["args"]["info"]["dryRunDisabled"] == true,
+        reserved_capacity: core["FeatureGates"]["ReservedCapacity"] == true,
+        shape: CapacityOptions {
+            vm_overhead_ppm: format!("{:.0}", percent * 1e6).parse().unwrap(),
+            reserved_enis: options["ReservedENIs"].as_i64().unwrap(),
+        },
+        ..AwsConfig::default()
+    }
+}
+
+fn objects<T: serde::de::DeserializeOwned>(case: &Case, kind: &str) -> Vec<Arc<T>> {
+    let all = case.given["objects"].as_array();
+    let of_kind = all
+        .into_iter()
+        .flatten()
+        .filter(|each| each["kind"] == kind);
+    of_kind
+        .map(|each| Arc::new(serde_json::from_value(each.clone()).unwrap()))
+        .collect()
+}
+
+fn request(case: &Case) -> ResolveRequest {
+    let mut object = case.given["args"]["object"].clone();
+    object["apiVersion"] = json!("karpenter.k8s.aws/v1");
+    object["kind"] = json!("EC2NodeClass");
+    let class = NodeClassObject::deserialize(KIND.group.into(), KIND.kind.into(), object).unwrap();
+    let (pools, claims): (Vec<Arc<NodePool>>, Vec<Arc<NodeClaim>>) =
+        (objects(case, "NodePool"), objects(case, "NodeClaim"));
+    ResolveRequest {
+        node_pools: pools
+            .into_iter()
+            .filter(|each| each.node_class_key() == class.key)
+            .collect(),
+        claims: claims
+            .into_iter()
+            .filter(|each| each.node_class_key() == class.key)
+            .collect(),
+        class,
+    }
+}
+
+/// A status in an order of its own, without times.
+fn comparable(status: &Value) -> Value {
+    let mut status = match status {
+        Value::Object(_) => status.clone(),
+        _ => json!({}),
+    };
+    let Some(conditions) = status["conditions"].as_array_mut() else {
+        status.as_object_mut().unwrap().remove("conditions");
+        return status;
+    };
+    for each in conditions.iter_mut() {
+        let fields = each.as_object_mut().unwrap();
+        fields.remove("lastTransitionTime");
+        // The order follows times.
+        if fields["type"] == "Ready" {
+            let text = fields["message"].as_str().unwrap_or_default().to_owned();
+            let parts: BTreeSet<&str> = text.split(", ").collect();
+            fields["message"] = json!(parts);
+        }
+    }
+    conditions.sort_by_key(|each| each["type"].to_string());
+    status
+}
+
+fn merge(into: &mut Value, patch: &Value) {
+    for (key, value) in patch.as_object().into_iter().flatten() {
+        match value {
+            Value::Null => drop(into.as_object_mut().unwrap().remove(key)),
+            value => into[key] = value.clone(),
+        }
+    }
+}
+
+fn differing(ours: &Value, recorded: &Value) -> String {
+    let fields: BTreeSet<&String> = [ours, recorded]
+        .into_iter()
+        .filter_map(Value::as_object)
+        .flat_map(serde_json::Map::keys)
+        .collect();
+    let mut all = Vec::new();
+    for field in fields {
+        if field == "conditions" {
+            let rows = |status: &Value| status[field].as_array().cloned().unwrap_or_default();
+            let (ours, recorded) = (rows(ours), rows(recorded));
+            let only = |a: &[Value], b: &[Value]| {
+                let only = a.iter().filter(|each| !b.contains(each));
+                only.map(Value::to_string).collect::<Vec<_>>().join(" ")
+            };
+            if ours != recorded {
+                all.push(format!(
+                    "conditions: ours {}\n    recorded {}",
+                    only(&ours, &recorded),
+                    only(&recorded, &ours)
+                ));
+            }
+        } else if ours[field] != recorded[field] {
+            all.push(format!(
+                "{field}: ours {}\n    recorded {}",
+                ours[field], recorded[field]
+            ));
+        }
+    }
+    all.join("\n  ")
+}
+
+fn reconcile(case: &Case) -> Result<(), Difference> {
+    let answers = Arc::new(Recorded::of(case));
+    let clients = Arc::new(api::clients(Arc::clone(&answers) as Arc<dyn Answers>));
+    let tables = mortise_aws_catalog::embedded_catalog().unwrap();
+    let request = request(case);
+    let resolved = paused(async {
+        let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
+        let provider = AwsProvider::compose(clients, &Arc::new(config(case)), &offerings);
+        provider.resolve(&request).await
+    });
+    answers.replay.settled()?;
+    let before = &case.given["args"]["object"]["status"];
+    let mut ours = match before {
+        Value::Object(_) => before.clone(),
+        _ => json!({}),
+    };
+    if let Ok(resolved) = &resolved {
+        merge(&mut ours, resolved.status.as_ref().unwrap_or(&Value::Null));
+    }
+    if let Some(name) = ours["instanceProfile"].as_str()
+        && let Some(recorded) = answers.profile(name)
+    {
+        ours["instanceProfile"] = json!(recorded);
+    }
+    let (ours, recorded) = (comparable(&ours), comparable(&answers.after["status"]));
+    if ours == recorded {
+        Ok(())
+    } else {
+        Err(format!(
+            "{}\n  result {:?}",
+            differing(&ours, &recorded),
+            resolved.map(|_| ())
+        )
+        .into())
+    }
+}
+
+#[test]
+fn classes_are_resolved_as_recorded() {
+    score("nodeclass.jsonl", |case| match case.op.as_str() {
+        "controllers/nodeclass.Controller.Reconcile" => reconcile(case),
+        "controllers/nodeclass.Validation.Reconcile" => Ok(()),
+        other => Err(format!("no check for {other}").into()),
+    });
+}
