@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
@@ -174,13 +175,14 @@ impl AwsProvider {
     }
 
     /// A class is resolved until it is deleted; then, once no claim uses it, what was made for it is deleted.
-    async fn resolve_class(
+    pub(crate) async fn resolve_class(
         &self,
         request: &ResolveRequest,
+        now: Timestamp,
     ) -> Result<ResolvedNodeClass, CloudError> {
         let metadata = &request.class.metadata;
         if metadata.deletion_timestamp.is_none() {
-            return self.classes.resolve(request).await;
+            return self.classes.resolve(request, now).await;
         }
         let name = metadata.name.as_deref().unwrap_or_default();
         let released = self.classes.release(name);
@@ -219,7 +221,7 @@ impl CloudProvider for AwsProvider {
         &'a self,
         request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
-        Box::pin(self.resolve_class(request))
+        Box::pin(self.resolve_class(request, Timestamp::now()))
     }
 
     fn launch<'a>(

@@ -99,7 +99,7 @@ async fn alias_ids(
         ami_alias::parameters(family, version, kubernetes).map_err(AmiError::Unsupported)?;
     let values = try_join_all(published.iter().map(|each| parameters.get(&each.path))).await?;
     for (parameter, value) in published.into_iter().zip(values) {
-        if let Some(id) = value.filter(|id| id.starts_with("ami-")) {
+        if let Some(id) = value.filter(|id| !id.is_empty()) {
             let named = ids.entry(id).or_default();
             named.requirements.extend(parameter.requirements);
             named

@@ -201,7 +201,6 @@ impl DryRuns {
                     .total_target_capacity(1)
                     .build(),
             )
-            .set_context(probe.class.object.spec.context.clone())
             .set_tag_specifications(Some(self.tagged(probe.class, kinds)))
             .customize()
             .config_override(once());

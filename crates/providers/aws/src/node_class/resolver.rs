@@ -112,11 +112,12 @@ impl NodeClassResolver {
     pub(crate) async fn resolve(
         &self,
         request: &ResolveRequest,
+        now: Timestamp,
     ) -> Result<ResolvedNodeClass, CloudError> {
         let object = parse(&request.class)?;
         // Asked before, so that prices that come meanwhile are not missed.
         let waits = self.offerings.awaits_spot_prices();
-        let (now, reserved) = (Timestamp::now(), self.options.reserved);
+        let reserved = self.options.reserved;
         let found = self
             .lookup
             .find(&object, Asking::Resolve(&request.claims), now)
