@@ -377,7 +377,12 @@ fn refused_template(failure: Failure) -> Verdict {
 fn invalid(error: LaunchError) -> Verdict {
     match error {
         LaunchError::Create { message, .. } => {
-            Verdict::RefusedForNow(UnmetCondition::new("UserDataInvalid", message))
+            let reason = if message.contains("the limit of EC2") {
+                "UserDataSizeLimitExceeded"
+            } else {
+                "UserDataInvalid"
+            };
+            Verdict::RefusedForNow(UnmetCondition::new(reason, message))
         }
         other => {
             tracing::warn!(error = %other, "no launch template can be made to validate a node class");
