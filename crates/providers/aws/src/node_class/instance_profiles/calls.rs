@@ -8,6 +8,7 @@ use aws_sdk_iam::operation::create_instance_profile::CreateInstanceProfileError;
 use aws_sdk_iam::types::{InstanceProfile, Tag};
 
 use crate::failure::Failure;
+use crate::node_class::instance_profiles::names::bare_role;
 use crate::sdk::AwsClients;
 use crate::sdk::arguments::filter;
 
@@ -17,14 +18,14 @@ pub(crate) struct FoundProfile {
     pub(crate) name: String,
     pub(crate) path: String,
     pub(crate) arn: String,
-    /// Names without paths. IAM allows one.
+    /// IAM allows one.
     pub(crate) roles: Vec<String>,
 }
 
 impl FoundProfile {
     /// Whether instances with this profile have the role, given without its path.
     pub(crate) fn has_role(&self, role: &str) -> bool {
-        self.roles.iter().any(|each| each == role)
+        self.roles.iter().any(|each| bare_role(each) == role)
     }
 }
 

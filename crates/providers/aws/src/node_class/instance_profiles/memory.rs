@@ -135,6 +135,7 @@ impl ProfileMemory {
         self.lock().protected.insert(name.to_owned(), ());
     }
 
+    #[cfg(test)]
     pub(crate) fn is_protected(&self, name: &str) -> bool {
         self.lock().protected.get(name).is_some()
     }
@@ -199,6 +200,16 @@ impl ProfileMemory {
             }
             None => ProfileFate::Keep,
         }
+    }
+
+    /// Protected profiles, and `role/class UID` of those that were made a moment ago.
+    #[cfg(test)]
+    pub(crate) fn remembered_names(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let remembered = self.lock();
+        (
+            remembered.protected.values.keys().cloned().collect(),
+            remembered.made.values.keys().cloned().collect(),
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, Remembered> {

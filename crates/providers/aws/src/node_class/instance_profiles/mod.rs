@@ -9,10 +9,13 @@
 //! # Source
 //! Names, paths, tags and times are Karpenter's, so that each takes over what the other made.
 
-mod calls;
+pub(crate) mod calls;
+pub(crate) mod names;
+
 mod garbage;
 mod memory;
-mod names;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,7 +78,9 @@ impl InstanceProfiles {
             (None, Some(role)) => Some(self.of_role(class, names::bare_role(role), stored).await?),
             (None, None) => None,
         };
-        if let Some(stored) = stored.filter(|stored| profile.as_deref() != Some(stored)) {
+        let is_given = class.spec.instance_profile.is_some();
+        if let Some(stored) = stored.filter(|stored| is_given || profile.as_deref() != Some(stored))
+        {
             self.memory.protect(stored);
         }
         Ok(profile)
@@ -240,6 +245,18 @@ impl InstanceProfiles {
             self.memory.learn(found.clone());
         }
         Ok(found)
+    }
+
+    /// What is remembered.
+    #[cfg(test)]
+    pub(crate) const fn memory(&self) -> &ProfileMemory {
+        &self.memory
+    }
+
+    /// Profiles whose path begins with `prefix`.
+    #[cfg(test)]
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<FoundProfile>, Failure> {
+        self.calls.list(prefix).await
     }
 
     /// Deletes a profile, if there is one of that name.
