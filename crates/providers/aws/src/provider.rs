@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
 use crate::interruption::InterruptionQueue;
 use crate::launch::Launcher;
-use crate::node_class::{self, NodeClassResolver};
+use crate::node_class::{self, Moment, NodeClassResolver};
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
@@ -120,6 +120,7 @@ impl AwsProvider {
         offerings: &Arc<RegionOfferings>,
     ) -> Self {
         let unavailable = Arc::new(UnavailableOfferings::default());
+        let moment = Moment::default();
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(config));
         let cluster = Arc::new(cluster);
         let classes = Arc::new(NodeClassResolver::new(
@@ -128,6 +129,7 @@ impl AwsProvider {
             Arc::clone(&cluster),
             Arc::clone(offerings),
             Arc::clone(&unavailable),
+            moment.clone(),
         ));
         let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
         let instances = Arc::new(instances);

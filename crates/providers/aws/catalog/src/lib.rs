@@ -10,7 +10,10 @@ pub mod ami_family;
 mod capacity_options;
 pub mod instance_type;
 pub mod instance_type_info;
+mod label_names;
+mod launch_zones;
 pub mod node_settings;
+mod type_requirements;
 
 mod error;
 mod read;
@@ -237,6 +240,7 @@ impl Ec2Catalog {
                 let placement = LaunchZones {
                     region: Arc::from(region),
                     places: places.collect(),
+                    ..LaunchZones::default()
                 };
                 Some(row.info.instance_type(&shape, &placement))
             });

@@ -78,6 +78,7 @@ fn every_type_has_the_recorded_labels_and_resources() {
     let placement = LaunchZones {
         region: Arc::from("us-east-1"),
         places: vec![place("us-east-1a", "use1-az1")],
+        ..LaunchZones::default()
     };
     check("aws_instance_type_resolved_all.jsonl", |case| {
         let name = case["type"].as_str().unwrap();

@@ -9,11 +9,11 @@ use mortise_aws_class::status::{Ec2NodeClassStatus, Subnet};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::node_class::cache::CachedNodeClass;
+use crate::node_class::cache::{CachedNodeClass, PlacementGroup};
 use crate::node_class::lookup::{FoundParts, UnmetCondition};
 use crate::node_class::networks::FoundSubnet;
 use crate::node_class::{amis, conditions};
-use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::region_offerings::{ClassShape, RegionOfferings};
 use mortise_aws_catalog::CapacityOptions;
 use mortise_aws_catalog::node_settings::NodeSettings;
 
@@ -47,7 +47,19 @@ pub(crate) fn assemble(
     let patch = patch(&object.status, &status);
     let not_ready = conditions::not_ready(&status.conditions);
     object.status = status;
-    let types = offerings.instance_types(&found.offerings, &settings, &zones(&subnets));
+    let (reservations, placement_group) = (Vec::new(), None::<PlacementGroup>);
+    let group = placement_group.as_ref().map(PlacementGroup::shape);
+    let shape = ClassShape {
+        settings: &settings,
+        zones: &zones(&subnets),
+        reservations: &reservations,
+        group: group.as_ref(),
+    };
+    let (types, nothing) = match offerings.instance_types(&found.offerings, &shape) {
+        Ok(types) => (types, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    let not_ready = not_ready.or(nothing);
     let class = CachedNodeClass {
         hash: found
             .cluster
@@ -59,8 +71,8 @@ pub(crate) fn assemble(
         subnets,
         groups,
         amis,
-        reservations: Vec::new(),
-        placement_group: None,
+        reservations,
+        placement_group,
         profile,
         types,
         not_ready,

@@ -14,7 +14,11 @@ use crate::config::AwsConfig;
 use crate::node_class::assembly;
 use crate::node_class::cache::{CachedNodeClass, NodeClassCache};
 use crate::node_class::lookup::ClassLookup;
+use crate::offerings::availability::Availability;
+use crate::offerings::discovered_memory::DiscoveredMemory;
 use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::reservation_counts::ReservationCounts;
+use crate::offerings::shifted_zones::ShiftedZones;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::AwsClients;
 use crate::sdk::cluster_info::ClusterInfoCache;
@@ -30,7 +34,19 @@ pub(crate) struct NodeClassResolver {
     lookup: ClassLookup,
     offerings: Arc<RegionOfferings>,
     unavailable: Arc<UnavailableOfferings>,
+    moment: Moment,
     cache: NodeClassCache,
+}
+
+/// What changes from moment to moment, whatever a class says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Moment {
+    /// Zones that are shifted away.
+    pub(crate) shifted: Arc<ShiftedZones>,
+    /// What is left in capacity reservations.
+    pub(crate) reservations: Arc<ReservationCounts>,
+    /// Memory that nodes were seen to have.
+    pub(crate) memory: Arc<DiscoveredMemory>,
 }
 
 /// Reads the object of a class.
@@ -53,12 +69,14 @@ impl NodeClassResolver {
         cluster: Arc<ClusterInfoCache>,
         offerings: Arc<RegionOfferings>,
         unavailable: Arc<UnavailableOfferings>,
+        moment: Moment,
     ) -> Self {
         Self {
             config,
             lookup: ClassLookup::new(clients, cluster, Arc::clone(&offerings)),
             offerings,
             unavailable,
+            moment,
             cache: NodeClassCache::default(),
         }
     }
@@ -117,21 +135,31 @@ impl NodeClassResolver {
         Ok((class, patch))
     }
 
-    /// The class's types, with the offerings switched off that were unavailable a moment ago.
-    fn offered(&self, class: &CachedNodeClass) -> Vec<InstanceType> {
-        let unavailable = class.unavailable(&self.unavailable);
-        let mut types = class.types.clone();
-        for each in &mut types {
-            let allowed: Vec<bool> = each
-                .offerings
-                .iter()
-                .map(|offering| unavailable.allow(each, offering))
-                .collect();
-            each.offerings
-                .iter_mut()
-                .zip(allowed)
-                .for_each(|(offering, allowed)| offering.available = allowed);
-        }
-        types
+    /// What of the class can be bought now.
+    pub(crate) fn availability(&self, class: &CachedNodeClass) -> Availability {
+        Availability::new(
+            class.unavailable(&self.unavailable),
+            self.moment.shifted.now(),
+            Arc::clone(&self.moment.reservations),
+        )
+    }
+
+    /// The class's types as they are now: their memory as far as nodes showed it, and only those offerings available that are.
+    pub(crate) fn offered(&self, class: &CachedNodeClass) -> Vec<InstanceType> {
+        let availability = self.availability(class);
+        let memory = &self.moment.memory;
+        let seen = |each: &InstanceType| {
+            let image = class.image(&each.name)?;
+            memory.of(&each.name, &image.id)
+        };
+        let any_seen = !memory.is_empty();
+        let types = class.types.iter().map(|each| {
+            let mut each = availability.applied_to(each);
+            if let Some(bytes) = any_seen.then(|| seen(&each)).flatten() {
+                each.capacity.memory = bytes;
+            }
+            each
+        });
+        types.collect()
     }
 }
