@@ -28,7 +28,6 @@ impl InstanceTypeInfo {
             .chain(self.accelerator_labels())
             .map(|(key, value)| listed(key, value));
         self.zone_requirements(shape, placement)
-            .into_iter()
             .chain(reservation_requirements(&placement.reservations))
             .chain(group_requirements(placement.group.as_ref()))
             .chain(single)
@@ -40,10 +39,12 @@ impl InstanceTypeInfo {
         &self,
         shape: &NodeSettings,
         placement: &LaunchZones,
-    ) -> [Requirement; 5] {
+    ) -> impl Iterator<Item = Requirement> {
         let places = &placement.places;
         let zones = places.iter().map(|place| Arc::clone(&place.zone));
-        let zone_ids = places.iter().filter_map(|place| place.zone_id.clone());
+        // Subnets may not say them; then nothing is known of the label.
+        let zone_ids: Vec<_> = places.iter().filter_map(|place| place.zone_id.clone()).collect();
+        let zone_ids = (!zone_ids.is_empty()).then(|| listed(key::ZONE_ID, zone_ids));
         let reserved = (!placement.reservations.is_empty()).then_some(CapacityType::Reserved);
         let capacity_types = [CapacityType::OnDemand, CapacityType::Spot]
             .into_iter()
@@ -57,7 +58,6 @@ impl InstanceTypeInfo {
         };
         [
             listed(labels::TOPOLOGY_ZONE, zones),
-            listed(key::ZONE_ID, zone_ids),
             listed(labels::CAPACITY_TYPE, capacity_types),
             listed(labels::OS, os.map(label_names::shared)),
             listed(
@@ -65,6 +65,8 @@ impl InstanceTypeInfo {
                 ["dedicated", "default"].map(label_names::shared),
             ),
         ]
+        .into_iter()
+        .chain(zone_ids)
     }
 
     /// The name of the type and its parts.

@@ -11,4 +11,4 @@ mod networks;
 mod resolver;
 
 pub(crate) use self::cache::CachedNodeClass;
-pub(crate) use self::resolver::{Moment, NodeClassResolver, parse};
+pub(crate) use self::resolver::{NodeClassResolver, parse};

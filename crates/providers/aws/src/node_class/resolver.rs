@@ -14,11 +14,8 @@ use crate::config::AwsConfig;
 use crate::node_class::assembly;
 use crate::node_class::cache::{CachedNodeClass, NodeClassCache};
 use crate::node_class::lookup::ClassLookup;
-use crate::offerings::availability::Availability;
-use crate::offerings::discovered_memory::DiscoveredMemory;
+use crate::offerings::availability::{Availability, Moment};
 use crate::offerings::region_offerings::RegionOfferings;
-use crate::offerings::reservation_counts::ReservationCounts;
-use crate::offerings::shifted_zones::ShiftedZones;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::AwsClients;
 use crate::sdk::cluster_info::ClusterInfoCache;
@@ -36,17 +33,6 @@ pub(crate) struct NodeClassResolver {
     unavailable: Arc<UnavailableOfferings>,
     moment: Moment,
     cache: NodeClassCache,
-}
-
-/// What changes from moment to moment, whatever a class says.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Moment {
-    /// Zones that are shifted away.
-    pub(crate) shifted: Arc<ShiftedZones>,
-    /// What is left in capacity reservations.
-    pub(crate) reservations: Arc<ReservationCounts>,
-    /// Memory that nodes were seen to have.
-    pub(crate) memory: Arc<DiscoveredMemory>,
 }
 
 /// Reads the object of a class.
@@ -137,29 +123,14 @@ impl NodeClassResolver {
 
     /// What of the class can be bought now.
     pub(crate) fn availability(&self, class: &CachedNodeClass) -> Availability {
-        Availability::new(
-            class.unavailable(&self.unavailable),
-            self.moment.shifted.now(),
-            Arc::clone(&self.moment.reservations),
-        )
+        self.moment
+            .availability(class.unavailable(&self.unavailable))
     }
 
-    /// The class's types as they are now: their memory as far as nodes showed it, and only those offerings available that are.
+    /// The class's types as they are now.
     pub(crate) fn offered(&self, class: &CachedNodeClass) -> Vec<InstanceType> {
+        let image = |each: &InstanceType| class.image(&each.name).map(|image| &*image.id);
         let availability = self.availability(class);
-        let memory = &self.moment.memory;
-        let seen = |each: &InstanceType| {
-            let image = class.image(&each.name)?;
-            memory.of(&each.name, &image.id)
-        };
-        let any_seen = !memory.is_empty();
-        let types = class.types.iter().map(|each| {
-            let mut each = availability.applied_to(each);
-            if let Some(bytes) = any_seen.then(|| seen(&each)).flatten() {
-                each.capacity.memory = bytes;
-            }
-            each
-        });
-        types.collect()
+        self.moment.applied_to(&class.types, &availability, image)
     }
 }

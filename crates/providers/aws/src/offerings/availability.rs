@@ -7,10 +7,55 @@ use std::sync::Arc;
 use mortise_aws_class::labels as key;
 use mortise_cloudprovider::{InstanceType, Offering};
 
+use crate::offerings::discovered_memory::DiscoveredMemory;
 use crate::offerings::reservation_counts::ReservationCounts;
+use crate::offerings::shifted_zones::ShiftedZones;
 use crate::offerings::unavailable_offerings::UnavailableView;
 
-/// What of a class can be bought now.
+/// What changes from moment to moment, whatever a class says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Moment {
+    /// Zones that are shifted away.
+    pub(crate) shifted: Arc<ShiftedZones>,
+    /// What is left in capacity reservations.
+    pub(crate) reservations: Arc<ReservationCounts>,
+    /// Memory that nodes were seen to have.
+    pub(crate) memory: Arc<DiscoveredMemory>,
+}
+
+impl Moment {
+    /// What can be bought now, beside what was unavailable a moment ago.
+    pub(crate) fn availability(&self, unavailable: UnavailableView) -> Availability {
+        Availability {
+            unavailable,
+            shifted: self.shifted.now(),
+            counts: Arc::clone(&self.reservations),
+        }
+    }
+
+    /// The types with the memory that nodes showed, and with only those offerings available that are. `image` is the id of the image
+    /// that a type boots.
+    pub(crate) fn applied_to<'a>(
+        &self,
+        types: &'a [InstanceType],
+        availability: &Availability,
+        image: impl Fn(&InstanceType) -> Option<&'a str>,
+    ) -> Vec<InstanceType> {
+        let any_seen = !self.memory.is_empty();
+        let types = types.iter().map(|each| {
+            let mut now = availability.applied_to(each);
+            if any_seen
+                && let Some(bytes) = image(each).and_then(|id| self.memory.of(&each.name, id))
+            {
+                now.capacity.memory = bytes;
+            }
+            now
+        });
+        types.collect()
+    }
+}
+
+/// What can be bought now.
 #[derive(Clone, Debug)]
 pub(crate) struct Availability {
     unavailable: UnavailableView,
@@ -19,19 +64,6 @@ pub(crate) struct Availability {
 }
 
 impl Availability {
-    /// Puts together what is known of the moment: unavailable offerings, ids of shifted zones, and counts of reservations.
-    pub(crate) const fn new(
-        unavailable: UnavailableView,
-        shifted: BTreeSet<Arc<str>>,
-        counts: Arc<ReservationCounts>,
-    ) -> Self {
-        Self {
-            unavailable,
-            shifted,
-            counts,
-        }
-    }
-
     /// Whether an offering may be asked for.
     pub(crate) fn allow(&self, instance_type: &InstanceType, offering: &Offering) -> bool {
         let left = offering.reservation.as_ref();
