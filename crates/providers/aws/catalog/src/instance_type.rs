@@ -107,7 +107,7 @@ impl InstanceTypeInfo {
     }
 
     /// Memory that the guest sees: less what ARM instances and the hypervisor keep.
-    fn memory_bytes(&self, shape: &NodeSettings) -> i64 {
+    pub(crate) fn memory_bytes(&self, shape: &NodeSettings) -> i64 {
         let arm = self
             .architectures
             .first()
@@ -142,12 +142,19 @@ impl InstanceTypeInfo {
     /// Pods that a node may run.
     #[must_use]
     pub fn pods(&self, shape: &NodeSettings) -> i64 {
-        let most = match shape.max_pods {
-            Some(most) => most,
-            None if shape.family.eni_limited_pods() => {
+        let by_family = || {
+            if shape.family.eni_limited_pods() {
                 self.eni_pods(shape, shape.options.reserved_enis)
+            } else {
+                DEFAULT_MAX_PODS
             }
-            None => DEFAULT_MAX_PODS,
+        };
+        let most = match (shape.max_pods, &shape.max_pods_expression) {
+            (Some(most), _) => most,
+            (None, Some(expression)) => self
+                .max_pods_of(expression, by_family())
+                .unwrap_or_else(|_| by_family()), // such a type is refused, see `max_pods_failure`
+            (None, None) => by_family(),
         };
         match shape
             .pods_per_core
@@ -167,7 +174,11 @@ impl InstanceTypeInfo {
         } else {
             self.pods(shape)
         };
-        let own = &shape.kube_reserved;
+        let own = self.reserved(
+            shape,
+            &shape.kube_reserved,
+            &shape.kube_reserved_expressions,
+        );
         Resources {
             cpu: own.cpu.unwrap_or_else(|| reserved_cpu(self.vcpus * 1000)),
             memory: own.memory.unwrap_or((11 * pods + 255) * MIB),
@@ -179,7 +190,8 @@ impl InstanceTypeInfo {
     /// What the system keeps. Units as [`Resources`].
     #[must_use]
     pub fn system_reserved(&self, shape: &NodeSettings) -> Resources {
-        let own = &shape.system_reserved;
+        let (amounts, expressions) = (&shape.system_reserved, &shape.system_reserved_expressions);
+        let own = self.reserved(shape, amounts, expressions);
         Resources {
             cpu: own.cpu.unwrap_or_default(),
             memory: own.memory.unwrap_or_default(),

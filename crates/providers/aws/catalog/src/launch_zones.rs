@@ -236,7 +236,7 @@ fn reserved_offering(reservation: &Reservation, placement: &LaunchZones, fits: b
         zone: Arc::clone(&reservation.zone),
         capacity_type: CapacityType::Reserved,
         price: Some(MicroUsd(
-            on_demand.map_or(0, |price| price.0 / RESERVED_SHARE),
+            on_demand.map_or(0, |price| (price.0 + RESERVED_SHARE / 2) / RESERVED_SHARE),
         )),
         available: fits && here && !reservation.expiring,
         reservation: Some((Arc::clone(&reservation.id), reservation.left)),

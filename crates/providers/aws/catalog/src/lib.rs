@@ -8,8 +8,10 @@
 
 pub mod ami_family;
 mod capacity_options;
+mod expression_values;
 pub mod instance_type;
 pub mod instance_type_info;
+pub mod kubelet_expression;
 mod label_names;
 mod launch_zones;
 pub mod node_settings;

@@ -20,7 +20,11 @@ type SingleLabel = (&'static str, Option<Arc<str>>);
 
 impl InstanceTypeInfo {
     /// Every well-known label of the type. A label that the type does not have is required to be absent.
-    pub(crate) fn requirements(&self, shape: &NodeSettings, placement: &LaunchZones) -> Requirements {
+    pub(crate) fn requirements(
+        &self,
+        shape: &NodeSettings,
+        placement: &LaunchZones,
+    ) -> Requirements {
         let single = self
             .name_labels(&placement.region)
             .into_iter()
@@ -43,7 +47,10 @@ impl InstanceTypeInfo {
         let places = &placement.places;
         let zones = places.iter().map(|place| Arc::clone(&place.zone));
         // Subnets may not say them; then nothing is known of the label.
-        let zone_ids: Vec<_> = places.iter().filter_map(|place| place.zone_id.clone()).collect();
+        let zone_ids: Vec<_> = places
+            .iter()
+            .filter_map(|place| place.zone_id.clone())
+            .collect();
         let zone_ids = (!zone_ids.is_empty()).then(|| listed(key::ZONE_ID, zone_ids));
         let reserved = (!placement.reservations.is_empty()).then_some(CapacityType::Reserved);
         let capacity_types = [CapacityType::OnDemand, CapacityType::Spot]
@@ -107,7 +114,7 @@ impl InstanceTypeInfo {
             (key::INSTANCE_CPU, number(self.vcpus)),
             (
                 key::INSTANCE_CPU_MANUFACTURER,
-                self.cpu_manufacturer.as_ref().map(|maker| kebab(maker)),
+                Some(kebab(self.cpu_manufacturer.as_deref().unwrap_or_default())),
             ),
             (
                 key::INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ,

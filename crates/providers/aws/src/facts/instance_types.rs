@@ -114,11 +114,6 @@ fn overhead_is_as_recorded() {
         let row = row(name).ok_or_else(|| format!("{name} is not in the catalogue"))?;
         let options = &case["options"];
         let spec: Ec2NodeClassSpec = serde_json::from_value(case["spec"].clone()).unwrap();
-        if options["nodeClassCEL"] == true
-            && !mortise_aws_catalog::node_settings::expressions(&spec).is_empty()
-        {
-            return Ok(false);
-        }
         let options = CapacityOptions {
             vm_overhead_ppm: ppm(options["vmMemoryOverheadPercent"].as_f64().unwrap()),
             reserved_enis: options["reservedENIs"].as_i64().unwrap(),

@@ -92,13 +92,14 @@ fn instance_profile(spec: &Ec2NodeClassSpec) -> Option<String> {
 
 /// Zones that have a subnet, with their ids.
 fn zones(subnets: &[FoundSubnet]) -> BTreeMap<Arc<str>, Option<Arc<str>>> {
-    let zones = subnets.iter().map(|each| {
-        (
-            Arc::from(&*each.subnet.zone),
-            each.subnet.zone_id.as_deref().map(Arc::from),
-        )
-    });
-    zones.collect()
+    let mut zones: BTreeMap<Arc<str>, Option<Arc<str>>> = BTreeMap::new();
+    for FoundSubnet { subnet, .. } in subnets {
+        let id = zones.entry(Arc::from(&*subnet.zone)).or_default();
+        *id = id
+            .take()
+            .or_else(|| subnet.zone_id.as_deref().map(Arc::from));
+    }
+    zones
 }
 
 /// The stored order, when the subnets are the same: the number of free addresses changes with every launch, and is not worth a write.

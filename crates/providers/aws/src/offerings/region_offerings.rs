@@ -214,6 +214,14 @@ impl RegionOfferings {
         if class.zones.is_empty() {
             return Err(NoInstanceTypes::Subnets);
         }
+        let mut failed = view.types.iter();
+        if let Some(text) = failed.find_map(|info| info.max_pods_failure(class.settings)) {
+            return Err(NoInstanceTypes::Expression(text));
+        }
+        let mut ignored = view.types.iter();
+        if let Some(error) = ignored.find_map(|info| info.reserved_failure(class.settings)) {
+            tracing::warn!(error, "a reserved amount has no value, the default is used");
+        }
         let region: Arc<str> = Arc::from(&*self.clients.region);
         let everywhere: BTreeSet<&Arc<str>> = view.zones.values().flatten().collect();
         let types = view.types.iter().map(|info| {
@@ -274,7 +282,7 @@ pub(crate) struct ClassShape<'a> {
 }
 
 /// Why a class has no instance types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoInstanceTypes {
     /// EC2 describes none.
     #[error("no instance types found")]
@@ -285,6 +293,9 @@ pub(crate) enum NoInstanceTypes {
     /// The class has no subnet to launch them in.
     #[error("no subnets found")]
     Subnets,
+    /// An expression of the class has no value for some type.
+    #[error("{0}")]
+    Expression(String),
 }
 
 fn reservation(of: &CapacityReservation) -> Reservation {

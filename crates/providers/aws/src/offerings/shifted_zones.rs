@@ -48,7 +48,10 @@ impl ShiftedZones {
         let shifts: BTreeMap<Arc<str>, Instant> = shifts.collect();
         let mut until = self.lock();
         for zone in shifts.keys().filter(|zone| !until.contains_key(*zone)) {
-            tracing::warn!(zone_id = &**zone, "zone is shifted away, its offerings are not used");
+            tracing::warn!(
+                zone_id = &**zone,
+                "zone is shifted away, its offerings are not used"
+            );
         }
         for zone in until.keys().filter(|zone| !shifts.contains_key(*zone)) {
             tracing::info!(zone_id = &**zone, "zonal shift has ended");
@@ -59,11 +62,15 @@ impl ShiftedZones {
     /// Reads the shifts of a cluster.
     /// # Errors
     /// The service did not answer; the shifts stay as they were.
-    pub(crate) async fn read(&self, clients: &AwsClients, cluster_arn: &str) -> Result<(), Failure> {
+    pub(crate) async fn read(
+        &self,
+        clients: &AwsClients,
+        cluster_arn: &str,
+    ) -> Result<(), Failure> {
         let call = clients.zonal_shift.get_managed_resource();
         let answer = call.resource_identifier(cluster_arn).send().await;
-        let answer = answer
-            .map_err(|error| clients.failure("arc-zonal-shift:GetManagedResource", error))?;
+        let answer =
+            answer.map_err(|error| clients.failure("arc-zonal-shift:GetManagedResource", error))?;
         let now = Timestamp::now();
         let applied = answer
             .zonal_shifts()
