@@ -21,8 +21,8 @@ use crate::launch::Launcher;
 use crate::launch::templates::LaunchTemplates;
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{NodeClassResolver, ResolverParts};
+use crate::offerings::availability::Moment;
 use crate::offerings::region_offerings::RegionOfferings;
-use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::sdk::{AwsClients, NoRegion};
@@ -125,6 +125,7 @@ impl AwsProvider {
         offerings: &Arc<RegionOfferings>,
     ) -> Self {
         let unavailable = Arc::new(UnavailableOfferings::default());
+        let moment = Moment::default();
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(config));
         let cluster = Arc::new(cluster);
         let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(config));
@@ -137,7 +138,7 @@ impl AwsProvider {
             offerings: Arc::clone(offerings),
             unavailable: Arc::clone(&unavailable),
             profiles: Arc::clone(&profiles),
-            reservations: Arc::new(ReservationCounts::default()),
+            moment: moment.clone(),
             templates: Arc::new(templates),
         }));
         let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));

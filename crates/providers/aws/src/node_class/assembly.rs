@@ -9,11 +9,11 @@ use mortise_aws_class::status::{Ec2NodeClassStatus, Subnet};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::node_class::cache::CachedNodeClass;
+use crate::node_class::cache::{CachedNodeClass, PlacementGroup};
 use crate::node_class::lookup::{ClassPart, FoundParts, PartProblem};
 use crate::node_class::networks::FoundSubnet;
 use crate::node_class::{amis, conditions};
-use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::region_offerings::{ClassShape, RegionOfferings};
 use mortise_aws_catalog::CapacityOptions;
 use mortise_aws_catalog::node_settings::NodeSettings;
 
@@ -54,7 +54,18 @@ pub(crate) fn assemble(
         instance_profile: profile.clone(),
         conditions,
     };
-    let types = offerings.instance_types(&found.offerings, &settings, &zones(&subnets));
+    let placement_group = found.placement_group.ok().flatten();
+    let group = placement_group.as_ref().map(PlacementGroup::shape);
+    let shape = ClassShape {
+        settings: &settings,
+        zones: &zones(&subnets),
+        reservations: &reservations,
+        group: group.as_ref(),
+    };
+    let (types, not_ready) = match offerings.instance_types(&found.offerings, &shape) {
+        Ok(types) => (types, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
     CachedNodeClass {
         hash: found
             .cluster
@@ -67,10 +78,10 @@ pub(crate) fn assemble(
         groups,
         amis,
         reservations,
-        placement_group: found.placement_group.ok().flatten(),
+        placement_group,
         profile,
         types,
-        not_ready: None,
+        not_ready,
         found: Instant::now(),
     }
 }
@@ -97,13 +108,14 @@ fn still(known: &[FoundSubnet], listed: &[Subnet]) -> Vec<FoundSubnet> {
 
 /// Zones that have a subnet, with their ids.
 fn zones(subnets: &[FoundSubnet]) -> BTreeMap<Arc<str>, Option<Arc<str>>> {
-    let zones = subnets.iter().map(|each| {
-        (
-            Arc::from(&*each.subnet.zone),
-            each.subnet.zone_id.as_deref().map(Arc::from),
-        )
-    });
-    zones.collect()
+    let mut zones: BTreeMap<Arc<str>, Option<Arc<str>>> = BTreeMap::new();
+    for FoundSubnet { subnet, .. } in subnets {
+        let id = zones.entry(Arc::from(&*subnet.zone)).or_default();
+        *id = id
+            .take()
+            .or_else(|| subnet.zone_id.as_deref().map(Arc::from));
+    }
+    zones
 }
 
 /// The stored order, when the subnets are the same: the number of free addresses changes with every launch, and is not worth a write.

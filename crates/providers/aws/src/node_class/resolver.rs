@@ -19,8 +19,8 @@ use crate::node_class::dry_runs::DryRuns;
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::lookup::{Asking, ClassLookup};
 use crate::node_class::validation::{Validation, ValidationInput};
+use crate::offerings::availability::{Availability, Moment};
 use crate::offerings::region_offerings::RegionOfferings;
-use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::AwsClients;
 use crate::sdk::cluster_info::ClusterInfoCache;
@@ -42,7 +42,7 @@ pub(crate) struct ResolverParts {
     pub(crate) offerings: Arc<RegionOfferings>,
     pub(crate) unavailable: Arc<UnavailableOfferings>,
     pub(crate) profiles: Arc<InstanceProfiles>,
-    pub(crate) reservations: Arc<ReservationCounts>,
+    pub(crate) moment: Moment,
     pub(crate) templates: Arc<LaunchTemplates>,
 }
 
@@ -54,6 +54,7 @@ pub(crate) struct NodeClassResolver {
     validation: Validation,
     offerings: Arc<RegionOfferings>,
     unavailable: Arc<UnavailableOfferings>,
+    moment: Moment,
     cache: NodeClassCache,
     /// How many times in a row a class could not be resolved as a whole, by name.
     failures: Mutex<HashMap<String, u32>>,
@@ -81,7 +82,7 @@ impl NodeClassResolver {
             offerings,
             unavailable,
             profiles,
-            reservations,
+            moment,
             templates,
         } = parts;
         let dry_runs = DryRuns::new(Arc::clone(&clients), Arc::clone(&config), templates);
@@ -96,11 +97,12 @@ impl NodeClassResolver {
                 cluster,
                 Arc::clone(&offerings),
                 profiles,
-                reserved.then_some(reservations),
+                reserved.then(|| Arc::clone(&moment.reservations)),
             ),
             validation: Validation::new(config, dry_runs),
             offerings,
             unavailable,
+            moment,
             cache: NodeClassCache::default(),
             failures: Mutex::default(),
         }
@@ -123,7 +125,7 @@ impl NodeClassResolver {
             .find(&object, Asking::Resolve(&request.claims), now)
             .await?;
         let failed = found.failure().cloned();
-        let cluster = found.cluster.clone();
+        let (cluster, offerings) = (found.cluster.clone(), found.offerings.clone());
         let stored = object.status.clone();
         let previous = self.cache.previous(&object);
         let mut class = assembly::assemble(
@@ -137,11 +139,13 @@ impl NodeClassResolver {
         let input = ValidationInput {
             class: &class,
             cluster: &cluster,
+            offerings: &offerings,
             pools: &request.node_pools,
         };
         let validity = self.validation.judge(input).await;
         conditions::validated(&mut class.object, &validity, reserved, now);
-        class.not_ready = conditions::not_ready(&class.object.status.conditions);
+        let unmet = conditions::not_ready(&class.object.status.conditions);
+        class.not_ready = unmet.or(class.not_ready);
         let status = assembly::patch(&stored, &class.object.status);
         let class = Arc::new(class);
         self.cache.insert(Arc::clone(&class));
@@ -212,27 +216,23 @@ impl NodeClassResolver {
             self.options,
             now,
         );
-        class.not_ready = conditions::not_ready(&class.object.status.conditions);
+        let unmet = conditions::not_ready(&class.object.status.conditions);
+        class.not_ready = unmet.or(class.not_ready);
         let class = Arc::new(class);
         self.cache.insert(Arc::clone(&class));
         Ok(class)
     }
 
-    /// The class's types, with the offerings switched off that were unavailable a moment ago.
-    fn offered(&self, class: &CachedNodeClass) -> Vec<InstanceType> {
-        let unavailable = class.unavailable(&self.unavailable);
-        let mut types = class.types.clone();
-        for each in &mut types {
-            let allowed: Vec<bool> = each
-                .offerings
-                .iter()
-                .map(|offering| unavailable.allow(each, offering))
-                .collect();
-            each.offerings
-                .iter_mut()
-                .zip(allowed)
-                .for_each(|(offering, allowed)| offering.available = allowed);
-        }
-        types
+    /// What of the class can be bought now.
+    pub(crate) fn availability(&self, class: &CachedNodeClass) -> Availability {
+        self.moment
+            .availability(class.unavailable(&self.unavailable))
+    }
+
+    /// The class's types as they are now.
+    pub(crate) fn offered(&self, class: &CachedNodeClass) -> Vec<InstanceType> {
+        let image = |each: &InstanceType| class.image(&each.name).map(|image| &*image.id);
+        let availability = self.availability(class);
+        self.moment.applied_to(&class.types, &availability, image)
     }
 }

@@ -18,10 +18,12 @@ use crate::node_class::cache::CachedNodeClass;
 use crate::node_class::conditions::{self, Validity};
 use crate::node_class::dry_runs::{DryRuns, Verdict};
 use crate::node_class::lookup::{ClassPart, ClassResult, PartProblem, UnmetCondition};
+use crate::offerings::region_offerings::OfferingsView;
 use crate::sdk::cluster_info::ClusterInfo;
 use crate::tags;
 use mortise_aws_catalog::ami_family::AmiFamily;
-use mortise_aws_catalog::node_settings::{self, NodeSettings};
+use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
+use mortise_aws_catalog::node_settings::{self, NodeClassFieldError, NodeSettings};
 
 /// How long AWS's verdict is believed.
 const TTL: Duration = Duration::from_secs(30 * 60);
@@ -39,6 +41,8 @@ const RESTRICTED_TAGS: [&str; 4] = [
 pub(crate) struct ValidationInput<'a> {
     pub(crate) class: &'a CachedNodeClass,
     pub(crate) cluster: &'a ClassPart<Arc<ClusterInfo>>,
+    /// What the region offers.
+    pub(crate) offerings: &'a OfferingsView,
     /// Pools that refer to the class: what is likely to be launched with it.
     pub(crate) pools: &'a [Arc<NodePool>],
 }
@@ -86,6 +90,13 @@ impl Validation {
         }
         if let Some(status) = conditions::unmet_dependencies(&class.object.status.conditions) {
             return Validity::Waiting(status);
+        }
+        if input.offerings.types().is_empty() {
+            return Validity::Unknown(None);
+        }
+        if let Some(message) = unevaluable(input.offerings.types(), &class.settings) {
+            let reason = "KubeletExpressionEvaluationFailed";
+            return Validity::Invalid(UnmetCondition::new(reason, message));
         }
         if let Err(problem) = restricted_tags(spec) {
             return Validity::Invalid(problem);
@@ -170,6 +181,7 @@ fn joinable(cluster: &ClusterInfo, family: AmiFamily) -> ClassResult<()> {
 /// Whether nodes of the class can be given what it says about the kubelet.
 fn kubelet(spec: &Ec2NodeClassSpec, config: &AwsConfig) -> ClassResult<()> {
     let family = AmiFamily::of(spec);
+    let settings = NodeSettings::read(spec, config.shape);
     if let Some(kubelet) = &spec.kubelet {
         let faults = kubelet_configuration::faults(kubelet);
         if !faults.is_empty() {
@@ -178,10 +190,21 @@ fn kubelet(spec: &Ec2NodeClassSpec, config: &AwsConfig) -> ClassResult<()> {
                 faults.join("; "),
             ));
         }
-        if !node_settings::expressions(spec).is_empty() {
+        if !config.shape.expressions && !node_settings::expressions(spec).is_empty() {
             return Err(UnmetCondition::new(
                 "KubeletExpressionsDisabled",
                 "spec.kubelet contains a CEL expression, but the NodeClassCEL feature gate is disabled",
+            ));
+        }
+        if let Err(error) = &settings
+            && error.message.starts_with("compiling expression, ")
+        {
+            return Err(UnmetCondition::new(
+                "KubeletExpressionInvalid",
+                format!(
+                    "validating expression, {} (field=spec.{})",
+                    error.message, error.field
+                ),
             ));
         }
         if let Some(message) = kubelet_configuration::unsupported(family.as_str(), kubelet) {
@@ -191,13 +214,18 @@ fn kubelet(spec: &Ec2NodeClassSpec, config: &AwsConfig) -> ClassResult<()> {
             ));
         }
     }
-    match NodeSettings::read(spec, config.shape) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(UnmetCondition::new(
-            "InvalidKubeletConfiguration",
-            error.to_string(),
-        )),
-    }
+    let invalid = |error: NodeClassFieldError| {
+        UnmetCondition::new("InvalidKubeletConfiguration", error.to_string())
+    };
+    settings.map(|_| ()).map_err(invalid)
+}
+
+/// Why an expression of the class has no value for some type; `None` when all have one for all.
+fn unevaluable(types: &[InstanceTypeInfo], settings: &NodeSettings) -> Option<String> {
+    types.iter().find_map(|each| {
+        each.max_pods_problem(settings)
+            .or_else(|| each.reserved_failure(settings))
+    })
 }
 
 /// A rule that is in the CRD too, for objects that were stored before the rule was.
