@@ -8,17 +8,18 @@ use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy, ResolveRequest,
-    ResolvedNodeClass, TerminationStatus,
+    LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderWorker, RepairPolicy,
+    ResolveRequest, ResolvedNodeClass, TerminationStatus,
 };
 
 use crate::config::AwsConfig;
 use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
 use crate::interruption::InterruptionQueue;
-use crate::launch::Launcher;
+use crate::launch::{LaunchServices, Launcher};
 use crate::node_class::{self, NodeClassResolver};
 use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::sdk::{AwsClients, NoRegion};
@@ -120,6 +121,7 @@ impl AwsProvider {
         offerings: &Arc<RegionOfferings>,
     ) -> Self {
         let unavailable = Arc::new(UnavailableOfferings::default());
+        let reservations = Arc::new(ReservationCounts::default());
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(config));
         let cluster = Arc::new(cluster);
         let classes = Arc::new(NodeClassResolver::new(
@@ -141,15 +143,16 @@ impl AwsProvider {
                     Arc::clone(&unavailable),
                 )
             }),
-            launcher: Launcher::new(
-                Arc::clone(&clients),
-                Arc::clone(config),
+            launcher: Launcher::new(LaunchServices {
+                clients: Arc::clone(&clients),
+                config: Arc::clone(config),
                 cluster,
-                Arc::clone(offerings),
+                offerings: Arc::clone(offerings),
                 unavailable,
-                Arc::clone(&classes),
-                Arc::clone(&instances),
-            ),
+                reservations,
+                classes: Arc::clone(&classes),
+                instances: Arc::clone(&instances),
+            }),
             clients,
             classes,
             instances,
@@ -168,12 +171,13 @@ impl AwsProvider {
         request: &ResolveRequest,
     ) -> Result<ResolvedNodeClass, CloudError> {
         let class = node_class::parse(&request.class)?;
+        self.launcher.templates().works();
         if class.metadata.deletion_timestamp.is_none() {
             return self.classes.resolve(class).await;
         }
         let name = class.metadata.name.as_deref().unwrap_or_default();
         let released = self.classes.release(name);
-        self.launcher.delete_templates(name).await?;
+        self.launcher.templates().delete_all(name).await?;
         Ok(released)
     }
 
@@ -239,6 +243,13 @@ impl CloudProvider for AwsProvider {
         class: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         Box::pin(self.drift(claim, class))
+    }
+
+    fn workers(&self) -> Vec<ProviderWorker> {
+        vec![ProviderWorker {
+            name: "launch-templates",
+            run: Box::pin(Arc::clone(self.launcher.templates()).keep_clean()),
+        }]
     }
 
     fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {

@@ -12,3 +12,8 @@ mod resolver;
 
 pub(crate) use self::cache::CachedNodeClass;
 pub(crate) use self::resolver::{NodeClassResolver, parse};
+
+#[cfg(test)]
+pub(crate) use self::cache::{PlacementGroup, PlacementStrategy};
+#[cfg(test)]
+pub(crate) use self::networks::FoundSubnet;
