@@ -11,6 +11,7 @@ use serde_json::Value;
 mod api;
 mod instance_types;
 mod interruption;
+mod launch;
 mod replay;
 mod resolved_type;
 mod user_data;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Taint;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::resources::Resources;
+use mortise_apis::values::Quantity;
 use mortise_apis::{labels, taints};
 use mortise_aws_class::status::Ami;
 use mortise_cloudprovider::{CapacityType, LaunchError, Offering};
@@ -276,11 +277,19 @@ impl FleetInput<'_> {
         })
     }
 
-    /// Kubelet settings of the class, with the number of pods that the type takes.
+    /// Kubelet settings of the class, with the number of pods that the type takes where the class sets none, and without reserved
+    /// amounts that are none.
     fn kubelet(&self, pods: i64) -> Map<String, Value> {
         let own = &self.class.object.spec.kubelet;
         let mut kubelet: Map<String, Value> = own.clone().unwrap_or_default();
-        kubelet.insert("maxPods".to_owned(), pods.into());
+        if !kubelet.get("maxPods").is_some_and(Value::is_i64) {
+            kubelet.insert("maxPods".to_owned(), pods.into());
+        }
+        for field in ["kubeReserved", "systemReserved"] {
+            if let Some(Value::Object(reserved)) = kubelet.get_mut(field) {
+                reserved.retain(|_, amount| is_amount(amount));
+            }
+        }
         let dns = self.config.cluster_dns.as_ref();
         if let (false, Some(address)) = (kubelet.contains_key("clusterDNS"), dns) {
             kubelet.insert("clusterDNS".to_owned(), json!([address]));
@@ -312,4 +321,11 @@ impl FleetInput<'_> {
 /// The reservation of an offering.
 pub(super) fn reservation_id(offering: &Offering) -> Option<&str> {
     offering.reservation.as_ref().map(|(id, _)| &**id)
+}
+
+/// Whether the kubelet takes a reserved amount: it would not start with an expression, or with less than nothing.
+fn is_amount(value: &Value) -> bool {
+    let text = value.as_str();
+    let quantity = text.and_then(|text| Quantity::parse(text).ok());
+    quantity.is_some_and(|quantity| quantity.signum() >= 0)
 }

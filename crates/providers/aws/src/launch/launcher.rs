@@ -359,6 +359,14 @@ impl Launcher {
     }
 }
 
+#[cfg(test)]
+impl Launcher {
+    /// Free addresses as launches estimate them.
+    pub(crate) const fn addresses(&self) -> &SubnetAddresses {
+        &self.addresses
+    }
+}
+
 /// Whether the claim must be on hardware of its own: the usual kind is not allowed.
 fn is_dedicated(asked: &Requirements) -> bool {
     asked

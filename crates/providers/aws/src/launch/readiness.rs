@@ -22,8 +22,7 @@ pub(super) fn check_ready(class: &Ec2NodeClass) -> Result<(), LaunchError> {
         ConditionStatus::False => return Err(not_ready(&ready.message)),
         ConditionStatus::Unknown => return Err(unknown()),
     }
-    let seen = ready.observed_generation;
-    if seen.is_some_and(|seen| Some(seen) != class.metadata.generation) {
+    if ready.observed_generation.unwrap_or(0) != class.metadata.generation.unwrap_or(0) {
         return Err(not_ready(
             "nodeclass status has not been reconciled against the latest spec",
         ));

@@ -226,6 +226,18 @@ impl LaunchTemplates {
     }
 }
 
+#[cfg(test)]
+impl LaunchTemplates {
+    /// A template exists.
+    pub(crate) fn assume(&self, name: &str) {
+        let now = Instant::now();
+        let (seen, used) = (Some(now), now);
+        self.lock()
+            .by_name
+            .insert(name.to_owned(), TemplateUse { seen, used });
+    }
+}
+
 async fn find_or_create(
     clients: &AwsClients,
     name: &str,
