@@ -17,8 +17,8 @@ use crate::config::AwsConfig;
 use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
 use crate::interruption::InterruptionQueue;
-use crate::launch::Launcher;
 use crate::launch::templates::LaunchTemplates;
+use crate::launch::{LaunchServices, Launcher};
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{NodeClassResolver, ResolverParts};
 use crate::offerings::availability::Moment;
@@ -131,6 +131,7 @@ impl AwsProvider {
         let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(config));
         let profiles = Arc::new(profiles);
         let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(config));
+        let templates = Arc::new(templates);
         let classes = Arc::new(NodeClassResolver::new(ResolverParts {
             clients: Arc::clone(&clients),
             config: Arc::clone(config),
@@ -139,7 +140,7 @@ impl AwsProvider {
             unavailable: Arc::clone(&unavailable),
             profiles: Arc::clone(&profiles),
             moment: moment.clone(),
-            templates: Arc::new(templates),
+            templates: Arc::clone(&templates),
         }));
         let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
         let instances = Arc::new(instances);
@@ -153,15 +154,17 @@ impl AwsProvider {
                     Arc::clone(&unavailable),
                 )
             }),
-            launcher: Launcher::new(
-                Arc::clone(&clients),
-                Arc::clone(config),
+            launcher: Launcher::new(LaunchServices {
+                clients: Arc::clone(&clients),
+                config: Arc::clone(config),
                 cluster,
-                Arc::clone(offerings),
+                offerings: Arc::clone(offerings),
                 unavailable,
-                Arc::clone(&classes),
-                Arc::clone(&instances),
-            ),
+                reservations: Arc::clone(&moment.reservations),
+                templates,
+                classes: Arc::clone(&classes),
+                instances: Arc::clone(&instances),
+            }),
             clients,
             classes,
             profiles,
@@ -181,6 +184,7 @@ impl AwsProvider {
         request: &ResolveRequest,
         now: Timestamp,
     ) -> Result<ResolvedNodeClass, CloudError> {
+        self.launcher.templates().works();
         let metadata = &request.class.metadata;
         if metadata.deletion_timestamp.is_none() {
             return self.classes.resolve(request, now).await;
@@ -190,7 +194,7 @@ impl AwsProvider {
         if request.claims.is_empty() {
             let uid = metadata.uid.as_deref().unwrap_or_default();
             self.profiles.release(name, uid).await?;
-            self.launcher.delete_templates(name).await?;
+            self.launcher.templates().delete_all(name).await?;
         }
         Ok(released)
     }
@@ -259,6 +263,18 @@ impl CloudProvider for AwsProvider {
         Box::pin(self.drift(claim, class))
     }
 
+    fn workers(&self) -> Vec<ProviderWorker> {
+        let templates = ProviderWorker {
+            name: "launch-templates",
+            run: Box::pin(Arc::clone(self.launcher.templates()).keep_clean()),
+        };
+        self.profiles
+            .collector()
+            .into_iter()
+            .chain([templates])
+            .collect()
+    }
+
     fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
         let queue = self.queue.as_ref()?;
         Some(Box::pin(queue.receive()))
@@ -269,8 +285,5 @@ impl CloudProvider for AwsProvider {
             Some(queue) => Box::pin(queue.delete(notice)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
-    }
-    fn workers(&self) -> Vec<ProviderWorker> {
-        self.profiles.collector().into_iter().collect()
     }
 }

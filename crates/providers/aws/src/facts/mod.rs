@@ -13,6 +13,7 @@ mod discovery;
 mod instance_profile;
 mod instance_types;
 mod interruption;
+mod launch;
 mod node_class;
 mod offerings;
 mod replay;

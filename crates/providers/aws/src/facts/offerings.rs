@@ -190,7 +190,7 @@ async fn types(case: &Case) -> Result<Vec<InstanceType>, String> {
     let usable: BTreeSet<Arc<str>> = usable.map(|each| Arc::from(&*each.zone)).collect();
     let moment = moment(case, &class, &types);
     let images = amis::positions(&class.status.amis, &types);
-    let availability = moment.availability(unavailable.view(usable));
+    let availability = moment.availability(unavailable.view(usable, None));
     let image = |each: &InstanceType| {
         let at = types.binary_search_by(|other| other.name.cmp(&each.name));
         images[at.unwrap()].map(|image| &*class.status.amis[image].id)

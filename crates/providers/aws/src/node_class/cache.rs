@@ -128,7 +128,8 @@ impl CachedNodeClass {
             .subnets
             .iter()
             .filter(|each| !offerings.is_subnet_full(&each.subnet.id));
-        offerings.view(usable.map(|each| Arc::from(&*each.subnet.zone)).collect())
+        let zones = usable.map(|each| Arc::from(&*each.subnet.zone)).collect();
+        offerings.view(zones, self.placement_group.as_ref().map(|group| &*group.id))
     }
 }
 

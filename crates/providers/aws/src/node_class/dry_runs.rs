@@ -23,8 +23,8 @@ use mortise_cloudprovider::{CapacityType, InstanceType, LaunchError};
 
 use crate::config::AwsConfig;
 use crate::failure::{self, Failure};
-use crate::launch::fleet_input::FleetInput;
-use crate::launch::selection::{LaunchSelection, TypeCandidate};
+use crate::launch::fleet_input::{FleetInput, NodeNetwork};
+use crate::launch::selection::LaunchSelection;
 use crate::launch::template::LaunchTemplate;
 use crate::launch::templates::LaunchTemplates;
 use crate::node_class::cache::CachedNodeClass;
@@ -39,6 +39,9 @@ use crate::tags;
 const PASSED: &str = "DryRunOperation";
 /// What it says of a profile that it does not know.
 const NO_PROFILE: &str = "Invalid IAM Instance Profile name";
+
+/// Reason of user data that EC2 does not take.
+const TOO_LARGE: &str = "UserDataSizeLimitExceeded";
 
 /// What AWS thinks of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +118,7 @@ impl DryRuns {
         match self.steps(probe).await {
             Err(Verdict::Unknown(Some(failure))) if failure::is_template_missing(&failure.code) => {
                 // Somebody deleted the template after it was seen: it is made again the next time.
-                self.templates.forget();
+                self.templates.forget([&*name]);
                 Verdict::Unknown(None)
             }
             Err(verdict) => verdict,
@@ -136,31 +139,24 @@ impl DryRuns {
         instance_type: &InstanceType,
         dedicated: bool,
     ) -> Result<LaunchTemplate, Verdict> {
-        let on_demand = instance_type.offerings.iter();
-        let selection = LaunchSelection {
+        let nothing = LaunchSelection {
             capacity_type: CapacityType::OnDemand,
-            candidates: vec![TypeCandidate {
-                instance_type,
-                offerings: on_demand
-                    .filter(|each| each.capacity_type == CapacityType::OnDemand)
-                    .collect(),
-            }],
+            reservation: None,
+            candidates: Vec::new(),
         };
         let input = FleetInput {
             config: &self.config,
-            cluster,
+            region: &self.clients.region,
+            network: NodeNetwork::of(cluster, &self.config),
             claim: &NodeClaim::default(),
             uid: "",
             class,
-            selection: &selection,
+            selection: &nothing,
             requests: &Resources::zero(),
             dedicated,
+            partition: None,
         };
-        let templates = input.templates(|_| false).map_err(invalid)?;
-        let first = templates.into_iter().next();
-        first
-            .map(|each| each.template)
-            .ok_or(Verdict::Unknown(None))
+        input.template_of(instance_type).map_err(invalid)
     }
 
     async fn create_fleet(&self, probe: Probe<'_>) -> StepResult {
@@ -346,7 +342,8 @@ fn is_refused(failure: &Failure) -> bool {
 }
 
 fn not_authorized(reason: &'static str, base: &str, failure: &Failure) -> UnmetCondition {
-    let (_, classified) = failure::launch_reason(&failure.code, &failure.message);
+    let said = format!("{}: {}", failure.code, failure.message);
+    let (_, classified) = failure::launch_reason(&said);
     UnmetCondition::new(reason, format!("{base}: {classified}"))
 }
 
@@ -365,7 +362,7 @@ fn refused_template(failure: Failure) -> Verdict {
     }
     if failure.message.contains("User data is limited to") {
         return Verdict::Refused(not_authorized(
-            "UserDataSizeLimitExceeded",
+            TOO_LARGE,
             "ec2:CreateLaunchTemplate rejected the rendered user data as too large",
             &failure,
         ));
@@ -376,13 +373,11 @@ fn refused_template(failure: Failure) -> Verdict {
 /// A class from which no template can be made, because of what it says.
 fn invalid(error: LaunchError) -> Verdict {
     match error {
+        LaunchError::Create { reason, message } if reason == TOO_LARGE => {
+            Verdict::RefusedForNow(UnmetCondition::new(TOO_LARGE, message))
+        }
         LaunchError::Create { message, .. } => {
-            let reason = if message.contains("the limit of EC2") {
-                "UserDataSizeLimitExceeded"
-            } else {
-                "UserDataInvalid"
-            };
-            Verdict::RefusedForNow(UnmetCondition::new(reason, message))
+            Verdict::RefusedForNow(UnmetCondition::new("UserDataInvalid", message))
         }
         other => {
             tracing::warn!(error = %other, "no launch template can be made to validate a node class");

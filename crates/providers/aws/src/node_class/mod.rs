@@ -18,3 +18,10 @@ mod validation;
 
 pub(crate) use self::cache::CachedNodeClass;
 pub(crate) use self::resolver::{NodeClassResolver, ResolverParts};
+
+#[cfg(test)]
+pub(crate) use self::cache::{PlacementGroup, PlacementStrategy};
+#[cfg(test)]
+pub(crate) use self::networks::FoundSubnet;
+#[cfg(test)]
+pub(crate) use self::resolver::parse;
