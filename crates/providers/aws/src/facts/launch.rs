@@ -312,7 +312,7 @@ fn without_tags(value: &mut Value, keys: &[&str]) {
 }
 
 /// User data whose order does not matter: flags, and tables.
-fn canonical_user_data(text: &str) -> String {
+pub(super) fn canonical_user_data(text: &str) -> String {
     if text.contains("ubelet-extra-args") || text.contains("KubeletExtraArgs") {
         let mut words: Vec<&str> = text.split([' ', ',', '"', '\'', '\n', '\\']).collect();
         words.retain(|word| !word.is_empty());

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::api::wire::{ApiCall, ApiError};
 use super::api::{self, Answers};
 use super::discovery::{now, paused, with_codes};
-use super::replay::{Case, Difference, Replay, normal, resolved, score, table};
+use super::launch::canonical_user_data;
+use super::replay::{Case, Difference, RecordedCall, Replay, normal, resolved, score, table};
 use crate::config::AwsConfig;
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::provider::AwsProvider;
@@ -33,6 +34,7 @@ struct Recorded {
     left: Mutex<Vec<ApiCall>>,
     /// The object after the reconcile.
     after: Value,
+    loose: Loose,
     /// Ids that the reference asked for, for parameters whose values are not recorded.
     unnamed: Mutex<Vec<String>>,
 }
@@ -68,8 +70,9 @@ impl Recorded {
         let mut case = with_codes(case);
         case.calls
             .retain(|call| !OTHERS.contains(&&*call.op) && !is_by_name(&call.op, &call.input));
+        let loose = Loose::of(&case);
         for call in &mut case.calls {
-            reduce(&call.op, &mut call.input);
+            reduce(&call.op, &mut call.input, loose);
             if let Some(roles) = call.out.pointer_mut("/InstanceProfile/Roles") {
                 without_paths(roles);
             }
@@ -101,6 +104,7 @@ impl Recorded {
             replay: Replay::of(&case),
             left: Mutex::new(left),
             after: after(&case),
+            loose,
             unnamed: Mutex::new(unnamed.collect()),
             case,
         }
@@ -130,7 +134,15 @@ impl Recorded {
         {
             call.input["InstanceProfileName"] = json!(recorded);
         }
-        reduce(&call.op, &mut call.input);
+        let name = call
+            .input
+            .pointer_mut("/LaunchTemplateData/IamInstanceProfile/Name");
+        if let Some(Value::String(name)) = name
+            && let Some(recorded) = self.profile(name)
+        {
+            *name = recorded;
+        }
+        reduce(&call.op, &mut call.input, self.loose);
         call
     }
 
@@ -388,12 +400,70 @@ fn is_by_name(op: &str, input: &Value) -> bool {
     op == "DescribeLaunchTemplates" && input["LaunchTemplateNames"].is_array()
 }
 
-/// What a template has in it is compared with launches.
-fn reduce(op: &str, input: &mut Value) {
-    if op == "CreateLaunchTemplate"
-        && let Value::Object(fields) = input
+/// What of a template is not compared.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loose {
+    /// Most pods: the reference validates with a type that it made up, which takes none.
+    pods: bool,
+    /// Settings of the kubelet: of the same type expressions have no value.
+    kubelet: bool,
+    /// The placement group: the reference launches into one that it knew before, although the class says that there is none.
+    group: bool,
+}
+
+impl Loose {
+    fn of(case: &Case) -> Self {
+        let made = || {
+            case.calls
+                .iter()
+                .filter(|call| call.op == "CreateLaunchTemplate")
+        };
+        let data = |call: &RecordedCall| {
+            let data = call.input.pointer("/LaunchTemplateData/UserData");
+            data.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let none = ["maxPods: 0\n", "max-pods=0", "max-pods = 0\n"];
+        let conditions = after(case)["status"]["conditions"].clone();
+        let mut conditions = conditions.as_array().into_iter().flatten();
+        Self {
+            pods: made()
+                .map(data)
+                .any(|text| none.iter().any(|none| text.contains(none))),
+            kubelet: options(case)["FeatureGates"]["NodeClassCEL"] == true,
+            group: conditions
+                .any(|each| each["type"] == "PlacementGroupReady" && each["status"] == "False"),
+        }
+    }
+}
+
+/// The text without the number of pods.
+fn without_pods(text: &str) -> String {
+    let mut text = text.to_owned();
+    for key in ["maxPods: ", "--max-pods=", "max-pods = "] {
+        if let Some(at) = text.find(key) {
+            let (before, after) = text.split_at(at);
+            let after = after[key.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
+            text = format!("{before}{after}");
+        }
+    }
+    text
+}
+
+/// What differs without meaning anything.
+fn reduce(op: &str, input: &mut Value, loose: Loose) {
+    if let Some(Value::String(text)) = input.pointer_mut("/LaunchTemplateData/UserData") {
+        *text = if loose.kubelet {
+            String::new()
+        } else if loose.pods {
+            canonical_user_data(&without_pods(text))
+        } else {
+            canonical_user_data(text)
+        };
+    }
+    if loose.group
+        && let Some(Value::Object(placement)) = input.pointer_mut("/LaunchTemplateData/Placement")
     {
-        fields.remove("LaunchTemplateData");
+        placement.remove("GroupId");
     }
     if let (Some(name), "RemoveRoleFromInstanceProfile") = (input["RoleName"].as_str(), op) {
         input["RoleName"] = json!(name.rsplit('/').next());
@@ -655,6 +725,14 @@ fn meant(case: &Case, ours: &Value, recorded: &Value) -> Option<&'static str> {
     };
     if !case.expect["panic"].is_null() {
         return Some("images that fit no type are a condition, not a crash");
+    }
+        let images = ours["amis"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let windows = |ami: &Value| ami["requirements"].to_string().contains("windows");
+    if condition(ours, "ValidationSucceeded", "reason") == "NoCompatibleAMI"
+        && case.given["args"]["object"]["spec"]["amiFamily"] == "Custom"
+        && images.iter().all(windows)
+    {
+        return Some("images of Windows are not validated with a type made up for it when the class launches nodes of Linux");
     }
     let error = case.expect["error"]["message"].as_str().unwrap_or_default();
     if error.contains("failed to discover any AMIs for alias")

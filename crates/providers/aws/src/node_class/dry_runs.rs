@@ -34,6 +34,7 @@ use crate::sdk::AwsClients;
 use crate::sdk::arguments::ec2_tags;
 use crate::sdk::cluster_info::ClusterInfo;
 use crate::tags;
+use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
 
 /// What EC2 answers to a dry run that it would have done.
 const PASSED: &str = "DryRunOperation";
@@ -94,9 +95,10 @@ impl DryRuns {
         &self,
         class: &CachedNodeClass,
         cluster: &ClusterInfo,
+        known: &[InstanceTypeInfo],
         pools: &[Arc<NodePool>],
     ) -> Verdict {
-        let Some(instance_type) = probe_type::choose(class, pools) else {
+        let Some(instance_type) = probe_type::choose(class, known, pools) else {
             return Verdict::RefusedForNow(UnmetCondition::new(
                 "NoCompatibleAMI",
                 "none of the selected AMIs boots an instance type that can be launched with this class; select an AMI of another architecture, or allow other instance types in the NodePools",

@@ -9,8 +9,9 @@ use mortise_aws_class::labels as key;
 use mortise_aws_class::status::Ami;
 use mortise_cloudprovider::{CapacityType, InstanceType};
 
-use crate::node_class::cache::CachedNodeClass;
+use crate::node_class::cache::{CachedNodeClass, PlacementGroup};
 use mortise_aws_catalog::ami_family::AmiFamily;
+use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
 
 /// Types that exist everywhere, one of each architecture.
 const USUAL: [&str; 2] = ["m5.large", "m6g.large"];
@@ -25,15 +26,23 @@ pub(crate) fn is_dedicated(pools: &[Arc<NodePool>]) -> bool {
 }
 
 /// A type of the class that one of its images boots: one that a pool allows, else a usual one, else any. Types without accelerators
-/// come first, because the images for those may be larger than the disks of the class, then cheap ones.
+/// come first, because the images for those may be larger than the disks of the class, then those that have a subnet, then cheap ones.
+/// `known` is what EC2 says of types.
 pub(crate) fn choose<'a>(
     class: &'a CachedNodeClass,
+    known: &[InstanceTypeInfo],
     pools: &[Arc<NodePool>],
 ) -> Option<&'a InstanceType> {
+    let group = class.placement_group.as_ref().map(PlacementGroup::shape);
+    let fits = |each: &InstanceType| {
+        let info = known.binary_search_by(|info| info.name.cmp(&each.name));
+        let info = info.ok().and_then(|at| known.get(at));
+        info.is_some_and(|info| info.unfit(&class.settings, group.as_ref()).is_none())
+    };
     let bootable: Vec<&InstanceType> = class
         .types
         .iter()
-        .filter(|each| is_offered(each) && class.image(&each.name).is_some())
+        .filter(|each| class.image(&each.name).is_some() && fits(each))
         .collect();
     let asked: Vec<Requirements> = pools.iter().map(|pool| asked(pool)).collect();
     let is_asked = |each: &&InstanceType| {
@@ -66,25 +75,19 @@ fn asked(pool: &NodePool) -> Requirements {
     requirements
 }
 
-fn is_offered(each: &InstanceType) -> bool {
-    each.offerings
-        .iter()
-        .any(|offering| offering.available && offering.capacity_type == CapacityType::OnDemand)
-}
-
 /// Low for a type that is tried first.
 fn rank<'a>(
     class: &CachedNodeClass,
     each: &'a InstanceType,
-) -> (bool, bool, Option<MicroUsd>, &'a str) {
-    let price = each
-        .offerings
-        .iter()
-        .filter(|offering| offering.capacity_type == CapacityType::OnDemand)
-        .filter_map(|offering| offering.price)
-        .min();
+) -> (bool, bool, bool, Option<MicroUsd>, &'a str) {
+    let on_demand = || {
+        let all = each.offerings.iter();
+        all.filter(|offering| offering.capacity_type == CapacityType::OnDemand)
+    };
+    let price = on_demand().filter_map(|offering| offering.price).min();
+    let nowhere = !on_demand().any(|offering| offering.available);
     let accelerated = class.image(&each.name).is_some_and(is_for_accelerators);
-    (accelerated, price.is_none(), price, &each.name)
+    (accelerated, nowhere, price.is_none(), price, &each.name)
 }
 
 fn is_for_accelerators(ami: &Ami) -> bool {

@@ -109,7 +109,8 @@ impl Validation {
             self.remember(question, None);
             return Validity::Valid;
         }
-        match self.dry_runs.run(class, cluster, input.pools).await {
+        let known = input.offerings.types();
+        match self.dry_runs.run(class, cluster, known, input.pools).await {
             Verdict::Passed => {
                 self.remember(question, None);
                 Validity::Valid
