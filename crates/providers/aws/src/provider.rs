@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
@@ -16,9 +17,11 @@ use crate::config::AwsConfig;
 use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
 use crate::interruption::InterruptionQueue;
-use crate::launch::Launcher;
+use crate::launch::templates::LaunchTemplates;
+use crate::launch::{LaunchServices, Launcher};
 use crate::node_class::instance_profiles::InstanceProfiles;
-use crate::node_class::{self, NodeClassResolver};
+use crate::node_class::{NodeClassResolver, ResolverParts};
+use crate::offerings::availability::Moment;
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
@@ -116,24 +119,29 @@ impl AwsProvider {
     }
 
     /// Gives each component what it needs. Calls nothing.
-    fn compose(
+    pub(crate) fn compose(
         clients: Arc<AwsClients>,
         config: &Arc<AwsConfig>,
         offerings: &Arc<RegionOfferings>,
     ) -> Self {
         let unavailable = Arc::new(UnavailableOfferings::default());
+        let moment = Moment::default();
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(config));
         let cluster = Arc::new(cluster);
         let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(config));
         let profiles = Arc::new(profiles);
-        let classes = Arc::new(NodeClassResolver::new(
-            Arc::clone(&clients),
-            Arc::clone(config),
-            Arc::clone(&cluster),
-            Arc::clone(offerings),
-            Arc::clone(&unavailable),
-            Arc::clone(&profiles),
-        ));
+        let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(config));
+        let templates = Arc::new(templates);
+        let classes = Arc::new(NodeClassResolver::new(ResolverParts {
+            clients: Arc::clone(&clients),
+            config: Arc::clone(config),
+            cluster: Arc::clone(&cluster),
+            offerings: Arc::clone(offerings),
+            unavailable: Arc::clone(&unavailable),
+            profiles: Arc::clone(&profiles),
+            moment: moment.clone(),
+            templates: Arc::clone(&templates),
+        }));
         let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
         let instances = Arc::new(instances);
         let queue_name = config.interruption_queue.as_ref();
@@ -146,15 +154,17 @@ impl AwsProvider {
                     Arc::clone(&unavailable),
                 )
             }),
-            launcher: Launcher::new(
-                Arc::clone(&clients),
-                Arc::clone(config),
+            launcher: Launcher::new(LaunchServices {
+                clients: Arc::clone(&clients),
+                config: Arc::clone(config),
                 cluster,
-                Arc::clone(offerings),
+                offerings: Arc::clone(offerings),
                 unavailable,
-                Arc::clone(&classes),
-                Arc::clone(&instances),
-            ),
+                reservations: Arc::clone(&moment.reservations),
+                templates,
+                classes: Arc::clone(&classes),
+                instances: Arc::clone(&instances),
+            }),
             clients,
             classes,
             profiles,
@@ -169,21 +179,22 @@ impl AwsProvider {
     }
 
     /// A class is resolved until it is deleted; then, once no claim uses it, what was made for it is deleted.
-    async fn resolve_class(
+    pub(crate) async fn resolve_class(
         &self,
         request: &ResolveRequest,
+        now: Timestamp,
     ) -> Result<ResolvedNodeClass, CloudError> {
+        self.launcher.templates().works();
         let metadata = &request.class.metadata;
         if metadata.deletion_timestamp.is_none() {
-            let class = node_class::parse(&request.class)?;
-            return self.classes.resolve(class, &request.claims).await;
+            return self.classes.resolve(request, now).await;
         }
         let name = metadata.name.as_deref().unwrap_or_default();
         let released = self.classes.release(name);
         if request.claims.is_empty() {
             let uid = metadata.uid.as_deref().unwrap_or_default();
             self.profiles.release(name, uid).await?;
-            self.launcher.delete_templates(name).await?;
+            self.launcher.templates().delete_all(name).await?;
         }
         Ok(released)
     }
@@ -215,7 +226,7 @@ impl CloudProvider for AwsProvider {
         &'a self,
         request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
-        Box::pin(self.resolve_class(request))
+        Box::pin(self.resolve_class(request, Timestamp::now()))
     }
 
     fn launch<'a>(
@@ -252,6 +263,18 @@ impl CloudProvider for AwsProvider {
         Box::pin(self.drift(claim, class))
     }
 
+    fn workers(&self) -> Vec<ProviderWorker> {
+        let templates = ProviderWorker {
+            name: "launch-templates",
+            run: Box::pin(Arc::clone(self.launcher.templates()).keep_clean()),
+        };
+        self.profiles
+            .collector()
+            .into_iter()
+            .chain([templates])
+            .collect()
+    }
+
     fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
         let queue = self.queue.as_ref()?;
         Some(Box::pin(queue.receive()))
@@ -262,8 +285,5 @@ impl CloudProvider for AwsProvider {
             Some(queue) => Box::pin(queue.delete(notice)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
-    }
-    fn workers(&self) -> Vec<ProviderWorker> {
-        self.profiles.collector().into_iter().collect()
     }
 }
