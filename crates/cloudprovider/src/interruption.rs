@@ -42,7 +42,7 @@ pub enum InterruptionKind {
 }
 
 impl InterruptionKind {
-    const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::SpotInterruption,
         Self::RebalanceRecommendation,
         Self::ScheduledChange,

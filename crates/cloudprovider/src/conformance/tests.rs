@@ -184,8 +184,8 @@ impl CloudProvider for Provider {
 
     fn resolve<'a>(
         &'a self,
-        request: &'a ResolveRequest,
-    ) -> BoxFuture<'a, Result<ResolveRequest, ResolvedNodeClass, CloudError>> {
+        request: &'a crate::ResolveRequest,
+    ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
         let is_told = request.class.object.get("status").is_some();
         let changes = !is_told || self.fault == Fault::ClassNeverSettles;
         ready(Ok(ResolvedNodeClass {
