@@ -84,6 +84,7 @@ const READERS: [(&str, Reader); 64] = [
     ("nodeclass_resync_interval", Configured("1m")),
     ("preference_policy", Configured("Ignore")),
     ("provider", Command("args.provider")),
+    ("rebalance_recommendation", Configured("cordon")),
     ("registration_timeout", Configured("1m")),
     ("reserved_enis", Command("args.shape()")),
     (

@@ -75,10 +75,10 @@ impl Acknowledgements {
         let mut results = self.call(handles).await;
         for (index, (_, answer)) in askers.into_iter().enumerate() {
             let result = match &mut results {
-                Ok(failed) => failed.iter().find(|(id, _)| *id == index.to_string()).map_or(
-                    Ok(()),
-                    |(_, error)| Err(error.clone()),
-                ),
+                Ok(failed) => failed
+                    .iter()
+                    .find(|(id, _)| *id == index.to_string())
+                    .map_or(Ok(()), |(_, error)| Err(error.clone())),
                 Err(error) => Err(error.clone()),
             };
             // An asker that was cut off needs no answer.
@@ -99,7 +99,12 @@ impl Acknowledgements {
                 .build()
                 .map_err(|error| unsendable(&error))
         });
-        let call = self.queue.clients.sqs.delete_message_batch().queue_url(&*url);
+        let call = self
+            .queue
+            .clients
+            .sqs
+            .delete_message_batch()
+            .queue_url(&*url);
         let answer = call
             .set_entries(Some(entries.collect::<Result<_, _>>()?))
             .send()

@@ -87,8 +87,10 @@ impl CapacityBlockPoll {
             .into_paginator()
             .send();
         while let Some(page) = pages.next().await {
-            let page =
-                page.map_err(|error| self.clients.failure("ec2:DescribeCapacityReservations", error))?;
+            let page = page.map_err(|error| {
+                self.clients
+                    .failure("ec2:DescribeCapacityReservations", error)
+            })?;
             let mut all = page.capacity_reservations.unwrap_or_default().into_iter();
             let Some(found) = all.find(|each| each.capacity_reservation_id() == Some(id)) else {
                 continue;

@@ -172,7 +172,11 @@ fn health(
 /// A time as AWS Health writes it (RFC 2822, such as `Thu, 27 Jan 2026 13:19:03 GMT`) or as everything else does. One that cannot be
 /// read is not known: the event is acted on at once.
 fn start_time(text: &str) -> Option<Timestamp> {
-    let health = || jiff::fmt::rfc2822::DateTimeParser::new().relaxed_weekday(true).parse_timestamp(text);
+    let health = || {
+        jiff::fmt::rfc2822::DateTimeParser::new()
+            .relaxed_weekday(true)
+            .parse_timestamp(text)
+    };
     text.parse().or_else(|_| health()).ok()
 }
 
@@ -247,18 +251,31 @@ mod tests {
             parse(&body).unwrap()
         };
         for (text, starts) in [
-            ("Thu, 15 Jan 2026 13:19:03 GMT", Some("2026-01-15T13:19:03Z")),
+            (
+                "Thu, 15 Jan 2026 13:19:03 GMT",
+                Some("2026-01-15T13:19:03Z"),
+            ),
             ("2026-01-15T13:19:03Z", Some("2026-01-15T13:19:03Z")),
             ("", None),
             ("soon", None),
         ] {
             let read = event(&format!(r#","startTime":"{text}""#));
             assert_eq!(read.kind, InterruptionKind::ScheduledChange);
-            assert_eq!(read.starts.map(|time| time.to_string()).as_deref(), starts, "{text}");
+            assert_eq!(
+                read.starts.map(|time| time.to_string()).as_deref(),
+                starts,
+                "{text}"
+            );
         }
-        assert_eq!(event(r#","statusCode":"upcoming""#).kind, InterruptionKind::ScheduledChange);
+        assert_eq!(
+            event(r#","statusCode":"upcoming""#).kind,
+            InterruptionKind::ScheduledChange
+        );
         let closed = event(r#","statusCode":"closed""#);
-        assert_eq!((closed.kind, closed.instances.len()), (InterruptionKind::Other, 0));
+        assert_eq!(
+            (closed.kind, closed.instances.len()),
+            (InterruptionKind::Other, 0)
+        );
     }
 
     #[test]

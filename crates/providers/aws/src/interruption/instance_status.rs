@@ -11,9 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_ec2::primitives::DateTime;
-use aws_sdk_ec2::types::{
-    InstanceStatus, InstanceStatusEvent, InstanceStatusSummary, StatusType,
-};
+use aws_sdk_ec2::types::{InstanceStatus, InstanceStatusEvent, InstanceStatusSummary, StatusType};
 use jiff::{SignedDuration, Timestamp};
 use mortise_cloudprovider::{
     BoxFuture, CloudError, InterruptionKind, InterruptionNotice, NoticeSource,
@@ -180,12 +178,15 @@ fn has_failed(summary: Option<&InstanceStatusSummary>, now: Timestamp) -> bool {
 /// When the first event begins that is not over: `Some(None)` if that is not known.
 fn first_event(events: &[InstanceStatusEvent]) -> Option<Option<Timestamp>> {
     let is_open = |event: &&InstanceStatusEvent| {
-        let code = event.code().is_some_and(|code| EVENT_CODES.contains(&code.as_str()));
+        let code = event
+            .code()
+            .is_some_and(|code| EVENT_CODES.contains(&code.as_str()));
         let text = event.description().unwrap_or_default();
         code && !OVER.iter().any(|mark| text.starts_with(mark))
     };
     let open = events.iter().filter(is_open);
-    open.map(|event| event.not_before().and_then(timestamp)).min()
+    open.map(|event| event.not_before().and_then(timestamp))
+        .min()
 }
 
 fn timestamp(time: &DateTime) -> Option<Timestamp> {

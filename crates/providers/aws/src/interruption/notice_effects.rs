@@ -25,7 +25,10 @@ impl NoticeEffects {
         for id in &notice.instances {
             match notice.kind {
                 InterruptionKind::SpotInterruption => {
-                    let claimed = self.claims.get(id).and_then(|claimed| claimed.spot_offering);
+                    let claimed = self
+                        .claims
+                        .get(id)
+                        .and_then(|claimed| claimed.spot_offering);
                     let offering = claimed.or_else(|| self.instances.spot_offering(id));
                     if let Some(offering) = offering {
                         self.unavailable.mark(UnavailableKey::Offering(offering));

@@ -75,7 +75,10 @@ impl InterruptionQueue {
     }
 
     /// Receives messages, and waits so long for the first.
-    pub(crate) async fn receive(&self, seconds: i32) -> Result<Vec<InterruptionNotice>, CloudError> {
+    pub(crate) async fn receive(
+        &self,
+        seconds: i32,
+    ) -> Result<Vec<InterruptionNotice>, CloudError> {
         let url = self.address.url().await?;
         let clients = &self.address.clients;
         let answer = clients
@@ -88,7 +91,10 @@ impl InterruptionQueue {
             .message_system_attribute_names(MessageSystemAttributeName::SentTimestamp)
             .send()
             .await
-            .map_err(|error| self.address.failed(clients.failure("sqs:ReceiveMessage", error)))?;
+            .map_err(|error| {
+                self.address
+                    .failed(clients.failure("sqs:ReceiveMessage", error))
+            })?;
         if answer.messages().len() >= MOST {
             // Two more for each full answer, so that all help within three answers.
             let idle = HELPERS.saturating_sub(self.worth.available_permits());
@@ -136,7 +142,7 @@ impl Helper {
 
 impl NoticeSource for Helper {
     fn name(&self) -> &'static str {
-        "queue"
+        "queue-helper"
     }
 
     fn next(&self) -> BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>> {
