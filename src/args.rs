@@ -18,7 +18,7 @@ use mortise_apis::nearest::nearest;
 use mortise_aws_catalog::CapacityOptions;
 use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElection, Listen};
 use mortise_planning::scheduling::{SchedulerConfig, SpreadDefaults};
-use mortise_planning::settings::{FeatureGates, Settings};
+use mortise_planning::settings::{FeatureGates, RebalancePolicy, Settings};
 use mortise_process::Millis;
 
 /// Which clouds to serve.

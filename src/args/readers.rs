@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 64] = [
+const READERS: [(&str, Reader); 65] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",

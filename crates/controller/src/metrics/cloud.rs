@@ -111,7 +111,12 @@ impl CloudMetrics {
     }
 
     /// Counts a failed attempt to read a source of notices.
-    pub(crate) fn notices_failed(&self, provider: &'static str, source: &'static str, error: &'static str) {
+    pub(crate) fn notices_failed(
+        &self,
+        provider: &'static str,
+        source: &'static str,
+        error: &'static str,
+    ) {
         self.sources_failed.count(&labels::NoticeFailure {
             provider,
             source,
@@ -120,7 +125,12 @@ impl CloudMetrics {
     }
 
     /// Shows whether a source of notices is healthy.
-    pub(crate) fn notices_healthy(&self, provider: &'static str, source: &'static str, healthy: bool) {
+    pub(crate) fn notices_healthy(
+        &self,
+        provider: &'static str,
+        source: &'static str,
+        healthy: bool,
+    ) {
         let labels = labels::NoticeSource { provider, source };
         self.sources_healthy.set(&labels, i64::from(healthy));
     }

@@ -122,11 +122,92 @@ impl SourceReader {
             Some(fault) => {
                 tracing::warn!(provider, source, %fault, "source of interruption notices is not healthy, continuing");
             }
-            None => tracing::info!(provider, source, "source of interruption notices is healthy"),
+            None => tracing::info!(
+                provider,
+                source,
+                "source of interruption notices is healthy"
+            ),
         }
         self.fault = fault;
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use mortise_apis::labels::WellKnown;
+    use mortise_cloudprovider::{BoxFuture, CloudError, InterruptionKind, Retry};
+
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::serve::exposition;
+
+    /// Answers in order, and then waits.
+    struct Script(Mutex<Vec<Result<Vec<InterruptionNotice>, CloudError>>>);
+
+    impl NoticeSource for Script {
+        fn name(&self) -> &'static str {
+            "queue"
+        }
+
+        fn next(&self) -> BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>> {
+            let mut answers = self.0.lock().unwrap();
+            if answers.is_empty() {
+                return Box::pin(std::future::pending());
+            }
+            Box::pin(std::future::ready(answers.remove(0)))
+        }
+    }
+
+    fn gone() -> CloudError {
+        CloudError {
+            label: "not_found",
+            message: "no such queue".to_owned(),
+            retry: Retry::Never,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_fails_is_reported_and_read_again() {
+        let notice = InterruptionNotice {
+            id: Some("m".into()),
+            kind: InterruptionKind::SpotInterruption,
+            instances: vec!["i-1".into()],
+            sent: None,
+            starts: None,
+        };
+        let answers = vec![Err(gone()), Err(gone()), Ok(vec![notice.clone()])];
+        let (inputs, mut received) = mpsc::channel(1);
+        let shared = ServiceState::new(
+            Arc::new(SystemClock),
+            WellKnown::core(),
+            "test",
+            serde_json::Value::Null,
+        );
+        shared.health.set_leading(true);
+        let reader = SourceReader {
+            provider: "aws",
+            source: Arc::new(Script(Mutex::new(answers))),
+            inputs,
+            shared: Arc::clone(&shared),
+            fault: None,
+        };
+        let task = tokio::spawn(reader.run());
+        let got = received.recv().await.unwrap();
+        let DriverMessage::Input(EngineInput::Notice { notice: got, .. }) = got else {
+            panic!("no notice");
+        };
+        assert_eq!(got, notice);
+        let page = exposition::render(&shared, &BTreeMap::new()).unwrap();
+        for line in [
+            "mortise_interruption_source_failures_total{provider=\"aws\",source=\"queue\",error=\"not_found\"} 2",
+            "mortise_interruption_source_healthy{provider=\"aws\",source=\"queue\"} 1",
+            "karpenter_interruption_received_messages_total{message_type=\"spot_interrupted\"} 1",
+        ] {
+            assert!(page.contains(line), "{line} in\n{page}");
+        }
+        task.abort();
+    }
+}

@@ -101,7 +101,8 @@ fn is_deleting(node: Option<&k8s::Node>, claim: Option<&NodeClaim>) -> bool {
     claim.is_some_and(|claim| {
         claim.metadata.deletion_timestamp.is_some()
             || claim.is_instance_terminating()
-            || claim.annotation(labels::FENCE) == Some(FenceReason::Interruption.label())
+            || (claim.annotation(labels::FENCE) == Some(FenceReason::Interruption.label())
+                && claim.annotation(labels::INTERRUPTION).is_some())
     }) || node.is_some_and(|node| node.metadata.deletion_timestamp.is_some())
 }
 
