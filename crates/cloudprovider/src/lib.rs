@@ -19,7 +19,7 @@ pub use drift::DriftReason;
 pub use error::{CloudError, LaunchError, Retry};
 pub use instance::{Instance, TerminationStatus};
 pub use instance_type::{InstanceType, Offering};
-pub use interruption::{InterruptionKind, InterruptionNotice};
+pub use interruption::{InterruptionKind, InterruptionNotice, NoticeSource, PlannedInterruption};
 pub use launch::{LaunchRequest, LaunchedInstance, UnavailableOffering};
 pub use port::{
     BoxFuture, CloudProvider, ProviderDescriptor, ProviderWorker, RepairPolicy, ResolveRequest,

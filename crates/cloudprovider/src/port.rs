@@ -9,7 +9,7 @@ use crate::drift::DriftReason;
 use crate::error::{CloudError, LaunchError};
 use crate::instance::{Instance, TerminationStatus};
 use crate::instance_type::InstanceType;
-use crate::interruption::InterruptionNotice;
+use crate::interruption::NoticeSource;
 use crate::launch::{LaunchRequest, LaunchedInstance};
 use crate::unavailable::UnavailableCapacity;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -134,9 +134,10 @@ pub trait CloudProvider: Send + Sync + 'static {
         class: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>>;
 
-    /// Waits for messages (long poll); `None` if the cloud sends none at all.
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        None
+    /// Sources of interruption notices, each of which is read by one loop while the process leads; none if the cloud announces
+    /// nothing.
+    fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {
+        Vec::new()
     }
 
     /// Removes a message from the queue.

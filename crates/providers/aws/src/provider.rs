@@ -8,15 +8,15 @@ use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_cloudprovider::{
-    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderWorker, RepairPolicy,
+    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, LaunchError, LaunchRequest,
+    LaunchedInstance, NoticeSource, ProviderDescriptor, ProviderWorker, RepairPolicy,
     ResolveRequest, ResolvedNodeClass, TerminationStatus,
 };
 
 use crate::config::AwsConfig;
 use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
-use crate::interruption::InterruptionQueue;
+use crate::interruption::{Interruptions, NoticeEffects};
 use crate::launch::templates::LaunchTemplates;
 use crate::launch::{LaunchServices, Launcher};
 use crate::node_class::instance_profiles::InstanceProfiles;
@@ -26,6 +26,7 @@ use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::sdk::{AwsClients, NoRegion};
+use crate::tags;
 use mortise_aws_catalog::{self as catalog, Ec2Catalog, Ec2CatalogError};
 
 /// Conditions of nodes that call for repair, with how long they may last in seconds.
@@ -61,8 +62,7 @@ pub struct AwsProvider {
     profiles: Arc<InstanceProfiles>,
     launcher: Launcher,
     instances: Arc<InstanceCache>,
-    /// `None` when no queue is set.
-    queue: Option<InterruptionQueue>,
+    interruptions: Interruptions,
 }
 
 /// Why the provider cannot start.
@@ -106,9 +106,7 @@ impl AwsProvider {
         let (clients, config) = (Arc::new(AwsClients::new(&config).await?), Arc::new(config));
         let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
         let connected = Self::compose(clients, &config, &offerings);
-        if let Some(queue) = &connected.queue {
-            queue.url().await?;
-        }
+        connected.interruptions.check().await?;
         offerings.view().await?;
         tracing::info!(
             region = connected.region(),
@@ -144,16 +142,15 @@ impl AwsProvider {
         }));
         let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
         let instances = Arc::new(instances);
-        let queue_name = config.interruption_queue.as_ref();
+        let effects = NoticeEffects {
+            claims: Arc::default(),
+            instances: Arc::clone(&instances),
+            unavailable: Arc::clone(&unavailable),
+            reservations: Arc::clone(&moment.reservations),
+        };
+        let queue = config.interruption_queue.as_ref();
         Self {
-            queue: queue_name.filter(|name| !name.is_empty()).map(|name| {
-                InterruptionQueue::new(
-                    Arc::clone(&clients),
-                    name.clone(),
-                    Arc::clone(&instances),
-                    Arc::clone(&unavailable),
-                )
-            }),
+            interruptions: Interruptions::new(&clients, queue, effects),
             launcher: Launcher::new(LaunchServices {
                 clients: Arc::clone(&clients),
                 config: Arc::clone(config),
@@ -184,6 +181,9 @@ impl AwsProvider {
         request: &ResolveRequest,
         now: Timestamp,
     ) -> Result<ResolvedNodeClass, CloudError> {
+        self.interruptions
+            .claims
+            .note(&request.class.key, &request.claims);
         self.launcher.templates().works();
         let metadata = &request.class.metadata;
         if metadata.deletion_timestamp.is_none() {
@@ -241,7 +241,13 @@ impl CloudProvider for AwsProvider {
         instance: &'a ProviderId,
         _claim: &'a str,
     ) -> BoxFuture<'a, Result<TerminationStatus, CloudError>> {
-        Box::pin(self.instances.terminate(instance))
+        Box::pin(async move {
+            let status = self.instances.terminate(instance).await?;
+            if let (TerminationStatus::Started, Some(id)) = (&status, tags::instance_id(instance)) {
+                self.interruptions.terminated(id);
+            }
+            Ok(status)
+        })
     }
 
     fn instance<'a>(
@@ -275,15 +281,11 @@ impl CloudProvider for AwsProvider {
             .collect()
     }
 
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        let queue = self.queue.as_ref()?;
-        Some(Box::pin(queue.receive()))
+    fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {
+        self.interruptions.sources()
     }
 
     fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
-        match &self.queue {
-            Some(queue) => Box::pin(queue.delete(notice)),
-            None => Box::pin(std::future::ready(Ok(()))),
-        }
+        Box::pin(self.interruptions.acknowledge(notice))
     }
 }

@@ -13,6 +13,7 @@ mod discovery;
 mod instance_profile;
 mod instance_types;
 mod interruption;
+mod interruption_reconciles;
 mod launch;
 mod node_class;
 mod offerings;

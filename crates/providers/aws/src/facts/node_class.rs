@@ -726,13 +726,18 @@ fn meant(case: &Case, ours: &Value, recorded: &Value) -> Option<&'static str> {
     if !case.expect["panic"].is_null() {
         return Some("images that fit no type are a condition, not a crash");
     }
-        let images = ours["amis"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let images = ours["amis"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let windows = |ami: &Value| ami["requirements"].to_string().contains("windows");
     if condition(ours, "ValidationSucceeded", "reason") == "NoCompatibleAMI"
         && case.given["args"]["object"]["spec"]["amiFamily"] == "Custom"
         && images.iter().all(windows)
     {
-        return Some("images of Windows are not validated with a type made up for it when the class launches nodes of Linux");
+        return Some(
+            "images of Windows are not validated with a type made up for it when the class launches nodes of Linux",
+        );
     }
     let error = case.expect["error"]["message"].as_str().unwrap_or_default();
     if error.contains("failed to discover any AMIs for alias")
