@@ -11,6 +11,7 @@ use crate::instance::{Instance, TerminationStatus};
 use crate::instance_type::InstanceType;
 use crate::interruption::InterruptionNotice;
 use crate::launch::{LaunchRequest, LaunchedInstance};
+use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::WellKnown;
@@ -29,6 +30,8 @@ pub struct ResolveRequest {
     pub node_pools: Vec<Arc<NodePool>>,
     /// NodeClaims that refer to it: what their instances use must stay.
     pub claims: Vec<Arc<NodeClaim>>,
+    /// Registered nodes of those claims, what they really have included.
+    pub nodes: Vec<Arc<Node>>,
 }
 
 impl From<NodeClassObject> for ResolveRequest {
@@ -38,6 +41,7 @@ impl From<NodeClassObject> for ResolveRequest {
             class,
             node_pools: Vec::new(),
             claims: Vec::new(),
+            nodes: Vec::new(),
         }
     }
 }

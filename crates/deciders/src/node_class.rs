@@ -60,16 +60,22 @@ struct NodeClassState {
 fn request(input: &StepInput<'_>, class: &NodeClassObject) -> ResolveRequest {
     let pools = input.snapshot.pools.values();
     let claims = input.snapshot.claims.iter().map(|(_, claim)| claim);
+    let claims: Vec<Arc<NodeClaim>> = claims
+        .filter(|claim| claim.node_class_key() == class.key)
+        .cloned()
+        .collect();
+    let nodes = claims.iter().filter_map(|claim| {
+        let node = input.snapshot.node_of_claim(claim.name().as_str())?;
+        node.node.clone().filter(|_| node.registered)
+    });
     ResolveRequest {
         class: class.clone(),
         node_pools: pools
             .filter(|pool| pool.node_class_key() == class.key)
             .cloned()
             .collect(),
-        claims: claims
-            .filter(|claim| claim.node_class_key() == class.key)
-            .cloned()
-            .collect(),
+        nodes: nodes.collect(),
+        claims,
     }
 }
 

@@ -8,8 +8,8 @@ use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy, ResolveRequest,
-    ResolvedNodeClass, TerminationStatus,
+    LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderWorker, RepairPolicy,
+    ResolveRequest, ResolvedNodeClass, TerminationStatus,
 };
 
 use crate::config::AwsConfig;
@@ -57,6 +57,9 @@ pub struct AwsProvider {
     classes: Arc<NodeClassResolver>,
     launcher: Launcher,
     instances: Arc<InstanceCache>,
+    moment: Moment,
+    /// Zonal shifts of this cluster are watched; `None` when they are switched off.
+    shifted_cluster: Option<String>,
     /// `None` when no queue is set.
     queue: Option<InterruptionQueue>,
 }
@@ -156,6 +159,8 @@ impl AwsProvider {
             clients,
             classes,
             instances,
+            moment,
+            shifted_cluster: config.zonal_shift.then(|| config.cluster_name.clone()),
         }
     }
 
@@ -172,7 +177,7 @@ impl AwsProvider {
     ) -> Result<ResolvedNodeClass, CloudError> {
         let class = node_class::parse(&request.class)?;
         if class.metadata.deletion_timestamp.is_none() {
-            return self.classes.resolve(class).await;
+            return self.classes.resolve(class, request).await;
         }
         let name = class.metadata.name.as_deref().unwrap_or_default();
         let released = self.classes.release(name);
@@ -242,6 +247,17 @@ impl CloudProvider for AwsProvider {
         class: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         Box::pin(self.drift(claim, class))
+    }
+
+    fn workers(&self) -> Vec<ProviderWorker> {
+        let shifted_cluster = self.shifted_cluster.iter();
+        let watches = shifted_cluster.map(|cluster| ProviderWorker {
+            name: "zonal-shifts",
+            run: Box::pin(
+                Arc::clone(&self.moment.shifted).watch(Arc::clone(&self.clients), cluster.clone()),
+            ),
+        });
+        watches.collect()
     }
 
     fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {

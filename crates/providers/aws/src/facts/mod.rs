@@ -12,6 +12,7 @@ mod api;
 mod instance_types;
 mod interruption;
 mod offerings;
+mod other;
 mod replay;
 mod resolved_type;
 mod user_data;

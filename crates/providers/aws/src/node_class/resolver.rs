@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_aws_class::spec::Ec2NodeClass;
-use mortise_cloudprovider::{CloudError, InstanceType, ResolvedNodeClass, Retry};
+use mortise_cloudprovider::{CloudError, InstanceType, ResolveRequest, ResolvedNodeClass, Retry};
 use serde_json::Value;
 
 use crate::config::AwsConfig;
@@ -23,6 +23,13 @@ use crate::tags;
 
 /// How soon a class is resolved again while the first spot prices are on their way: a few pages of a list.
 const PRICES_MS: i64 = 5_000;
+
+/// How soon zonal shifts are to be seen in a class's types.
+const SHIFTS_MS: i64 = 30_000;
+/// How soon the counts of a class's capacity reservations are read again.
+/// # Source
+/// The reference implementation's number.
+const RESERVATIONS_MS: i64 = 60_000;
 
 /// Resolves node classes.
 #[derive(Debug)]
@@ -71,17 +78,31 @@ impl NodeClassResolver {
     pub(crate) async fn resolve(
         &self,
         object: Ec2NodeClass,
+        request: &ResolveRequest,
     ) -> Result<ResolvedNodeClass, CloudError> {
         // Asked before, so that prices that come meanwhile are not missed.
         let waits = self.offerings.awaits_spot_prices();
         let (class, status) = self.find(object).await?;
+        let images = |instance_type: &str| class.image(instance_type).map(|image| &*image.id);
+        self.moment
+            .memory
+            .learn(&request.claims, &request.nodes, images);
         Ok(ResolvedNodeClass {
             status,
             annotations: class.hash_annotations(),
             finalizer: Some(tags::CLASS_FINALIZER),
             instance_types: self.offered(&class),
-            again_ms: waits.then_some(PRICES_MS),
+            again_ms: self.again_ms(&class, waits),
         })
+    }
+
+    /// When to resolve again, if something is known to change sooner than a class does: the first prices, zonal shifts, and what is
+    /// left in reservations.
+    fn again_ms(&self, class: &CachedNodeClass, awaits_prices: bool) -> Option<i64> {
+        let prices = awaits_prices.then_some(PRICES_MS);
+        let shifts = self.config.zonal_shift.then_some(SHIFTS_MS);
+        let reservations = (!class.reservations.is_empty()).then_some(RESERVATIONS_MS);
+        [prices, shifts, reservations].into_iter().flatten().min()
     }
 
     /// Forgets a class that is being deleted. Returns the answer for it: nothing is launched with it any more.
