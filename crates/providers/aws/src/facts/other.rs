@@ -10,7 +10,8 @@ use mortise_aws_class::spec::Ec2NodeClass;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::api::clients;
+use super::api::wire::{ApiCall, ApiError};
+use super::api::{Answers, clients};
 use super::offerings::{Source, all_types, moment};
 use super::replay::{Case, Difference, Replay, resolved, score};
 use crate::node_class::amis;
@@ -26,6 +27,8 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(work)
 }
 
+const CLUSTER_ARN: &str = "arn:aws:eks:us-west-2:012345678901:cluster/test-cluster";
+
 /// A poll for zonal shifts: the call, and the zones that are shifted afterwards.
 async fn shifts(case: &Case) -> Result<(), Difference> {
     let replay = Arc::new(Replay::of(case));
@@ -35,7 +38,7 @@ async fn shifts(case: &Case) -> Result<(), Difference> {
         .replace(known_shifts(&case.given["zonalShifts"]));
     let clients = clients(Arc::<Replay>::clone(&replay));
     let now = case.given["now"].as_str().unwrap().parse().unwrap();
-    let read = moment.shifted.read(&clients, "", now).await;
+    let read = moment.shifted.read(&clients, CLUSTER_ARN, now).await;
     read.map_err(|error| error.to_string())?;
     replay.settled()?;
     let recorded: Vec<String> = case.expect["after"]["zonalShifts"]
@@ -68,7 +71,10 @@ async fn memory(case: &Case) -> Result<(), Difference> {
     let objects = case.given["objects"].as_array().unwrap();
     let of_kind = |kind: &'static str| objects.iter().filter(move |each| each["kind"] == kind);
     let node: Node = serde_json::from_value(case.given["args"]["object"].clone()).unwrap();
-    let name = node.metadata.labels.as_ref().unwrap()["karpenter.k8s.aws/ec2nodeclass"].clone();
+    let provider_id = node.spec.provider_id.as_deref();
+    let claim =
+        of_kind("NodeClaim").find(|each| each["status"]["providerID"].as_str() == provider_id);
+    let name = &claim.unwrap()["spec"]["nodeClassRef"]["name"];
     let class = of_kind("EC2NodeClass").find(|each| each["metadata"]["name"] == *name);
     let class: Ec2NodeClass = serde_json::from_value(class.unwrap().clone()).unwrap();
     let claims: Vec<NodeClaim> = of_kind("NodeClaim")
@@ -101,11 +107,25 @@ async fn memory(case: &Case) -> Result<(), Difference> {
     Ok(())
 }
 
+/// Prices are read beside the types, and are another operation.
+#[derive(Debug)]
+struct WithoutPrices(Arc<Replay>);
+
+impl Answers for WithoutPrices {
+    fn answer(&self, call: ApiCall) -> Result<Value, ApiError> {
+        if call.op == "DescribeSpotPriceHistory" {
+            return Err(ApiError::Transport("no prices here".to_owned()));
+        }
+        self.0.answer(call)
+    }
+}
+
 /// Types and zones are read with the recorded calls.
 async fn types_read_again(case: &Case) -> Result<(), Difference> {
     let replay = Arc::new(Replay::of(case));
     let tables = catalog::embedded_catalog().unwrap();
-    let offerings = RegionOfferings::new(Arc::new(clients(Arc::<Replay>::clone(&replay))), tables);
+    let answers = WithoutPrices(Arc::clone(&replay));
+    let offerings = RegionOfferings::new(Arc::new(clients(Arc::new(answers))), tables);
     let view = offerings.view().await;
     view.map_err(|error| error.to_string())?;
     replay.settled()
