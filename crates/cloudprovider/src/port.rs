@@ -12,6 +12,7 @@ use crate::instance_type::InstanceType;
 use crate::interruption::NoticeSource;
 use crate::launch::{LaunchRequest, LaunchedInstance};
 use crate::unavailable::UnavailableCapacity;
+use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::WellKnown;
@@ -30,6 +31,8 @@ pub struct ResolveRequest {
     pub node_pools: Vec<Arc<NodePool>>,
     /// NodeClaims that refer to it: what their instances use must stay.
     pub claims: Vec<Arc<NodeClaim>>,
+    /// Registered nodes of those claims, what they really have included.
+    pub nodes: Vec<Arc<Node>>,
 }
 
 impl From<NodeClassObject> for ResolveRequest {
@@ -39,6 +42,7 @@ impl From<NodeClassObject> for ResolveRequest {
             class,
             node_pools: Vec::new(),
             claims: Vec::new(),
+            nodes: Vec::new(),
         }
     }
 }

@@ -61,13 +61,19 @@ struct NodeClassState {
 /// The class with what refers to it.
 fn request(input: &StepInput<'_>, class: &NodeClassObject) -> ResolveRequest {
     let pools = input.snapshot.pools.values();
+    let claims: Vec<Arc<NodeClaim>> = claims_of(input, &class.key).cloned().collect();
+    let nodes = claims.iter().filter_map(|claim| {
+        let node = input.snapshot.node_of_claim(claim.name().as_str())?;
+        node.node.clone().filter(|_| node.registered)
+    });
     ResolveRequest {
         class: class.clone(),
         node_pools: pools
             .filter(|pool| pool.node_class_key() == class.key)
             .cloned()
             .collect(),
-        claims: claims_of(input, &class.key).cloned().collect(),
+        nodes: nodes.collect(),
+        claims,
     }
 }
 

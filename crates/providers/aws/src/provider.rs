@@ -63,6 +63,9 @@ pub struct AwsProvider {
     launcher: Launcher,
     instances: Arc<InstanceCache>,
     interruptions: Interruptions,
+    moment: Moment,
+    /// Zonal shifts of this cluster are watched; `None` when they are switched off.
+    shifted_cluster: Option<String>,
 }
 
 /// Why the provider cannot start.
@@ -166,6 +169,8 @@ impl AwsProvider {
             classes,
             profiles,
             instances,
+            moment,
+            shifted_cluster: config.zonal_shift.then(|| config.cluster_name.clone()),
         }
     }
 
@@ -274,11 +279,14 @@ impl CloudProvider for AwsProvider {
             name: "launch-templates",
             run: Box::pin(Arc::clone(self.launcher.templates()).keep_clean()),
         };
-        self.profiles
-            .collector()
-            .into_iter()
-            .chain([templates])
-            .collect()
+        let shifts = self.shifted_cluster.iter().map(|cluster| ProviderWorker {
+            name: "zonal-shifts",
+            run: Box::pin(
+                Arc::clone(&self.moment.shifted).watch(Arc::clone(&self.clients), cluster.clone()),
+            ),
+        });
+        let own = self.profiles.collector().into_iter().chain([templates]);
+        own.chain(shifts).collect()
     }
 
     fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {

@@ -169,6 +169,7 @@ impl NodeSettings {
     ) -> Result<Self, NodeClassFieldError> {
         let empty = Map::new();
         let kubelet = spec.kubelet.as_ref().unwrap_or(&empty);
+        check_kinds(kubelet)?;
         let family = AmiFamily::of(spec);
         let evict = |signal: &str| {
             let text = kubelet
@@ -365,6 +366,60 @@ fn threshold(value: &Value, path: &str) -> Result<Threshold, NodeClassFieldError
     })
 }
 
+/// Kubelet settings that this program reads itself, each with what it has to be.
+const KINDS: [(&str, &str, fn(&Value) -> bool); 12] = [
+    ("clusterDNS", "a list of texts", is_texts),
+    ("cpuCFSQuota", "true or false", Value::is_boolean),
+    ("evictionHard", "an object of texts", is_text_map),
+    ("evictionMaxPodGracePeriod", "a whole number", Value::is_i64),
+    ("evictionSoft", "an object of texts", is_text_map),
+    ("evictionSoftGracePeriod", "an object of texts", is_text_map),
+    (
+        "imageGCHighThresholdPercent",
+        "a whole number",
+        Value::is_i64,
+    ),
+    (
+        "imageGCLowThresholdPercent",
+        "a whole number",
+        Value::is_i64,
+    ),
+    ("kubeReserved", "an object of texts", Value::is_object),
+    (
+        "maxPods",
+        "a whole number or an expression",
+        is_number_or_text,
+    ),
+    ("podsPerCore", "a whole number", Value::is_number),
+    ("systemReserved", "an object of texts", Value::is_object),
+];
+
+fn is_texts(value: &Value) -> bool {
+    let items = value.as_array();
+    items.is_some_and(|items| items.iter().all(Value::is_string))
+}
+
+fn is_text_map(value: &Value) -> bool {
+    let fields = value.as_object();
+    fields.is_some_and(|fields| fields.values().all(Value::is_string))
+}
+
+fn is_number_or_text(value: &Value) -> bool {
+    value.is_number() || value.is_string()
+}
+
+fn check_kinds(kubelet: &Map<String, Value>) -> Result<(), NodeClassFieldError> {
+    for (field, allowed, is_allowed) in KINDS {
+        if let Some(value) = kubelet.get(field)
+            && !value.is_null()
+            && !is_allowed(value)
+        {
+            return Err(wrong(format!("kubelet.{field}"), allowed, value));
+        }
+    }
+    Ok(())
+}
+
 /// Size of the disk that pods' data is on: of the mapping marked as root volume, else of the family's data device; for `Custom`,
 /// where the device is not known, of the last mapping.
 fn data_disk(
@@ -461,6 +516,40 @@ mod tests {
             ),
             "spec.blockDeviceMappings[0].ebs.volumeSize: expected a size such as 100Gi, got \"Ti\""
         );
+    }
+
+    #[test]
+    fn settings_of_the_wrong_type_are_refused() {
+        for (field, value, allowed) in [
+            (
+                "clusterDNS",
+                serde_json::json!("10.0.0.10"),
+                "a list of texts",
+            ),
+            ("cpuCFSQuota", serde_json::json!("no"), "true or false"),
+            (
+                "evictionSoft",
+                serde_json::json!({"memory.available": 5}),
+                "an object of texts",
+            ),
+            (
+                "imageGCHighThresholdPercent",
+                serde_json::json!(8.5),
+                "a whole number",
+            ),
+            ("kubeReserved", serde_json::json!([]), "an object of texts"),
+            (
+                "maxPods",
+                serde_json::json!(true),
+                "a whole number or an expression",
+            ),
+        ] {
+            let error = read(serde_json::json!({"kubelet": {field: value}})).unwrap_err();
+            assert_eq!(
+                error,
+                format!("spec.kubelet.{field}: expected {allowed}, got {value}")
+            );
+        }
     }
 
     #[test]

@@ -180,3 +180,39 @@ fn files_that_are_no_catalogue_are_refused() {
         "{missing}"
     );
 }
+
+/// Resident memory of the process in bytes, where the system says it.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Prints how long all types of a region take to be resolved, and what they weigh.
+#[test]
+fn a_region_is_resolved_quickly_and_is_small() {
+    let catalog = embedded_catalog().unwrap();
+    let first = catalog.instance_types("us-east-1", &[]).unwrap();
+    let begin = std::time::Instant::now();
+    let before = resident();
+    let copies: Vec<_> = (0..8)
+        .map(|_| catalog.instance_types("us-east-1", &[]).unwrap())
+        .collect();
+    let each = begin.elapsed() / 8;
+    let grown = resident()
+        .zip(before)
+        .map(|(now, before)| (now - before) / 8 / 1024);
+    let before = resident();
+    let clones: Vec<_> = copies.clone();
+    let cloned = resident()
+        .zip(before)
+        .map(|(now, before)| (now - before) / 8 / 1024);
+    println!(
+        "{} types in 6 zones: {each:?} and {grown:?} KiB, a copy {cloned:?} KiB, {} bytes a requirement",
+        first.len(),
+        size_of::<mortise_apis::requirements::Requirement>()
+    );
+    assert_eq!(clones.len(), 8);
+    assert!(grown.is_none_or(|kib| kib < 12 * 1024), "{grown:?} KiB");
+}

@@ -35,7 +35,8 @@ impl InstanceTypeInfo {
             .chain(reservation_requirements(&placement.reservations))
             .chain(group_requirements(placement.group.as_ref()))
             .chain(single)
-            .collect()
+            .collect::<Requirements>()
+            .shared_by_copies()
     }
 
     /// Where and how the type can be launched: labels with several values.

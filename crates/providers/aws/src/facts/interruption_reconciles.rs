@@ -148,7 +148,7 @@ impl Provider {
 
     /// Spot offerings that were marked, as `spot:type:zone`.
     fn marks(&self) -> BTreeSet<String> {
-        let view = self.unavailable.view(ZONES.map(Arc::from).into());
+        let view = self.unavailable.view(ZONES.map(Arc::from).into(), None);
         let mut marks = BTreeSet::new();
         for each in TYPES.iter() {
             let spot = each.offerings.iter().filter(|offering| {

@@ -17,6 +17,7 @@ mod interruption_reconciles;
 mod launch;
 mod node_class;
 mod offerings;
+mod other;
 mod replay;
 mod resolved_type;
 mod user_data;

@@ -581,6 +581,7 @@ fn request(case: &Case) -> ResolveRequest {
             .filter(|each| each.node_class_key() == class.key)
             .collect(),
         class,
+        nodes: Vec::new(),
     }
 }
 

@@ -26,9 +26,9 @@ use crate::offerings::unavailable_offerings::{UnavailableKey, UnavailableOfferin
 
 /// Answers with the types and offerings of a case, and knows no spot prices.
 #[derive(Debug)]
-struct Source {
-    types: Value,
-    offerings: Value,
+pub(super) struct Source {
+    pub(super) types: Value,
+    pub(super) offerings: Value,
 }
 
 impl Answers for Source {
@@ -47,6 +47,57 @@ thread_local! {
     static REGIONS: RefCell<BTreeMap<String, Region>> = RefCell::default();
 }
 
+async fn region_of(source: Source) -> Region {
+    let tables = catalog::embedded_catalog().unwrap();
+    let offerings = RegionOfferings::new(Arc::new(clients(Arc::new(source))), tables);
+    let view = offerings.view().await.unwrap();
+    (Arc::new(offerings), view)
+}
+
+/// Whether the only type of a region can be launched with a class.
+pub(super) async fn is_offered(
+    source: Source,
+    class: &Ec2NodeClass,
+    strategy: Option<&str>,
+) -> Result<bool, String> {
+    let (offerings, view) = region_of(source).await;
+    let settings = NodeSettings::read(&class.spec, CapacityOptions::default());
+    let settings = settings.map_err(|error| error.to_string())?;
+    let group = strategy.map(|strategy| group("pg-1", strategy, 0));
+    let shape = ClassShape {
+        settings: &settings,
+        zones: &zones(class),
+        reservations: &[],
+        group: group.as_ref(),
+    };
+    let types = offerings.instance_types(&view, &shape);
+    let types = types.map_err(|error| error.to_string())?;
+    let mut all = types.iter().flat_map(|each| &each.offerings);
+    Ok(all.any(|offering| offering.available))
+}
+
+fn group(id: &str, strategy: &str, partition_count: u32) -> PlacementGroup {
+    PlacementGroup {
+        id: Arc::from(id),
+        strategy: match strategy {
+            "cluster" => "cluster",
+            "partition" => "partition",
+            _ => "spread",
+        },
+        partition_count,
+    }
+}
+
+/// Zones of the class's subnets.
+fn zones(class: &Ec2NodeClass) -> BTreeMap<Arc<str>, Option<Arc<str>>> {
+    let mut zones: BTreeMap<Arc<str>, Option<Arc<str>>> = BTreeMap::new();
+    for each in &class.status.subnets {
+        let id = zones.entry(Arc::from(&*each.zone)).or_default();
+        *id = id.take().or_else(|| each.zone_id.as_deref().map(Arc::from));
+    }
+    zones
+}
+
 /// What the region of a case offers. Read once per recorded answer.
 async fn region(case: &Case) -> Region {
     let source = &case.given["instanceTypeSource"];
@@ -58,10 +109,7 @@ async fn region(case: &Case) -> Region {
         types: resolved(&source["DescribeInstanceTypes"]),
         offerings: resolved(&source["DescribeInstanceTypeOfferings"]),
     };
-    let tables = catalog::embedded_catalog().unwrap();
-    let offerings = RegionOfferings::new(Arc::new(clients(Arc::new(answers))), tables);
-    let view = offerings.view().await.unwrap();
-    let region = (Arc::new(offerings), view);
+    let region = region_of(answers).await;
     REGIONS.with_borrow_mut(|all| all.insert(source.to_string(), region.clone()));
     region
 }
@@ -84,17 +132,12 @@ fn placement_group(case: &Case, class: &Ec2NodeClass) -> Option<PlacementGroup> 
     if asked["placementGroupSelector"].is_null() || group["State"] != "available" {
         return None;
     }
-    Some(PlacementGroup {
-        id: Arc::from(group["GroupId"].as_str()?),
-        strategy: match group["Strategy"].as_str()? {
-            "cluster" => "cluster",
-            "partition" => "partition",
-            _ => "spread",
-        },
-        partition_count: group["PartitionCount"]
-            .as_u64()
-            .map_or(0, |count| u32::try_from(count).unwrap()),
-    })
+    let partitions = group["PartitionCount"].as_u64().unwrap_or_default();
+    Some(self::group(
+        group["GroupId"].as_str()?,
+        group["Strategy"].as_str()?,
+        u32::try_from(partitions).unwrap(),
+    ))
 }
 
 /// The marks of `given.ice`.
@@ -128,7 +171,7 @@ fn unavailable(case: &Case, group: Option<&PlacementGroup>) -> UnavailableOfferi
 }
 
 /// Counts, shifts and observed memory of a case. Memory was observed with the images of `class`.
-fn moment(case: &Case, class: &Ec2NodeClass, types: &[InstanceType]) -> Moment {
+pub(super) fn moment(case: &Case, class: &Ec2NodeClass, types: &[InstanceType]) -> Moment {
     let moment = Moment::default();
     let fields = |name: &str| case.given[name].as_object().cloned().unwrap_or_default();
     for (id, count) in fields("capacityReservationAvailability") {
@@ -159,30 +202,33 @@ fn moment(case: &Case, class: &Ec2NodeClass, types: &[InstanceType]) -> Moment {
     moment
 }
 
+/// The class's types, as if everything could be bought.
+pub(super) async fn all_types(
+    case: &Case,
+    class: &Ec2NodeClass,
+) -> Result<Vec<InstanceType>, String> {
+    let (offerings, view) = region(case).await;
+    let settings = NodeSettings::read(&class.spec, options(case)).map_err(|e| e.to_string())?;
+    let group = placement_group(case, class);
+    let shape = ClassShape {
+        settings: &settings,
+        zones: &zones(class),
+        reservations: reserved(case, class),
+        group: group.as_ref(),
+    };
+    let types = offerings.instance_types(&view, &shape);
+    types.map_err(|error| error.to_string())
+}
+
 async fn types(case: &Case) -> Result<Vec<InstanceType>, String> {
     let class = match &case.given["args"]["nodeClass"] {
         Value::Null => &case.given["nodeClass"],
         class => class,
     };
     let class: Ec2NodeClass = serde_json::from_value(class.clone()).map_err(|e| e.to_string())?;
-    let (offerings, view) = region(case).await;
-    let settings = NodeSettings::read(&class.spec, options(case)).map_err(|e| e.to_string())?;
-    let subnets = &class.status.subnets;
-    let mut zones: BTreeMap<Arc<str>, Option<Arc<str>>> = BTreeMap::new();
-    for each in subnets {
-        let id = zones.entry(Arc::from(&*each.zone)).or_default();
-        *id = id.take().or_else(|| each.zone_id.as_deref().map(Arc::from));
-    }
+    let types = all_types(case, &class).await?;
     let group = placement_group(case, &class);
-    let shape = ClassShape {
-        settings: &settings,
-        zones: &zones,
-        reservations: reserved(case, &class),
-        group: group.as_ref(),
-    };
-    let types = offerings
-        .instance_types(&view, &shape)
-        .map_err(|error| error.to_string())?;
+    let subnets = &class.status.subnets;
     let unavailable = unavailable(case, group.as_ref());
     let usable = subnets
         .iter()
@@ -293,6 +339,13 @@ fn replay(case: &Case) -> Result<(), Difference> {
     let failed = case.expect["error"]["message"].as_str();
     match (ours, failed) {
         (Err(own), Some(other)) if any_type(&own) == any_type(other) => Ok(()),
+        (Err(own), Some(other))
+            if other.starts_with("parsing spec.kubelet, ") && own.starts_with("spec.kubelet.") =>
+        {
+            Err(Difference::Meant(
+                "a kubelet setting of the wrong type is named with what is allowed",
+            ))
+        }
         (Err(own), other) => Err(format!("ours fails with {own:?}, recorded {other:?}").into()),
         (Ok(_), Some(other)) => Err(format!("recorded {other:?}").into()),
         (Ok(ours), None) => {
@@ -369,6 +422,16 @@ fn meant(case: &Case, text: String) -> Difference {
     let reserved = core["FeatureGates"]["ReservedCapacity"] == true;
     if core["FeatureGates"]["NodeOverlay"] == true || has_override {
         return Difference::Meant("overlays are applied to the catalog, not by the provider");
+    }
+    let subnets = class["status"]["subnets"].as_array().into_iter().flatten();
+    let mut recorded = case.expect["result"].as_array().into_iter().flatten();
+    let has_zone_id = |key: &Value| {
+        let each = resolved_type(key.as_str().unwrap());
+        let mut labels = each.offerings.iter().flat_map(|each| &each.labels);
+        labels.any(|(label, value)| **label == *key::ZONE_ID && !value.is_empty())
+    };
+    if subnets.clone().all(|each| each["zoneID"].is_null()) && recorded.any(has_zone_id) {
+        return Difference::Meant("offerings of another class are not taken for this one's");
     }
     if reservations && !reserved {
         return Difference::Meant("reservations are no labels while reserved capacity is off");

@@ -46,6 +46,13 @@ pub(crate) struct ResolverParts {
     pub(crate) templates: Arc<LaunchTemplates>,
 }
 
+/// How soon zonal shifts are to be seen in a class's types.
+const SHIFTS_MS: i64 = 30_000;
+/// How soon the counts of a class's capacity reservations are read again.
+/// # Source
+/// The reference implementation's number.
+const RESERVATIONS_MS: i64 = 60_000;
+
 /// Resolves node classes.
 #[derive(Debug)]
 pub(crate) struct NodeClassResolver {
@@ -55,6 +62,8 @@ pub(crate) struct NodeClassResolver {
     offerings: Arc<RegionOfferings>,
     unavailable: Arc<UnavailableOfferings>,
     moment: Moment,
+    /// Zonal shifts change what is available between two looks at a class.
+    watches_shifts: bool,
     cache: NodeClassCache,
     /// How many times in a row a class could not be resolved as a whole, by name.
     failures: Mutex<HashMap<String, u32>>,
@@ -99,6 +108,7 @@ impl NodeClassResolver {
                 profiles,
                 reserved.then(|| Arc::clone(&moment.reservations)),
             ),
+            watches_shifts: config.zonal_shift,
             validation: Validation::new(config, dry_runs),
             offerings,
             unavailable,
@@ -159,12 +169,20 @@ impl NodeClassResolver {
             }
             tracing::warn!(class = class.name(), error = %failure, "failed to resolve a part of node class");
         }
+        let images = |instance_type: &str| class.image(instance_type).map(|image| &*image.id);
+        self.moment
+            .memory
+            .learn(&request.claims, &request.nodes, images);
         Ok(ResolvedNodeClass {
             status,
             annotations: class.hash_annotations(),
             finalizer: Some(tags::CLASS_FINALIZER),
             instance_types: self.offered(&class),
-            again_ms: waits.then_some(PRICES_MS).into_iter().chain(retry_ms).min(),
+            again_ms: self
+                .again_ms(&class, waits)
+                .into_iter()
+                .chain(retry_ms)
+                .min(),
         })
     }
 
@@ -179,6 +197,15 @@ impl NodeClassResolver {
         let wait = RETRY_MS << (*times).min(DOUBLINGS);
         *times = times.saturating_add(1);
         Some(wait)
+    }
+
+    /// When to resolve again, if something is known to change sooner than a class does: the first prices, zonal shifts, and what is
+    /// left in reservations.
+    fn again_ms(&self, class: &CachedNodeClass, awaits_prices: bool) -> Option<i64> {
+        let prices = awaits_prices.then_some(PRICES_MS);
+        let shifts = self.watches_shifts.then_some(SHIFTS_MS);
+        let reservations = (!class.reservations.is_empty()).then_some(RESERVATIONS_MS);
+        [prices, shifts, reservations].into_iter().flatten().min()
     }
 
     /// Forgets a class that is being deleted. Returns the answer for it: nothing is launched with it any more.

@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mortise_apis::k8s::Node;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
+use mortise_apis::resources::Resources;
 use tokio::time::Instant;
 
 /// How long an observation counts after it was last made.
@@ -47,6 +51,38 @@ impl DiscoveredMemory {
         };
         all.insert(key, observed);
         news
+    }
+
+    /// Learns from registered nodes, as far as they still boot the image that their class has for the type: `image` is its id.
+    pub(crate) fn learn<'a>(
+        &self,
+        claims: &[Arc<NodeClaim>],
+        nodes: &[Arc<Node>],
+        image: impl Fn(&str) -> Option<&'a str>,
+    ) {
+        let by_instance: BTreeMap<&str, &Arc<NodeClaim>> = claims
+            .iter()
+            .filter_map(|claim| Some((claim.provider_id()?, claim)))
+            .collect();
+        for node in nodes {
+            let instance = node.spec.provider_id.as_deref().unwrap_or_default();
+            let instance_type = node.label(labels::INSTANCE_TYPE);
+            let (Some(claim), Some(instance_type)) = (by_instance.get(instance), instance_type)
+            else {
+                continue;
+            };
+            let Some(image) = image(instance_type) else {
+                continue;
+            };
+            if claim.status.image_id.as_deref() != Some(image) {
+                continue;
+            }
+            let capacity = Resources::from_api(&node.status.capacity);
+            let bytes = capacity.map_or(0, |capacity| capacity.memory);
+            if self.observe(instance_type, image, bytes) {
+                tracing::debug!(instance_type, image, bytes, "observed memory");
+            }
+        }
     }
 
     /// Memory of nodes of the type with the image in bytes; `None` if no node was seen.

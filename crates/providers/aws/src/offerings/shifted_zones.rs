@@ -59,23 +59,21 @@ impl ShiftedZones {
         *until = shifts;
     }
 
-    /// Reads the shifts of a cluster.
+    /// Reads the shifts of a cluster; `now` is the wall clock, which their ends are times of.
     /// # Errors
     /// The service did not answer; the shifts stay as they were.
     pub(crate) async fn read(
         &self,
         clients: &AwsClients,
         cluster_arn: &str,
+        now: Timestamp,
     ) -> Result<(), Failure> {
         let call = clients.zonal_shift.get_managed_resource();
         let answer = call.resource_identifier(cluster_arn).send().await;
         let answer =
             answer.map_err(|error| clients.failure("arc-zonal-shift:GetManagedResource", error))?;
-        let now = Timestamp::now();
-        let applied = answer
-            .zonal_shifts()
-            .iter()
-            .filter(|shift| *shift.applied_status() == AppliedStatus::Applied);
+        let shifts = answer.zonal_shifts().iter();
+        let applied = shifts.filter(|shift| *shift.applied_status() == AppliedStatus::Applied);
         self.replace(applied.filter_map(|shift| {
             let ends = Timestamp::from_second(shift.expiry_time().secs()).ok()?;
             let left = Duration::try_from(ends.duration_since(now)).ok()?;
@@ -98,7 +96,7 @@ impl ShiftedZones {
                 };
             }
             if let Some(arn) = &arn
-                && let Err(error) = self.read(&clients, arn).await
+                && let Err(error) = self.read(&clients, arn, Timestamp::now()).await
             {
                 tracing::warn!(%error, "failed to read zonal shifts, the previous ones stay in use until they end");
             }
