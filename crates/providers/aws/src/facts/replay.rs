@@ -133,10 +133,19 @@ impl<T: Into<String>> From<T> for Difference {
 /// Replays the cases of a file, prints the score, the differences that are meant by reason and id, and fails with the first that are
 /// not. `MORTISE_FACTS_SHOW` is how many those are (8).
 pub(crate) fn score(name: &str, run: impl Fn(&Case) -> Result<(), Difference>) {
+    score_of(name, |_| true, run);
+}
+
+/// As [`score`], for those operations of a file that `of` picks.
+pub(crate) fn score_of(
+    name: &str,
+    of: impl Fn(&str) -> bool,
+    run: impl Fn(&Case) -> Result<(), Difference>,
+) {
     let (mut passed, mut failed) = (0, Vec::new());
     let mut meant: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut by_op: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for case in load(name) {
+    for case in load(name).into_iter().filter(|case| of(&case.op)) {
         let counts = by_op.entry(case.op.clone()).or_default();
         match run(&case) {
             Ok(()) => {

@@ -22,6 +22,12 @@ pub(crate) use self::resolver::{NodeClassResolver, ResolverParts};
 #[cfg(test)]
 pub(crate) use self::cache::{PlacementGroup, PlacementStrategy};
 #[cfg(test)]
+pub(crate) use self::conditions::Validity;
+#[cfg(test)]
+pub(crate) use self::dry_runs::DryRuns;
+#[cfg(test)]
 pub(crate) use self::networks::FoundSubnet;
 #[cfg(test)]
 pub(crate) use self::resolver::parse;
+#[cfg(test)]
+pub(crate) use self::validation::{Validation, ValidationInput};

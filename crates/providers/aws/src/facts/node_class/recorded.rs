@@ -1,24 +1,16 @@
-//! Whole reconciles of a class: calls, and the object afterwards.
+//! What AWS answers in a recorded reconcile.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
-use mortise_apis::node_class::NodeClassObject;
-use mortise_aws_class::spec::KIND;
-use mortise_cloudprovider::ResolveRequest;
 use serde_json::{Value, json};
 
-use super::api::wire::{ApiCall, ApiError};
-use super::api::{self, Answers};
-use super::discovery::{now, paused, with_codes};
-use super::launch::canonical_user_data;
-use super::replay::{Case, Difference, RecordedCall, Replay, normal, resolved, score, table};
-use crate::config::AwsConfig;
-use crate::offerings::region_offerings::RegionOfferings;
-use crate::provider::AwsProvider;
-use mortise_aws_catalog::CapacityOptions;
+use crate::facts::api::Answers;
+use crate::facts::api::wire::{ApiCall, ApiError};
+use crate::facts::discovery::with_codes;
+use crate::facts::launch::canonical_user_data;
+use crate::facts::replay::{Case, RecordedCall, Replay, normal, resolved, table};
 
 /// Types that the reference prefers; of others it takes any, in random order.
 const PREFERRED: [&str; 2] = ["m5.large", "m6g.large"];
@@ -28,12 +20,12 @@ const OTHERS: [&str; 1] = ["GetManagedResource"];
 
 /// What AWS answers in a case: what is recorded, and, where the reference had an answer in one of its caches, what must have been in it.
 #[derive(Debug)]
-struct Recorded {
+pub(super) struct Recorded {
     case: Case,
-    replay: Replay,
+    pub(super) replay: Replay,
     left: Mutex<Vec<ApiCall>>,
     /// The object after the reconcile.
-    after: Value,
+    pub(super) after: Value,
     loose: Loose,
     /// Ids that the reference asked for, for parameters whose values are not recorded.
     unnamed: Mutex<Vec<String>>,
@@ -66,7 +58,8 @@ fn not_found(code: &str) -> Result<Value, ApiError> {
 }
 
 impl Recorded {
-    fn of(case: &Case) -> Self {
+    /// The answers of a case.
+    pub(super) fn of(case: &Case) -> Self {
         let mut case = with_codes(case);
         case.calls
             .retain(|call| !OTHERS.contains(&&*call.op) && !is_by_name(&call.op, &call.input));
@@ -147,7 +140,7 @@ impl Recorded {
     }
 
     /// The recorded name of a profile that we derive another name for.
-    fn profile(&self, name: &str) -> Option<String> {
+    pub(super) fn profile(&self, name: &str) -> Option<String> {
         let cluster = options(&self.case)["ClusterName"].as_str().unwrap();
         let recorded: BTreeSet<&str> = self
             .case
@@ -523,37 +516,13 @@ impl Recorded {
     }
 }
 
-fn options(case: &Case) -> &'static Value {
+/// The AWS options in force.
+pub(super) fn options(case: &Case) -> &'static Value {
     table(case.given["options"].as_str().unwrap())
 }
 
-fn config(case: &Case) -> AwsConfig {
-    let options = options(case);
-    let core = table(case.given["coreOptions"].as_str().unwrap());
-    let cluster = &case.given["cluster"];
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    let percent = options["VMMemoryOverheadPercent"].as_f64().unwrap();
-    AwsConfig {
-        cluster_name: text(&options["ClusterName"]).unwrap(),
-        cluster_endpoint: text(&cluster["endpoint"]),
-        cluster_ca_bundle: text(&cluster["caBundle"]),
-        service_cidr: text(&cluster["clusterCIDR"]),
-        cluster_dns: text(&cluster["kubeDNSIP"]),
-        kubernetes_version: text(&cluster["kubernetesVersion"]),
-        isolated_vpc: options["IsolatedVPC"] == true,
-        disable_dry_run: options["DisableDryRun"] == true
-            || case.given["args"]["info"]["dryRunDisabled"] == true,
-        reserved_capacity: core["FeatureGates"]["ReservedCapacity"] == true,
-        shape: CapacityOptions {
-            vm_overhead_ppm: format!("{:.0}", percent * 1e6).parse().unwrap(),
-            reserved_enis: options["ReservedENIs"].as_i64().unwrap(),
-            expressions: options["FeatureGates"]["NodeClassCEL"] == true,
-        },
-        ..AwsConfig::default()
-    }
-}
-
-fn objects<T: serde::de::DeserializeOwned>(case: &Case, kind: &str) -> Vec<Arc<T>> {
+/// Objects of a kind in the cluster.
+pub(super) fn objects<T: serde::de::DeserializeOwned>(case: &Case, kind: &str) -> Vec<Arc<T>> {
     let all = case.given["objects"].as_array();
     let of_kind = all
         .into_iter()
@@ -562,217 +531,4 @@ fn objects<T: serde::de::DeserializeOwned>(case: &Case, kind: &str) -> Vec<Arc<T
     of_kind
         .map(|each| Arc::new(serde_json::from_value(each.clone()).unwrap()))
         .collect()
-}
-
-fn request(case: &Case) -> ResolveRequest {
-    let mut object = case.given["args"]["object"].clone();
-    object["apiVersion"] = json!("karpenter.k8s.aws/v1");
-    object["kind"] = json!("EC2NodeClass");
-    let class = NodeClassObject::deserialize(KIND.group.into(), KIND.kind.into(), object).unwrap();
-    let (pools, claims): (Vec<Arc<NodePool>>, Vec<Arc<NodeClaim>>) =
-        (objects(case, "NodePool"), objects(case, "NodeClaim"));
-    ResolveRequest {
-        node_pools: pools
-            .into_iter()
-            .filter(|each| each.node_class_key() == class.key)
-            .collect(),
-        claims: claims
-            .into_iter()
-            .filter(|each| each.node_class_key() == class.key)
-            .collect(),
-        class,
-        nodes: Vec::new(),
-    }
-}
-
-/// A status in an order of its own, without times.
-fn comparable(status: &Value) -> Value {
-    let mut status = match status {
-        Value::Object(_) => status.clone(),
-        _ => json!({}),
-    };
-    // One image with several sets of requirements has them in random order.
-    if let Some(amis) = status.get_mut("amis").and_then(Value::as_array_mut) {
-        for pair in amis.chunk_by_mut(|a, b| a["id"] == b["id"]) {
-            pair.sort_by_key(Value::to_string);
-        }
-    }
-    let Some(conditions) = status["conditions"].as_array_mut() else {
-        status.as_object_mut().unwrap().remove("conditions");
-        return status;
-    };
-    for each in conditions.iter_mut() {
-        let fields = each.as_object_mut().unwrap();
-        fields.remove("lastTransitionTime");
-        // The order follows times.
-        // The reference looks at instance types in random order.
-        if fields["reason"] == "KubeletExpressionEvaluationFailed" {
-            let text = fields["message"].as_str().unwrap_or_default();
-            let mut parts = text.split("instance-type=");
-            let mut same = parts.next().unwrap_or_default().to_owned();
-            for part in parts {
-                same.push_str("instance-type=?");
-                same.push_str(
-                    part.trim_start_matches(|c: char| c.is_alphanumeric() || c == '.' || c == '-'),
-                );
-            }
-            fields["message"] = json!(same);
-        }
-        if fields["type"] == "Ready" {
-            let text = fields["message"].as_str().unwrap_or_default().to_owned();
-            let parts: BTreeSet<&str> = text.split(", ").collect();
-            fields["message"] = json!(parts);
-        }
-    }
-    conditions.sort_by_key(|each| each["type"].to_string());
-    status
-}
-
-fn merge(into: &mut Value, patch: &Value) {
-    for (key, value) in patch.as_object().into_iter().flatten() {
-        match value {
-            Value::Null => drop(into.as_object_mut().unwrap().remove(key)),
-            value => into[key] = value.clone(),
-        }
-    }
-}
-
-fn differing(ours: &Value, recorded: &Value) -> String {
-    let fields: BTreeSet<&String> = [ours, recorded]
-        .into_iter()
-        .filter_map(Value::as_object)
-        .flat_map(serde_json::Map::keys)
-        .collect();
-    let mut all = Vec::new();
-    for field in fields {
-        if field == "conditions" {
-            let rows = |status: &Value| status[field].as_array().cloned().unwrap_or_default();
-            let (ours, recorded) = (rows(ours), rows(recorded));
-            let only = |a: &[Value], b: &[Value]| {
-                let only = a.iter().filter(|each| !b.contains(each));
-                only.map(Value::to_string).collect::<Vec<_>>().join(" ")
-            };
-            if ours != recorded {
-                all.push(format!(
-                    "conditions: ours {}\n    recorded {}",
-                    only(&ours, &recorded),
-                    only(&recorded, &ours)
-                ));
-            }
-        } else if ours[field] != recorded[field] {
-            all.push(format!(
-                "{field}: ours {}\n    recorded {}",
-                ours[field], recorded[field]
-            ));
-        }
-    }
-    all.join("\n  ")
-}
-
-fn reconcile(case: &Case) -> Result<(), Difference> {
-    let answers = Arc::new(Recorded::of(case));
-    let clients = Arc::new(api::clients(Arc::clone(&answers) as Arc<dyn Answers>));
-    let tables = mortise_aws_catalog::embedded_catalog().unwrap();
-    let request = request(case);
-    let resolved = paused(async {
-        let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
-        let provider = AwsProvider::compose(clients, &Arc::new(config(case)), &offerings);
-        provider.resolve_class(&request, now(case)).await
-    });
-    if std::env::var("MORTISE_FACTS_ONE").is_ok_and(|id| id == case.id) {
-        println!("{:?}", answers.replay.made());
-        println!(
-            "{:?}",
-            resolved.as_ref().map(|resolved| resolved.status.clone())
-        );
-    }
-    let before = &case.given["args"]["object"]["status"];
-    let mut ours = match before {
-        Value::Object(_) => before.clone(),
-        _ => json!({}),
-    };
-    if let Ok(resolved) = &resolved {
-        merge(&mut ours, resolved.status.as_ref().unwrap_or(&Value::Null));
-    }
-    if let Some(name) = ours["instanceProfile"].as_str()
-        && let Some(recorded) = answers.profile(name)
-    {
-        ours["instanceProfile"] = json!(recorded);
-    }
-    let (ours, recorded) = (comparable(&ours), comparable(&answers.after["status"]));
-    if let (Err(Difference::Found(text)), None) =
-        (answers.replay.settled(), meant(case, &ours, &recorded))
-    {
-        return Err(format!("{text}\n  {}", differing(&ours, &recorded)).into());
-    }
-    match meant(case, &ours, &recorded) {
-        _ if ours == recorded => Ok(()),
-        Some(reason) => Err(Difference::Meant(reason)),
-        None => Err(format!(
-            "{}\n  result {:?}",
-            differing(&ours, &recorded),
-            resolved.map(|_| ())
-        )
-        .into()),
-    }
-}
-
-/// Where we do better.
-fn meant(case: &Case, ours: &Value, recorded: &Value) -> Option<&'static str> {
-    let condition = |status: &Value, type_: &str, field: &str| {
-        let mut all = status["conditions"].as_array().into_iter().flatten();
-        let found = all.find(|each| each["type"] == type_);
-        found.map_or(Value::Null, |found| found[field].clone())
-    };
-    if !case.expect["panic"].is_null() {
-        return Some("images that fit no type are a condition, not a crash");
-    }
-    let images = ours["amis"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    let windows = |ami: &Value| ami["requirements"].to_string().contains("windows");
-    if condition(ours, "ValidationSucceeded", "reason") == "NoCompatibleAMI"
-        && case.given["args"]["object"]["spec"]["amiFamily"] == "Custom"
-        && images.iter().all(windows)
-    {
-        return Some(
-            "images of Windows are not validated with a type made up for it when the class launches nodes of Linux",
-        );
-    }
-    let error = case.expect["error"]["message"].as_str().unwrap_or_default();
-    if error.contains("failed to discover any AMIs for alias")
-        && condition(ours, "AMIsReady", "reason") == "AMINotFound"
-    {
-        return Some(
-            "an alias under which nothing is published is a condition, not only an error in the log",
-        );
-    }
-    let data = case.given["args"]["object"]["spec"]["userData"]
-        .as_str()
-        .unwrap_or_default();
-    if data.len() > 12_000
-        && condition(ours, "ValidationSucceeded", "reason") == "UserDataSizeLimitExceeded"
-    {
-        return Some("user data that EC2 would refuse is refused before it is sent");
-    }
-    let before = &case.given["args"]["object"]["status"];
-    let group = "PlacementGroupReady";
-    (condition(before, group, "reason") == "PlacementGroupNotFound"
-        && condition(ours, group, "status") == "False"
-        && condition(recorded, group, "status") == "True"
-        && !case
-            .calls
-            .iter()
-            .any(|call| call.op == "DescribePlacementGroups"))
-    .then_some("a placement group that was not found a moment ago is not taken for found")
-}
-
-#[test]
-fn classes_are_resolved_as_recorded() {
-    score("nodeclass.jsonl", |case| match case.op.as_str() {
-        "controllers/nodeclass.Controller.Reconcile" => reconcile(case),
-        "controllers/nodeclass.Validation.Reconcile" => Ok(()),
-        other => Err(format!("no check for {other}").into()),
-    });
 }
