@@ -586,7 +586,10 @@ fn compare_templates(
         requests.retain(|name, _| name.contains('/'));
     }
     for each in &mut class.types {
-        each.capacity.add_assign(&resources(&requests)); // below the check
+        // Below the checks.
+        each.capacity.add_assign(&resources(&requests));
+        let offerings = each.offerings.iter_mut();
+        offerings.for_each(|offering| offering.available = true);
     }
     let ours: BTreeSet<String> = probe(case, class, claims.collect()).into_values().collect();
     let calls = recorded.case.calls.iter();

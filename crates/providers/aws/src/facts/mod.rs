@@ -12,8 +12,10 @@ mod api;
 mod instance_types;
 mod interruption;
 mod launch;
+mod launch_filters;
 mod replay;
 mod resolved_type;
+mod unavailable_offerings;
 mod user_data;
 
 /// The text of a recorded file.

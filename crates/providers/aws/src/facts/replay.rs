@@ -16,6 +16,9 @@ use super::{cases, read};
 pub(crate) struct Case {
     pub(crate) id: String,
     pub(crate) op: String,
+    /// Cases with the same name ran one after the other on the same caches.
+    #[serde(default)]
+    pub(crate) session: String,
     #[serde(default)]
     pub(crate) given: Value,
     #[serde(default)]

@@ -45,7 +45,7 @@ pub(crate) struct TypeCandidate<'a> {
 
 impl TypeCandidate<'_> {
     /// The lowest price of its offerings; `None` when none is known.
-    pub(super) fn cheapest(&self) -> Option<LaunchPrice> {
+    pub(crate) fn cheapest(&self) -> Option<LaunchPrice> {
         let prices = self.offerings.iter();
         prices
             .filter_map(|each| LaunchPrice::of(self.instance_type, each))
@@ -83,7 +83,7 @@ impl ReservationKind {
 }
 
 /// A label of an offering.
-pub(super) fn label<'a>(offering: &'a Offering, key: &str) -> Option<&'a str> {
+pub(crate) fn label<'a>(offering: &'a Offering, key: &str) -> Option<&'a str> {
     let mut labels = offering.labels.iter();
     labels
         .find(|(name, _)| &**name == key)
@@ -91,14 +91,14 @@ pub(super) fn label<'a>(offering: &'a Offering, key: &str) -> Option<&'a str> {
 }
 
 /// Whether the requirements allow a value for a key. What is not asked for is allowed.
-pub(super) fn allows(asked: &Requirements, key: &str, value: &str) -> bool {
+pub(crate) fn allows(asked: &Requirements, key: &str, value: &str) -> bool {
     asked
         .get(key)
         .is_none_or(|wanted: &Requirement| wanted.has(value))
 }
 
 /// Whether the requirements allow an offering.
-pub(super) fn allows_offering(asked: &Requirements, offering: &Offering) -> bool {
+pub(crate) fn allows_offering(asked: &Requirements, offering: &Offering) -> bool {
     let own = [
         (labels::TOPOLOGY_ZONE, &*offering.zone),
         (labels::CAPACITY_TYPE, offering.capacity_type.as_str()),
@@ -116,7 +116,7 @@ pub(super) fn allows_offering(asked: &Requirements, offering: &Offering) -> bool
 }
 
 /// First: types that meet the requirements and hold the requests, with their `usable` offerings that the requirements allow.
-pub(super) fn compatible_available<'a>(
+pub(crate) fn compatible_available<'a>(
     types: &'a [InstanceType],
     asked: &Requirements,
     requests: &Resources,
@@ -144,7 +144,7 @@ pub(super) fn compatible_available<'a>(
 }
 
 /// Second: one kind of reservation, because one request takes no more. The kind with the cheapest offering; its offerings alone.
-pub(super) fn one_reservation_kind(candidates: &mut Vec<TypeCandidate<'_>>, asked: &Requirements) {
+pub(crate) fn one_reservation_kind(candidates: &mut Vec<TypeCandidate<'_>>, asked: &Requirements) {
     if !allows(
         asked,
         labels::CAPACITY_TYPE,
@@ -168,7 +168,7 @@ pub(super) fn one_reservation_kind(candidates: &mut Vec<TypeCandidate<'_>>, aske
 }
 
 /// Third: one capacity block, the cheapest, because one request takes no more.
-pub(super) fn one_capacity_block(candidates: &mut Vec<TypeCandidate<'_>>) {
+pub(crate) fn one_capacity_block(candidates: &mut Vec<TypeCandidate<'_>>) {
     let blocks = candidates.iter().flat_map(|candidate| {
         let blocks = candidate.offerings.iter();
         blocks
@@ -187,7 +187,7 @@ pub(super) fn one_capacity_block(candidates: &mut Vec<TypeCandidate<'_>>) {
 }
 
 /// Fourth: of the reservations of a type in a zone the one with most left, because EC2 takes one override for each.
-pub(super) fn one_reservation_per_zone(candidates: &mut Vec<TypeCandidate<'_>>) {
+pub(crate) fn one_reservation_per_zone(candidates: &mut Vec<TypeCandidate<'_>>) {
     let is_reserved = |offering: &&&Offering| offering.capacity_type == CapacityType::Reserved;
     let mut any = candidates.iter().flat_map(|each| each.offerings.iter());
     if !any.any(|offering| is_reserved(&offering)) {
@@ -208,7 +208,7 @@ pub(super) fn one_reservation_per_zone(candidates: &mut Vec<TypeCandidate<'_>>) 
 }
 
 /// Fifth: no bare metal and no special hardware while anything else is left, unless variety was asked for.
-pub(super) fn without_exotic(candidates: &mut Vec<TypeCandidate<'_>>, asked: &Requirements) {
+pub(crate) fn without_exotic(candidates: &mut Vec<TypeCandidate<'_>>, asked: &Requirements) {
     let is_generic = |each: &TypeCandidate<'_>| !is_exotic(each.instance_type);
     if !asked.has_min_values() && candidates.iter().any(is_generic) {
         candidates.retain(is_generic);
@@ -216,7 +216,7 @@ pub(super) fn without_exotic(candidates: &mut Vec<TypeCandidate<'_>>, asked: &Re
 }
 
 /// Sixth: no spot offering above the cheapest on-demand price, unless variety was asked for.
-pub(super) fn without_expensive_spot(
+pub(crate) fn without_expensive_spot(
     candidates: &mut Vec<TypeCandidate<'_>>,
     asked: &Requirements,
 ) {
