@@ -268,3 +268,168 @@ fn is_exotic(each: &InstanceType) -> bool {
             .iter()
             .any(|name| each.capacity.extended(name) > 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mortise_apis::requirements::Operator;
+    use mortise_apis::values::money::MicroUsd;
+
+    use super::*;
+
+    /// An offering of a reservation: kind, id, zone, price, instances left.
+    fn reserved(kind: &str, id: &str, zone: &str, price: i64, left: u32) -> Offering {
+        let (reservation_type, interruptible) = match kind {
+            "block" => ("capacity-block", "false"),
+            "interruptible" => ("default", "true"),
+            _ => ("default", "false"),
+        };
+        let labels = [
+            (CAPACITY_RESERVATION_ID, id),
+            (CAPACITY_RESERVATION_INTERRUPTIBLE, interruptible),
+            (CAPACITY_RESERVATION_TYPE, reservation_type),
+        ];
+        Offering {
+            zone: Arc::from(zone),
+            capacity_type: CapacityType::Reserved,
+            price: Some(MicroUsd(price)),
+            available: true,
+            reservation: Some((Arc::from(id), left)),
+            labels: labels
+                .map(|(key, value)| (Arc::from(key), Arc::from(value)))
+                .into(),
+        }
+    }
+
+    fn plain(capacity_type: CapacityType, price: i64) -> Offering {
+        Offering {
+            zone: Arc::from("a"),
+            capacity_type,
+            price: Some(MicroUsd(price)),
+            available: true,
+            reservation: None,
+            labels: Vec::new(),
+        }
+    }
+
+    fn of(name: &str, offerings: Vec<Offering>) -> InstanceType {
+        InstanceType {
+            name: Arc::from(name),
+            requirements: Requirements::new(),
+            capacity: Resources::new(4_000, 1 << 30),
+            overhead: Resources::zero(),
+            offerings,
+            devices: Arc::from([]),
+        }
+    }
+
+    fn candidates(types: &[InstanceType]) -> Vec<TypeCandidate<'_>> {
+        let asked = Requirements::new();
+        compatible_available(types, &asked, &Resources::zero(), |_, _| true)
+    }
+
+    fn left(candidates: &[TypeCandidate<'_>]) -> Vec<String> {
+        let all = candidates.iter().flat_map(|each| {
+            let offerings = each.offerings.iter();
+            offerings.map(|offering| {
+                let id = offering.reservation.as_ref().map(|(id, _)| &**id);
+                format!("{} {}", each.instance_type.name, id.unwrap_or("-"))
+            })
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn one_kind_of_reservation_is_kept() {
+        let asked = Requirements::new();
+        for (first, second, kept) in [
+            (("block", 5), ("default", 9), "a 1"),
+            (("block", 5), ("default", 5), "b 2"),
+            (("interruptible", 5), ("block", 5), "b 2"),
+            (("interruptible", 4), ("default", 5), "a 1"),
+        ] {
+            let types = [
+                of("a", vec![reserved(first.0, "1", "a", first.1 << 30, 1)]),
+                of(
+                    "b",
+                    vec![
+                        plain(CapacityType::Spot, 1),
+                        reserved(second.0, "2", "a", second.1 << 30, 1),
+                    ],
+                ),
+            ];
+            let mut all = candidates(&types);
+            one_reservation_kind(&mut all, &asked);
+            assert_eq!(left(&all), [kept], "{first:?} {second:?}");
+        }
+        let types = [of("a", vec![plain(CapacityType::Spot, 1)])];
+        let mut all = candidates(&types);
+        one_reservation_kind(&mut all, &asked);
+        one_reservation_per_zone(&mut all);
+        assert_eq!(left(&all), ["a -"], "nothing is reserved");
+    }
+
+    #[test]
+    fn one_block_and_one_reservation_per_zone_are_kept() {
+        let types = [
+            of("a", vec![reserved("block", "1", "a", 3 << 30, 1)]),
+            of(
+                "b",
+                vec![
+                    reserved("block", "2", "a", 2 << 30, 1),
+                    reserved("block", "3", "a", 4 << 30, 1),
+                ],
+            ),
+        ];
+        let mut all = candidates(&types);
+        one_capacity_block(&mut all);
+        assert_eq!(left(&all), ["b 2"]);
+        let types = [
+            of(
+                "a",
+                vec![
+                    reserved("default", "1", "a", 0, 1),
+                    reserved("default", "2", "a", 0, 3),
+                    reserved("default", "3", "b", 0, 1),
+                ],
+            ),
+            of("b", vec![plain(CapacityType::OnDemand, 1)]),
+        ];
+        let mut all = candidates(&types);
+        one_reservation_per_zone(&mut all);
+        assert_eq!(left(&all), ["a 2", "a 3"]);
+    }
+
+    #[test]
+    fn expensive_spot_goes_whole() {
+        let asked = Requirements::new();
+        let types = [
+            of("a", vec![plain(CapacityType::OnDemand, 5)]),
+            of("b", vec![plain(CapacityType::Spot, 6)]),
+            of("c", vec![plain(CapacityType::Spot, 5)]),
+        ];
+        let mut all = candidates(&types);
+        without_expensive_spot(&mut all, &asked);
+        assert_eq!(left(&all), ["a -", "c -"]);
+    }
+
+    #[test]
+    fn other_offerings_are_those_without_a_reservation() {
+        let is = |key: &str, value: &str| -> Requirements {
+            [Requirement::is(key, value)].into_iter().collect()
+        };
+        let one = is(CAPACITY_RESERVATION_ID, "1");
+        let none: Requirements = [Requirement::new(
+            CAPACITY_RESERVATION_ID,
+            Operator::DoesNotExist,
+            Vec::<String>::new(),
+        )]
+        .into_iter()
+        .collect();
+        let offering = reserved("default", "1", "a", 0, 1);
+        assert!(allows_offering(&one, &offering) && !allows_offering(&none, &offering));
+        let other = plain(CapacityType::OnDemand, 1);
+        assert!(!allows_offering(&one, &other) && allows_offering(&none, &other));
+    }
+}

@@ -57,11 +57,11 @@ mod tests {
 
     #[test]
     fn reservations_are_told_apart_by_what_they_save() {
-        let types = mortise_aws_catalog::embedded("us-east-1", &["a"]).unwrap();
+        let types = mortise_aws_catalog::embedded("us-east-1", &["us-east-1a"]).unwrap();
         let price = |name: &str, own: i64| {
             let each = types.iter().find(|each| &*each.name == name).unwrap();
             let reserved = Offering {
-                zone: Arc::from("a"),
+                zone: Arc::from("us-east-1a"),
                 capacity_type: CapacityType::Reserved,
                 price: Some(MicroUsd(own)),
                 available: true,
