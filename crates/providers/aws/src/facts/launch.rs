@@ -42,7 +42,7 @@ const RESOLVING: [&str; 2] = ["DescribePlacementGroups", "GetManagedResource"];
 static TABLES: LazyLock<Arc<Ec2Catalog>> = LazyLock::new(|| embedded_catalog().unwrap());
 
 /// The resolved class of a case.
-fn class(case: &Case, found: Instant) -> CachedNodeClass {
+fn class(case: &Case) -> CachedNodeClass {
     let given = &case.given;
     let object = [&given["nodeClass"], &given["args"]["nodeClass"]];
     let object = object.into_iter().find(|each| each.is_object()).unwrap();
@@ -74,7 +74,7 @@ fn class(case: &Case, found: Instant) -> CachedNodeClass {
         hash: recorded_hash(case),
         not_ready: None,
         types,
-        found,
+        found: Instant::now(),
         object,
     }
 }
@@ -168,8 +168,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(case: &Case, answers: Arc<dyn Answers>) -> Self {
+    fn new(case: &Case, mut class: CachedNodeClass, answers: Arc<dyn Answers>) -> Self {
         let now = Instant::now();
+        class.found = now;
         let clients = Arc::new(clients(answers));
         let config = Arc::new(config(case));
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(&config));
@@ -227,7 +228,7 @@ impl Bench {
             launcher,
             unavailable,
             reservations,
-            class: class(case, now),
+            class,
             cluster: ClusterInfo {
                 endpoint: text("endpoint").unwrap(),
                 ca_bundle: text("caBundle").unwrap_or_default(),
@@ -490,14 +491,14 @@ impl Recorded {
 }
 
 /// The templates that launches of these claims make, by our names.
-fn probe(case: &Case, claims: Vec<Value>) -> BTreeMap<String, String> {
+fn probe(case: &Case, class: CachedNodeClass, claims: Vec<Value>) -> BTreeMap<String, String> {
     let probe = Arc::new(Probe {
         bare: is_bare(case),
         names: Mutex::default(),
     });
     let answers = Arc::clone(&probe);
     runtime().block_on(async move {
-        let bench = Bench::new(case, answers);
+        let bench = Bench::new(case, class, answers);
         for claim in claims {
             // It ends without an instance, whatever it is.
             drop(bench.launch(case, claim).await);
@@ -510,12 +511,13 @@ fn probe(case: &Case, claims: Vec<Value>) -> BTreeMap<String, String> {
 fn run(case: &Case) -> Result<(), Difference> {
     let recorded = Recorded::of(case);
     let claim = case.given["args"]["nodeClaim"].clone();
+    let class = class(case);
     if case.op == "launchtemplate.EnsureAll" {
-        return compare_templates(case, &recorded, &claim);
+        return compare_templates(case, class, &recorded, &claim);
     }
     let needs_names = !recorded.case.calls.is_empty() || recorded.existing().next().is_some();
     let ours = if needs_names {
-        probe(case, vec![claim.clone()])
+        probe(case, class.clone(), vec![claim.clone()])
     } else {
         BTreeMap::new()
     };
@@ -534,7 +536,7 @@ fn run(case: &Case) -> Result<(), Difference> {
     let replay = Arc::clone(&answers);
     let runtime = runtime();
     let (bench, result) = runtime.block_on(async move {
-        let bench = Bench::new(case, replay);
+        let bench = Bench::new(case, class, replay);
         for (name, recorded) in names {
             if warm && known.contains(&*recorded) {
                 bench.launcher.templates().assume(&name);
@@ -576,7 +578,12 @@ fn is_too_small(class: &CachedNodeClass) -> bool {
 }
 
 /// The templates of all types, whatever a launch would choose: those of one launch for each type.
-fn compare_templates(case: &Case, recorded: &Recorded, claim: &Value) -> Result<(), Difference> {
+fn compare_templates(
+    case: &Case,
+    mut class: CachedNodeClass,
+    recorded: &Recorded,
+    claim: &Value,
+) -> Result<(), Difference> {
     let capacity_type = &case.given["args"]["capacityType"];
     let keys = case.given["args"]["instanceTypes"].as_array().unwrap();
     let claims = keys.iter().map(|key| {
@@ -588,7 +595,17 @@ fn compare_templates(case: &Case, recorded: &Recorded, claim: &Value) -> Result<
         ]);
         claim
     });
-    let ours: BTreeSet<String> = probe(case, claims.collect()).into_values().collect();
+    let mut requests = claim["spec"]["resources"]["requests"].clone();
+    if let Some(requests) = requests.as_object_mut() {
+        requests.retain(|name, _| name.contains('/'));
+    }
+    for each in &mut class.types {
+        // Below the checks.
+        each.capacity.add_assign(&resources(&requests));
+        let offerings = each.offerings.iter_mut();
+        offerings.for_each(|offering| offering.available = true);
+    }
+    let ours: BTreeSet<String> = probe(case, class, claims.collect()).into_values().collect();
     let calls = recorded.case.calls.iter();
     let theirs: BTreeSet<String> = calls
         .filter(|call| call.op == "CreateLaunchTemplate")

@@ -15,11 +15,13 @@ mod instance_types;
 mod interruption;
 mod interruption_reconciles;
 mod launch;
+mod launch_filters;
 mod node_class;
 mod offerings;
 mod other;
 mod replay;
 mod resolved_type;
+mod unavailable_offerings;
 mod user_data;
 
 /// The text of a recorded file.

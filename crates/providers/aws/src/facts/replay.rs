@@ -19,6 +19,9 @@ pub(crate) struct Case {
     #[serde(default)]
     pub(crate) suite: String,
     pub(crate) op: String,
+    /// Cases with the same name ran one after the other on the same caches.
+    #[serde(default)]
+    pub(crate) session: String,
     #[serde(default)]
     pub(crate) given: Value,
     #[serde(default)]

@@ -45,7 +45,7 @@ pub(crate) struct TypeCandidate<'a> {
 
 impl TypeCandidate<'_> {
     /// The lowest price of its offerings; `None` when none is known.
-    pub(super) fn cheapest(&self) -> Option<LaunchPrice> {
+    pub(crate) fn cheapest(&self) -> Option<LaunchPrice> {
         let prices = self.offerings.iter();
         prices
             .filter_map(|each| LaunchPrice::of(self.instance_type, each))
@@ -83,7 +83,7 @@ impl ReservationKind {
 }
 
 /// A label of an offering.
-pub(super) fn label<'a>(offering: &'a Offering, key: &str) -> Option<&'a str> {
+pub(crate) fn label<'a>(offering: &'a Offering, key: &str) -> Option<&'a str> {
     let mut labels = offering.labels.iter();
     labels
         .find(|(name, _)| &**name == key)
@@ -91,14 +91,14 @@ pub(super) fn label<'a>(offering: &'a Offering, key: &str) -> Option<&'a str> {
 }
 
 /// Whether the requirements allow a value for a key. What is not asked for is allowed.
-pub(super) fn allows(asked: &Requirements, key: &str, value: &str) -> bool {
+pub(crate) fn allows(asked: &Requirements, key: &str, value: &str) -> bool {
     asked
         .get(key)
         .is_none_or(|wanted: &Requirement| wanted.has(value))
 }
 
 /// Whether the requirements allow an offering.
-pub(super) fn allows_offering(asked: &Requirements, offering: &Offering) -> bool {
+pub(crate) fn allows_offering(asked: &Requirements, offering: &Offering) -> bool {
     let own = [
         (labels::TOPOLOGY_ZONE, &*offering.zone),
         (labels::CAPACITY_TYPE, offering.capacity_type.as_str()),
@@ -116,7 +116,7 @@ pub(super) fn allows_offering(asked: &Requirements, offering: &Offering) -> bool
 }
 
 /// First: types that meet the requirements and hold the requests, with their `usable` offerings that the requirements allow.
-pub(super) fn compatible_available<'a>(
+pub(crate) fn compatible_available<'a>(
     types: &'a [InstanceType],
     asked: &Requirements,
     requests: &Resources,
@@ -144,7 +144,7 @@ pub(super) fn compatible_available<'a>(
 }
 
 /// Second: one kind of reservation, because one request takes no more. The kind with the cheapest offering; its offerings alone.
-pub(super) fn one_reservation_kind(candidates: &mut Vec<TypeCandidate<'_>>, asked: &Requirements) {
+pub(crate) fn one_reservation_kind(candidates: &mut Vec<TypeCandidate<'_>>, asked: &Requirements) {
     if !allows(
         asked,
         labels::CAPACITY_TYPE,
@@ -168,7 +168,7 @@ pub(super) fn one_reservation_kind(candidates: &mut Vec<TypeCandidate<'_>>, aske
 }
 
 /// Third: one capacity block, the cheapest, because one request takes no more.
-pub(super) fn one_capacity_block(candidates: &mut Vec<TypeCandidate<'_>>) {
+pub(crate) fn one_capacity_block(candidates: &mut Vec<TypeCandidate<'_>>) {
     let blocks = candidates.iter().flat_map(|candidate| {
         let blocks = candidate.offerings.iter();
         blocks
@@ -187,7 +187,7 @@ pub(super) fn one_capacity_block(candidates: &mut Vec<TypeCandidate<'_>>) {
 }
 
 /// Fourth: of the reservations of a type in a zone the one with most left, because EC2 takes one override for each.
-pub(super) fn one_reservation_per_zone(candidates: &mut Vec<TypeCandidate<'_>>) {
+pub(crate) fn one_reservation_per_zone(candidates: &mut Vec<TypeCandidate<'_>>) {
     let is_reserved = |offering: &&&Offering| offering.capacity_type == CapacityType::Reserved;
     let mut any = candidates.iter().flat_map(|each| each.offerings.iter());
     if !any.any(|offering| is_reserved(&offering)) {
@@ -208,7 +208,7 @@ pub(super) fn one_reservation_per_zone(candidates: &mut Vec<TypeCandidate<'_>>) 
 }
 
 /// Fifth: no bare metal and no special hardware while anything else is left, unless variety was asked for.
-pub(super) fn without_exotic(candidates: &mut Vec<TypeCandidate<'_>>, asked: &Requirements) {
+pub(crate) fn without_exotic(candidates: &mut Vec<TypeCandidate<'_>>, asked: &Requirements) {
     let is_generic = |each: &TypeCandidate<'_>| !is_exotic(each.instance_type);
     if !asked.has_min_values() && candidates.iter().any(is_generic) {
         candidates.retain(is_generic);
@@ -216,7 +216,7 @@ pub(super) fn without_exotic(candidates: &mut Vec<TypeCandidate<'_>>, asked: &Re
 }
 
 /// Sixth: no spot offering above the cheapest on-demand price, unless variety was asked for.
-pub(super) fn without_expensive_spot(
+pub(crate) fn without_expensive_spot(
     candidates: &mut Vec<TypeCandidate<'_>>,
     asked: &Requirements,
 ) {
@@ -267,4 +267,169 @@ fn is_exotic(each: &InstanceType) -> bool {
         || SPECIALIZED
             .iter()
             .any(|name| each.capacity.extended(name) > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mortise_apis::requirements::Operator;
+    use mortise_apis::values::money::MicroUsd;
+
+    use super::*;
+
+    /// An offering of a reservation: kind, id, zone, price, instances left.
+    fn reserved(kind: &str, id: &str, zone: &str, price: i64, left: u32) -> Offering {
+        let (reservation_type, interruptible) = match kind {
+            "block" => ("capacity-block", "false"),
+            "interruptible" => ("default", "true"),
+            _ => ("default", "false"),
+        };
+        let labels = [
+            (CAPACITY_RESERVATION_ID, id),
+            (CAPACITY_RESERVATION_INTERRUPTIBLE, interruptible),
+            (CAPACITY_RESERVATION_TYPE, reservation_type),
+        ];
+        Offering {
+            zone: Arc::from(zone),
+            capacity_type: CapacityType::Reserved,
+            price: Some(MicroUsd(price)),
+            available: true,
+            reservation: Some((Arc::from(id), left)),
+            labels: labels
+                .map(|(key, value)| (Arc::from(key), Arc::from(value)))
+                .into(),
+        }
+    }
+
+    fn plain(capacity_type: CapacityType, price: i64) -> Offering {
+        Offering {
+            zone: Arc::from("a"),
+            capacity_type,
+            price: Some(MicroUsd(price)),
+            available: true,
+            reservation: None,
+            labels: Vec::new(),
+        }
+    }
+
+    fn of(name: &str, offerings: Vec<Offering>) -> InstanceType {
+        InstanceType {
+            name: Arc::from(name),
+            requirements: Requirements::new(),
+            capacity: Resources::new(4_000, 1 << 30),
+            overhead: Resources::zero(),
+            offerings,
+            devices: Arc::from([]),
+        }
+    }
+
+    fn candidates(types: &[InstanceType]) -> Vec<TypeCandidate<'_>> {
+        let asked = Requirements::new();
+        compatible_available(types, &asked, &Resources::zero(), |_, _| true)
+    }
+
+    fn left(candidates: &[TypeCandidate<'_>]) -> Vec<String> {
+        let all = candidates.iter().flat_map(|each| {
+            let offerings = each.offerings.iter();
+            offerings.map(|offering| {
+                let id = offering.reservation.as_ref().map(|(id, _)| &**id);
+                format!("{} {}", each.instance_type.name, id.unwrap_or("-"))
+            })
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn one_kind_of_reservation_is_kept() {
+        let asked = Requirements::new();
+        for (first, second, kept) in [
+            (("block", 5), ("default", 9), "a 1"),
+            (("block", 5), ("default", 5), "b 2"),
+            (("interruptible", 5), ("block", 5), "b 2"),
+            (("interruptible", 4), ("default", 5), "a 1"),
+        ] {
+            let types = [
+                of("a", vec![reserved(first.0, "1", "a", first.1 << 30, 1)]),
+                of(
+                    "b",
+                    vec![
+                        plain(CapacityType::Spot, 1),
+                        reserved(second.0, "2", "a", second.1 << 30, 1),
+                    ],
+                ),
+            ];
+            let mut all = candidates(&types);
+            one_reservation_kind(&mut all, &asked);
+            assert_eq!(left(&all), [kept], "{first:?} {second:?}");
+        }
+        let types = [of("a", vec![plain(CapacityType::Spot, 1)])];
+        let mut all = candidates(&types);
+        one_reservation_kind(&mut all, &asked);
+        one_reservation_per_zone(&mut all);
+        assert_eq!(left(&all), ["a -"], "nothing is reserved");
+    }
+
+    #[test]
+    fn one_block_and_one_reservation_per_zone_are_kept() {
+        let types = [
+            of("a", vec![reserved("block", "1", "a", 3 << 30, 1)]),
+            of(
+                "b",
+                vec![
+                    reserved("block", "2", "a", 2 << 30, 1),
+                    reserved("block", "3", "a", 4 << 30, 1),
+                ],
+            ),
+        ];
+        let mut all = candidates(&types);
+        one_capacity_block(&mut all);
+        assert_eq!(left(&all), ["b 2"]);
+        let types = [
+            of(
+                "a",
+                vec![
+                    reserved("default", "1", "a", 0, 1),
+                    reserved("default", "2", "a", 0, 3),
+                    reserved("default", "3", "b", 0, 1),
+                ],
+            ),
+            of("b", vec![plain(CapacityType::OnDemand, 1)]),
+        ];
+        let mut all = candidates(&types);
+        one_reservation_per_zone(&mut all);
+        assert_eq!(left(&all), ["a 2", "a 3"]);
+    }
+
+    #[test]
+    fn expensive_spot_goes_whole() {
+        let asked = Requirements::new();
+        let types = [
+            of("a", vec![plain(CapacityType::OnDemand, 5)]),
+            of("b", vec![plain(CapacityType::Spot, 6)]),
+            of("c", vec![plain(CapacityType::Spot, 5)]),
+        ];
+        let mut all = candidates(&types);
+        without_expensive_spot(&mut all, &asked);
+        assert_eq!(left(&all), ["a -", "c -"]);
+    }
+
+    #[test]
+    fn other_offerings_are_those_without_a_reservation() {
+        let is = |key: &str, value: &str| -> Requirements {
+            [Requirement::is(key, value)].into_iter().collect()
+        };
+        let one = is(CAPACITY_RESERVATION_ID, "1");
+        let none: Requirements = [Requirement::new(
+            CAPACITY_RESERVATION_ID,
+            Operator::DoesNotExist,
+            Vec::<String>::new(),
+        )]
+        .into_iter()
+        .collect();
+        let offering = reserved("default", "1", "a", 0, 1);
+        assert!(allows_offering(&one, &offering) && !allows_offering(&none, &offering));
+        let other = plain(CapacityType::OnDemand, 1);
+        assert!(!allows_offering(&one, &other) && allows_offering(&none, &other));
+    }
 }

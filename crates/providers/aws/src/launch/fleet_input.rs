@@ -304,7 +304,9 @@ impl FleetInput<'_> {
                 message: error.to_string(),
             },
             UserDataError::TooLong { .. } => template_error("User data is limited to", &error),
-            UserDataError::Invalid(_) => template_error("invalid UserData", &error),
+            UserDataError::Invalid(_)
+            | UserDataError::InvalidCertificateAuthority(_)
+            | UserDataError::InvalidKubelet { .. } => template_error("", &error),
         })
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Override {
     pub(crate) image: String,
     pub(crate) subnet: String,
     pub(crate) zone: String,
-    pub(super) price: Option<LaunchPrice>,
+    pub(crate) price: Option<LaunchPrice>,
 }
 
 /// What is asked for.

@@ -10,11 +10,11 @@ const PREPAID: i64 = 10_000_000;
 
 /// A price in ten-millionths of a micro dollar, so that prepaid capacity can be compared exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LaunchPrice(i64);
+pub(crate) struct LaunchPrice(i64);
 
 impl LaunchPrice {
     /// The price of an offering; `None` when it is not known.
-    pub(super) fn of(instance_type: &InstanceType, offering: &Offering) -> Option<Self> {
+    pub(crate) fn of(instance_type: &InstanceType, offering: &Offering) -> Option<Self> {
         let price = Self(offering.price?.0.saturating_mul(PREPAID));
         if offering.capacity_type != CapacityType::Reserved {
             return Some(price);
@@ -27,7 +27,7 @@ impl LaunchPrice {
 
     /// In dollars, as EC2 takes it.
     #[expect(clippy::cast_precision_loss, reason = "EC2 takes no more precision")]
-    pub(super) fn dollars(self) -> f64 {
+    pub(crate) fn dollars(self) -> f64 {
         self.0 as f64 / (1e6 * PREPAID as f64)
     }
 }
@@ -42,7 +42,7 @@ fn on_demand(instance_type: &InstanceType, offering: &Offering) -> Option<MicroU
 }
 
 /// Known prices before unknown ones, low before high.
-pub(super) fn by_price(a: Option<LaunchPrice>, b: Option<LaunchPrice>) -> std::cmp::Ordering {
+pub(crate) fn by_price(a: Option<LaunchPrice>, b: Option<LaunchPrice>) -> std::cmp::Ordering {
     match (a, b) {
         (Some(a), Some(b)) => a.cmp(&b),
         (a, b) => b.is_some().cmp(&a.is_some()),
@@ -57,11 +57,11 @@ mod tests {
 
     #[test]
     fn reservations_are_told_apart_by_what_they_save() {
-        let types = mortise_aws_catalog::embedded("us-east-1", &["a"]).unwrap();
+        let types = mortise_aws_catalog::embedded("us-east-1", &["us-east-1a"]).unwrap();
         let price = |name: &str, own: i64| {
             let each = types.iter().find(|each| &*each.name == name).unwrap();
             let reserved = Offering {
-                zone: Arc::from("a"),
+                zone: Arc::from("us-east-1a"),
                 capacity_type: CapacityType::Reserved,
                 price: Some(MicroUsd(own)),
                 available: true,

@@ -2,7 +2,7 @@
 
 mod client_tokens;
 mod error;
-mod filters;
+pub(crate) mod filters;
 pub(crate) mod fleet_input;
 mod fleet_request;
 mod fleet_response;

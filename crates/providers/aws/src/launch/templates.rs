@@ -277,3 +277,140 @@ async fn find_or_create(
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::facts::api::wire::{ApiCall, ApiError};
+    use crate::facts::api::{Answers, clients};
+    use crate::launch::template::tests::template;
+
+    /// The templates of an account.
+    #[derive(Debug, Default)]
+    struct Account {
+        names: Mutex<BTreeSet<String>>,
+        calls: Mutex<Vec<String>>,
+    }
+
+    impl Account {
+        fn calls(&self) -> Vec<String> {
+            std::mem::take(&mut *self.calls.lock().unwrap())
+        }
+    }
+
+    impl Answers for Account {
+        fn answer(&self, call: ApiCall) -> Result<Value, ApiError> {
+            self.calls.lock().unwrap().push(call.op.clone());
+            let mut names = self.names.lock().unwrap();
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            let input = &call.input;
+            let refused = |code: &str| {
+                Err(ApiError::Service {
+                    code: code.to_owned(),
+                    message: String::new(),
+                })
+            };
+            match &*call.op {
+                "CreateLaunchTemplate" if !names.insert(text(&input["LaunchTemplateName"])) => {
+                    refused("InvalidLaunchTemplateName.AlreadyExistsException")
+                }
+                "CreateLaunchTemplate" => Ok(json!({})),
+                "DeleteLaunchTemplate" if !names.remove(&text(&input["LaunchTemplateId"])) => {
+                    refused("InvalidLaunchTemplateId.NotFound")
+                }
+                "DeleteLaunchTemplate" => Ok(json!({})),
+                "DescribeLaunchTemplates" => {
+                    let asked = input["LaunchTemplateNames"][0].as_str();
+                    if asked.is_some_and(|name| !names.contains(name)) {
+                        return refused("InvalidLaunchTemplateName.NotFoundException");
+                    }
+                    let found: Vec<Value> = names
+                        .iter()
+                        .filter(|name| asked.is_none_or(|asked| asked == **name))
+                        .map(|name| json!({ "LaunchTemplateName": name, "LaunchTemplateId": name }))
+                        .collect();
+                    Ok(json!({ "LaunchTemplates": found }))
+                }
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    fn templates(account: &Arc<Account>) -> Arc<LaunchTemplates> {
+        let clients = Arc::new(clients(Arc::clone(account) as Arc<dyn Answers>));
+        Arc::new(LaunchTemplates::new(clients, Arc::default()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_launches_make_a_template_once() {
+        let account = Arc::new(Account::default());
+        let templates = templates(&account);
+        let wanted = template();
+        let all = (0..20).map(|_| templates.ensure(&wanted));
+        let names = futures::future::try_join_all(all).await.unwrap();
+        assert!(names.iter().all(|name| *name == wanted.name()));
+        assert_eq!(
+            account.calls(),
+            ["DescribeLaunchTemplates", "CreateLaunchTemplate"]
+        );
+        templates.ensure(&wanted).await.unwrap();
+        assert_eq!(account.calls(), Vec::<String>::new(), "it is known");
+        templates.forget([&*wanted.name()]);
+        templates.ensure(&wanted).await.unwrap();
+        assert_eq!(account.calls(), ["DescribeLaunchTemplates"], "it exists");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nothing_uses_is_deleted_by_the_process_that_works() {
+        let account = Arc::new(Account::default());
+        let templates = templates(&account);
+        let left = format!("{}1", tags::TEMPLATE_PREFIX);
+        let foreign = "mine".to_owned();
+        let mut names = account.names.lock().unwrap();
+        names.extend([left.clone(), foreign.clone()]);
+        drop(names);
+        templates.sweep().await.unwrap();
+        tokio::time::advance(UNUSED).await;
+        templates.sweep().await.unwrap();
+        assert!(
+            !account.calls().contains(&"DeleteLaunchTemplate".to_owned()),
+            "this process never worked"
+        );
+        let used = template();
+        let name = templates.ensure(&used).await.unwrap();
+        templates.sweep().await.unwrap();
+        assert_eq!(
+            *account.names.lock().unwrap(),
+            BTreeSet::from([name.clone(), foreign])
+        );
+        tokio::time::advance(UNUSED / 2).await;
+        templates.ensure(&used).await.unwrap();
+        tokio::time::advance(UNUSED / 2).await;
+        templates.works();
+        templates.sweep().await.unwrap();
+        assert!(account.names.lock().unwrap().contains(&name), "in use");
+        tokio::time::advance(UNUSED).await;
+        templates.works();
+        templates.sweep().await.unwrap();
+        assert!(!account.names.lock().unwrap().contains(&name));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn templates_of_an_earlier_process_are_found_at_once() {
+        let account = Arc::new(Account::default());
+        let wanted = template();
+        account.names.lock().unwrap().insert(wanted.name());
+        let templates = templates(&account);
+        templates.sweep().await.unwrap();
+        account.calls();
+        templates.ensure(&wanted).await.unwrap();
+        assert_eq!(account.calls(), Vec::<String>::new());
+        account.names.lock().unwrap().clear();
+        tokio::time::advance(SWEEP).await;
+        templates.sweep().await.unwrap();
+        templates.ensure(&wanted).await.unwrap();
+        assert!(account.names.lock().unwrap().contains(&wanted.name()));
+    }
+}
