@@ -22,8 +22,8 @@ series! {
         messages: always counter[labels::Message; 10] "karpenter_interruption_received_messages" "Interruption messages received";
         messages_deleted: always counter[] "karpenter_interruption_deleted_messages" "Interruption messages deleted from the queue";
         unhealthy: always counter[labels::StatusCategory; 3] "karpenter_interruption_instance_status_unhealthy" "Instances whose status has become bad, by category";
-        sources_failed: always counter[labels::NoticeFailure; 20] "mortise_interruption_source_failures" "Failed attempts to read a source of interruption notices";
-        sources_healthy: always gauge[labels::NoticeSource; 6] "mortise_interruption_source_healthy" "Whether a source of interruption notices can be read and says all it should (1), or not (0)";
+        sources_failed: always counter[labels::NoticeFailure; 12] "mortise_interruption_source_failures" "Failed attempts to read a source of interruption notices";
+        sources_healthy: always gauge[labels::NoticeSource; 4] "mortise_interruption_source_healthy" "Whether a source of interruption notices can be read and says all it should (1), or not (0)";
         message_age: always histogram[Buckets::DURATIONS] "karpenter_interruption_message_queue_duration_seconds" "Time from the creation of an interruption message until it was received";
     }
 }

@@ -375,10 +375,7 @@ impl InterruptionDecider {
         }
         let in_use = node.is_some_and(|node| node.reschedulable().next().is_some());
         if !is_late && in_use {
-            let waits = match self.replacements.look(input, stop) {
-                Ok(()) => None,
-                Err(at) => Some(at),
-            };
+            let waits = self.replacements.look(input, stop).err();
             let is_covered = node.is_none_or(|node| self.replacements.covers(node));
             if waits.is_some() || !is_covered {
                 let deadline = schedule.and_then(|schedule| schedule.drain_by);

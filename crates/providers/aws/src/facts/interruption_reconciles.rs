@@ -1,17 +1,20 @@
 //! Whole reconciles of interruption: what the queue or EC2 answers goes through our sources and the engine with its decider, and what
 //! is deleted, written, told and noted is compared.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
-use mortise_apis::names::ObjectRef;
+use mortise_apis::names::{ClaimName, ObjectRef};
 use mortise_cloudprovider::{CapacityType, CloudError, InstanceType, InterruptionNotice};
 use mortise_deciders::InterruptionDecider;
+use mortise_engine::decider::Decider;
 use mortise_engine::effect::{Effect, EffectOutput, Outcome};
 use mortise_engine::engine::{Engine, EngineInput};
+use mortise_engine::write::ObjectWrite;
 use mortise_planning::settings::Settings;
 use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use serde_json::{Value, json};
@@ -94,7 +97,10 @@ impl Answers for RecordedQueue {
 
 fn handle(message: &Value) -> String {
     let handle = message["ReceiptHandle"].as_str();
-    handle.or(message["MessageId"].as_str()).unwrap().to_owned()
+    handle
+        .or_else(|| message["MessageId"].as_str())
+        .unwrap()
+        .to_owned()
 }
 
 fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -171,130 +177,145 @@ fn objects<'a>(case: &'a Case, kind: &'a str) -> impl Iterator<Item = &'a Value>
 struct Done {
     deleted: BTreeSet<String>,
     forced: BTreeSet<String>,
-    stored: BTreeSet<String>,
     acknowledged: Vec<Arc<str>>,
     events: BTreeSet<[String; 5]>,
 }
 
-/// Gives the notices to an engine that knows the case's objects, and executes what it asks for.
-fn decide(case: &Case, now: Timestamp, notices: Vec<InterruptionNotice>) -> Done {
-    let deciders: Vec<Box<dyn mortise_engine::decider::Decider>> =
-        vec![Box::new(InterruptionDecider::new())];
-    let known = mortise_aws_class::labels::well_known();
-    let mut engine = Engine::new(deciders, Settings::default(), known, 7, now);
-    let mut claims = std::collections::BTreeMap::new();
-    for claim in objects(case, "NodeClaim") {
-        let claim: NodeClaim = serde_json::from_value(claim.clone()).unwrap();
-        claims.insert(claim.name(), claim.clone());
-        apply(&mut engine, Object::Claim(Box::new(claim)), now);
-    }
-    for node in objects(case, "Node") {
-        apply(
-            &mut engine,
-            Object::Node(serde_json::from_value(node.clone()).unwrap()),
+/// An engine that knows the case's objects, and what it did.
+struct World {
+    engine: Engine,
+    now: Timestamp,
+    claims: BTreeMap<ClaimName, NodeClaim>,
+    done: Done,
+}
+
+impl World {
+    fn new(case: &Case, now: Timestamp) -> Self {
+        let deciders: Vec<Box<dyn Decider>> = vec![Box::new(InterruptionDecider::new())];
+        let known = mortise_aws_class::labels::well_known();
+        let mut world = Self {
+            engine: Engine::new(deciders, Settings::default(), known, 7, now),
             now,
-        );
-    }
-    for kind in [ObjectKind::Claim, ObjectKind::Node] {
-        let keys = match kind {
-            ObjectKind::Claim => claims.keys().cloned().map(ObjectKey::Claim).collect(),
-            _ => objects(case, "Node")
-                .map(|node| ObjectKey::Node(node["metadata"]["name"].as_str().unwrap().into()))
-                .collect(),
+            claims: BTreeMap::new(),
+            done: Done::default(),
         };
-        let listed = ObjectEvent::Listed {
-            kind,
-            keys,
-            version: None,
+        let mut keys: BTreeMap<ObjectKind, BTreeSet<ObjectKey>> = BTreeMap::new();
+        for claim in objects(case, "NodeClaim") {
+            let claim: NodeClaim = serde_json::from_value(claim.clone()).unwrap();
+            world.claims.insert(claim.name(), claim.clone());
+            let key = ObjectKey::Claim(claim.name());
+            keys.entry(ObjectKind::Claim).or_default().insert(key);
+            world.apply(Object::Claim(Box::new(claim)));
+        }
+        for node in objects(case, "Node") {
+            let node = Object::Node(serde_json::from_value(node.clone()).unwrap());
+            keys.entry(ObjectKind::Node).or_default().insert(node.key());
+            world.apply(node);
+        }
+        for (kind, keys) in keys {
+            let version = None;
+            world.news(ObjectEvent::Listed {
+                kind,
+                keys,
+                version,
+            });
+        }
+        world.engine.apply(EngineInput::Synced, now);
+        world.engine.apply(EngineInput::Leading(true), now);
+        world
+    }
+
+    fn news(&mut self, event: ObjectEvent) {
+        self.engine.apply(EngineInput::News(event), self.now);
+    }
+
+    fn apply(&mut self, object: Object) {
+        self.news(ObjectEvent::Applied(object, EventSource::Watch));
+    }
+
+    /// Executes an effect as an API server without anything in its way does.
+    fn execute(&mut self, effect: &Effect) -> EffectOutput {
+        match effect {
+            Effect::Delete {
+                target: ObjectRef::Claim(name),
+                ..
+            } => {
+                self.done.deleted.insert(name.to_string());
+                let mut claim = self.claims[name].clone();
+                claim.metadata.deletion_timestamp = Some(Time(self.now));
+                self.apply(Object::Claim(Box::new(claim)));
+                EffectOutput::Deleted
+            }
+            Effect::Write(write) => {
+                self.write(write);
+                EffectOutput::Written
+            }
+            Effect::Acknowledge { notice, .. } => {
+                self.done.acknowledged.push(Arc::clone(notice));
+                EffectOutput::Acknowledged
+            }
+            Effect::Event(event) => {
+                let type_ = if event.warning { "Warning" } else { "Normal" };
+                let name = match &event.target {
+                    ObjectRef::Claim(name) => name.to_string(),
+                    ObjectRef::Node(name) => name.to_string(),
+                    other => panic!("{other}"),
+                };
+                let (kind, reason) = (event.target.kind(), &*event.reason);
+                let texts = [kind, &name, reason, type_, &event.message];
+                self.done.events.insert(texts.map(str::to_owned));
+                EffectOutput::Sent
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&mut self, write: &ObjectWrite) {
+        let ObjectRef::Claim(name) = &write.target else {
+            panic!("{write:?}")
         };
-        engine.apply(EngineInput::News(listed), now);
-    }
-    engine.apply(EngineInput::Synced, now);
-    engine.apply(EngineInput::Leading(true), now);
-    for notice in notices {
-        let provider = "aws".into();
-        engine.apply(EngineInput::Notice { provider, notice }, now);
-    }
-    let mut done = Done::default();
-    loop {
-        let turn = engine.turn(now, 100, &|| false);
-        if turn.orders.is_empty() {
-            return done;
+        let patch = write.render().merge;
+        let claim = self.claims.get_mut(name).unwrap();
+        for (key, value) in patch["metadata"]["annotations"].as_object().unwrap() {
+            let all = claim.metadata.annotations.get_or_insert_default();
+            all.insert(key.clone(), value.as_str().unwrap().to_owned());
+            if key == labels::TERMINATION_TIMESTAMP {
+                self.done.forced.insert(name.to_string());
+            }
         }
-        for order in turn.orders {
-            let output = match &*order.effect {
-                Effect::Delete {
-                    target: ObjectRef::Claim(name),
-                    ..
-                } => {
-                    done.deleted.insert(name.to_string());
-                    let mut claim = claims[name].clone();
-                    claim.metadata.deletion_timestamp =
-                        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
-                    apply(&mut engine, Object::Claim(Box::new(claim)), now);
-                    EffectOutput::Deleted
-                }
-                Effect::Write(write) => {
-                    let ObjectRef::Claim(name) = &write.target else {
-                        panic!("{write:?}")
-                    };
-                    let patch = write.render().merge;
-                    let claim = claims.get_mut(name).unwrap();
-                    for (key, value) in patch["metadata"]["annotations"].as_object().unwrap() {
-                        let all = claim.metadata.annotations.get_or_insert_default();
-                        all.insert(key.clone(), value.as_str().unwrap().to_owned());
-                        if key == labels::TERMINATION_TIMESTAMP {
-                            done.forced.insert(name.to_string());
-                        }
-                        if key == labels::INTERRUPTION {
-                            done.stored.insert(name.to_string());
-                        }
-                    }
-                    apply(&mut engine, Object::Claim(Box::new(claim.clone())), now);
-                    EffectOutput::Written
-                }
-                Effect::Acknowledge { notice, .. } => {
-                    done.acknowledged.push(Arc::clone(notice));
-                    EffectOutput::Acknowledged
-                }
-                Effect::Event(event) => {
-                    let type_ = if event.warning { "Warning" } else { "Normal" };
-                    let name = match &event.target {
-                        ObjectRef::Claim(name) => name.to_string(),
-                        ObjectRef::Node(name) => name.to_string(),
-                        other => panic!("{other}"),
-                    };
-                    done.events.insert([
-                        event.target.kind().to_owned(),
-                        name,
-                        event.reason.to_string(),
-                        type_.to_owned(),
-                        event.message.clone(),
-                    ]);
-                    EffectOutput::Sent
-                }
-                other => panic!("{other:?}"),
-            };
-            let outcome = Outcome {
-                effect: Arc::clone(&order.effect),
-                result: Ok(output),
-            };
-            let (decider, term) = (order.decider, order.term);
-            engine.apply(
-                EngineInput::Outcome {
-                    decider,
-                    term,
-                    outcome,
-                },
-                now,
-            );
-        }
+        let claim = Object::Claim(Box::new(claim.clone()));
+        self.apply(claim);
     }
 }
 
-fn apply(engine: &mut Engine, object: Object, now: Timestamp) {
-    let event = ObjectEvent::Applied(object, EventSource::Watch);
-    engine.apply(EngineInput::News(event), now);
+/// Gives the notices to an engine that knows the case's objects, and executes what it asks for.
+fn decide(case: &Case, now: Timestamp, notices: Vec<InterruptionNotice>) -> Done {
+    let mut world = World::new(case, now);
+    for notice in notices {
+        let provider = "aws".into();
+        world
+            .engine
+            .apply(EngineInput::Notice { provider, notice }, now);
+    }
+    loop {
+        let turn = world.engine.turn(now, 100, &|| false);
+        if turn.orders.is_empty() {
+            return world.done;
+        }
+        for order in turn.orders {
+            let outcome = Outcome {
+                result: Ok(world.execute(&order.effect)),
+                effect: Arc::clone(&order.effect),
+            };
+            let (decider, term) = (order.decider, order.term);
+            let input = EngineInput::Outcome {
+                decider,
+                term,
+                outcome,
+            };
+            world.engine.apply(input, now);
+        }
+    }
 }
 
 /// Names of claims that were deleted, and of those whose grace period was ended.

@@ -100,3 +100,82 @@ fn zone_id(offering: &Offering) -> Option<&str> {
         .find(|(key, _)| **key == *key::ZONE_ID)
         .map(|(_, value)| &**value)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mortise_apis::requirements::Requirements;
+    use mortise_apis::resources::Resources;
+    use mortise_apis::values::money::MicroUsd;
+    use mortise_cloudprovider::CapacityType;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::offerings::unavailable_offerings::UnavailableOfferings;
+
+    fn offering(zone: &str, reservation: Option<&str>) -> Offering {
+        let zone_id = (Arc::from(key::ZONE_ID), Arc::from(format!("id-{zone}")));
+        Offering {
+            zone: Arc::from(zone),
+            capacity_type: match reservation {
+                Some(_) => CapacityType::Reserved,
+                None => CapacityType::OnDemand,
+            },
+            price: Some(MicroUsd(1)),
+            available: true,
+            reservation: reservation.map(|id| (Arc::from(id), 0)),
+            labels: vec![zone_id],
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn counts_shifts_and_memory_apply_to_types() {
+        let large = InstanceType {
+            name: Arc::from("m5.large"),
+            requirements: Requirements::new(),
+            capacity: Resources::new(2000, 8_000),
+            overhead: Resources::zero(),
+            offerings: vec![
+                offering("a", None),
+                offering("b", None),
+                offering("a", Some("cr-1")),
+                offering("a", Some("cr-unknown")),
+            ],
+            devices: Arc::default(),
+        };
+        let moment = Moment::default();
+        moment.reservations.read("cr-1", 1, Instant::now());
+        let ended = Duration::from_secs(60);
+        moment.shifted.replace([(Arc::from("id-b"), ended)]);
+        let now = || {
+            let zones = ["a", "b"].map(Arc::from).into_iter().collect();
+            let availability = moment.availability(UnavailableOfferings::default().view(zones));
+            let image = |_: &InstanceType| Some("ami-1");
+            let types = moment.applied_to(std::slice::from_ref(&large), &availability, image);
+            let [each] = types.as_slice() else {
+                panic!("{types:?}")
+            };
+            each.clone()
+        };
+        let available = |of: &InstanceType| -> Vec<bool> {
+            of.offerings.iter().map(|each| each.available).collect()
+        };
+        let each = now();
+        assert_eq!(available(&each), [true, false, true, false]);
+        let left = each.offerings[2].reservation.clone();
+        assert_eq!(left, Some((Arc::from("cr-1"), 1)));
+        assert_eq!(each.capacity.memory, 8_000);
+
+        moment.reservations.launched("cr-1", Instant::now());
+        moment.memory.observe("m5.large", "ami-1", 7_000);
+        tokio::time::advance(ended).await;
+        let each = now();
+        assert_eq!(
+            available(&each),
+            [true, true, false, false],
+            "used up; the shift ended"
+        );
+        assert_eq!(each.capacity.memory, 7_000);
+    }
+}

@@ -124,4 +124,36 @@ mod tests {
         assert!(memory.observe("m5.large", "ami-1", 9_000));
         assert_eq!(memory.of("m5.large", "ami-1"), Some(9_000));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_nodes_with_the_image_of_now_teach() {
+        let parse = |value: serde_json::Value| serde_json::from_value(value);
+        let node = |instance: &str, memory: &str| -> Arc<Node> {
+            let node = serde_json::json!({
+                "metadata": { "labels": { "node.kubernetes.io/instance-type": "m5.large" } },
+                "spec": { "providerID": instance },
+                "status": { "capacity": { "memory": memory } },
+            });
+            Arc::new(serde_json::from_value(node).unwrap())
+        };
+        let claim = |instance: &str, image: &str| -> Arc<NodeClaim> {
+            let claim =
+                serde_json::json!({ "status": { "providerID": instance, "imageID": image } });
+            Arc::new(parse(claim).unwrap())
+        };
+        let claims = [claim("i-1", "ami-1"), claim("i-2", "ami-old")];
+        let nodes = [
+            node("i-1", "8Gi"),
+            node("i-2", "4Gi"),
+            node("i-unknown", "2Gi"),
+        ];
+        let memory = DiscoveredMemory::default();
+        memory.learn(&claims, &nodes, |_| Some("ami-1"));
+        memory.learn(&claims, &nodes, |_| Some("ami-1"));
+        assert_eq!(memory.of("m5.large", "ami-1"), Some(8 << 30));
+        assert_eq!(memory.of("m5.large", "ami-old"), None);
+        let nothing = DiscoveredMemory::default();
+        nothing.learn(&claims, &nodes, |_| None);
+        assert!(nothing.is_empty(), "no image suits the type any more");
+    }
 }
