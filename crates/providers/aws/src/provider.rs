@@ -8,8 +8,8 @@ use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy, ResolveRequest,
-    ResolvedNodeClass, TerminationStatus,
+    LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderGauge, ProviderWorker,
+    RepairPolicy, ResolveRequest, ResolvedNodeClass, TerminationStatus,
 };
 
 use crate::config::AwsConfig;
@@ -18,6 +18,7 @@ use crate::instance_cache::InstanceCache;
 use crate::interruption::InterruptionQueue;
 use crate::launch::Launcher;
 use crate::node_class::{self, NodeClassResolver};
+use crate::offerings::prices::Prices;
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
@@ -56,6 +57,7 @@ pub struct AwsProvider {
     classes: Arc<NodeClassResolver>,
     launcher: Launcher,
     instances: Arc<InstanceCache>,
+    offerings: Arc<RegionOfferings>,
     /// `None` when no queue is set.
     queue: Option<InterruptionQueue>,
 }
@@ -72,6 +74,9 @@ pub enum StartError {
     /// The tables that complete EC2's own description cannot be read.
     #[error(transparent)]
     Ec2Catalog(#[from] Ec2CatalogError),
+    /// Prices are to be assumed that do not fit.
+    #[error("{0}")]
+    AssumedPrices(String),
     /// EC2 does not answer.
     #[error(transparent)]
     Call(#[from] Failure),
@@ -99,7 +104,11 @@ impl AwsProvider {
             return Err(StartError::NoClusterName);
         }
         let (clients, config) = (Arc::new(AwsClients::new(&config).await?), Arc::new(config));
-        let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
+        let prices = Prices::new(Arc::clone(&clients), &config);
+        let prices = prices.map_err(|error| StartError::AssumedPrices(error.to_string()))?;
+        let prices = Arc::new(prices);
+        let offerings = RegionOfferings::new(Arc::clone(&clients), tables, prices);
+        let offerings = Arc::new(offerings);
         let connected = Self::compose(clients, &config, &offerings);
         if let Some(queue) = &connected.queue {
             queue.url().await?;
@@ -153,6 +162,7 @@ impl AwsProvider {
             clients,
             classes,
             instances,
+            offerings: Arc::clone(offerings),
         }
     }
 
@@ -251,5 +261,14 @@ impl CloudProvider for AwsProvider {
             Some(queue) => Box::pin(queue.delete(notice)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
+    }
+
+    fn workers(&self) -> Vec<ProviderWorker> {
+        self.offerings.price_workers()
+    }
+
+    fn gauges(&self) -> Vec<ProviderGauge> {
+        let now = jiff::Timestamp::now();
+        self.offerings.price_state().gauges(now)
     }
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 mod api;
 mod instance_types;
 mod interruption;
+mod pricing;
 mod replay;
 mod user_data;
 

@@ -20,7 +20,7 @@ use crate::sdk::AwsClients;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::tags;
 
-/// How soon a class is resolved again while the first spot prices are on their way: a few pages of a list.
+/// How soon a class is resolved again while the first prices are on their way: a few pages of a list.
 const PRICES_MS: i64 = 5_000;
 
 /// Resolves node classes.
@@ -69,7 +69,7 @@ impl NodeClassResolver {
         object: Ec2NodeClass,
     ) -> Result<ResolvedNodeClass, CloudError> {
         // Asked before, so that prices that come meanwhile are not missed.
-        let waits = self.offerings.awaits_spot_prices();
+        let waits = self.offerings.awaits_prices();
         let (class, status) = self.find(object).await?;
         Ok(ResolvedNodeClass {
             status,

@@ -1,16 +1,16 @@
-//! What the region sells just now: types, zones and prices, kept fresh in the background of calls. Readers never wait for a refresh
-//! once there is something to read, and never for spot prices: until those came, the on-demand prices we bring along stand for them.
+//! What the region sells just now: types, zones and prices. Types and zones are kept fresh in the background of calls: readers never
+//! wait for a refresh once there is something to read. Prices are read by workers, and are never waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mortise_apis::values::money::MicroUsd;
-use mortise_cloudprovider::InstanceType;
+use mortise_cloudprovider::{InstanceType, ProviderWorker};
 use tokio::time::Instant;
 
 use crate::failure::Failure;
-use crate::offerings::describe::{self, SpotPrices};
+use crate::offerings::describe;
+use crate::offerings::prices::{PriceState, PriceView, Prices};
 use crate::sdk::AwsClients;
 use mortise_aws_catalog::Ec2Catalog;
 use mortise_aws_catalog::instance_type::{LaunchZones, ZonePrices};
@@ -19,29 +19,18 @@ use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long types and zones are believed: EC2 adds some every few weeks.
 const TYPES_TTL: Duration = Duration::from_secs(12 * 3600);
-/// How long spot prices are believed: they move over hours, not minutes.
-const SPOT_TTL: Duration = Duration::from_secs(3600);
 /// How long after a failed refresh the next one is tried.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// Types, zones and spot prices at one time.
+/// Types, zones and prices at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct OfferingsView {
     /// Types that nodes can be made of. Sorted by name.
     types: Arc<Vec<InstanceTypeInfo>>,
     /// Zones by type.
     zones: Arc<BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>,
-    /// Spot prices; `None` until they could be read once.
-    spot: Option<Arc<SpotPrices>>,
+    prices: PriceView,
     types_due: Instant,
-}
-
-/// Spot prices, and the task that reads them again.
-#[derive(Debug)]
-struct Spot {
-    prices: Option<Arc<SpotPrices>>,
-    due: Instant,
-    reading: bool,
 }
 
 /// What the region offers.
@@ -51,22 +40,22 @@ pub(crate) struct RegionOfferings {
     tables: Arc<Ec2Catalog>,
     view: Mutex<Option<OfferingsView>>,
     refreshing: tokio::sync::Mutex<()>,
-    spot: Arc<Mutex<Spot>>,
+    prices: Arc<Prices>,
 }
 
 impl RegionOfferings {
     /// Knows nothing yet, and calls nothing; `tables` is what EC2 itself does not describe.
-    pub(crate) fn new(clients: Arc<AwsClients>, tables: Arc<Ec2Catalog>) -> Self {
+    pub(crate) fn new(
+        clients: Arc<AwsClients>,
+        tables: Arc<Ec2Catalog>,
+        prices: Arc<Prices>,
+    ) -> Self {
         Self {
             clients,
             tables,
             view: Mutex::new(None),
             refreshing: tokio::sync::Mutex::new(()),
-            spot: Arc::new(Mutex::new(Spot {
-                prices: None,
-                due: Instant::now(),
-                reading: false,
-            })),
+            prices,
         }
     }
 
@@ -74,7 +63,6 @@ impl RegionOfferings {
     /// # Errors
     /// Only while there is nothing old to keep.
     pub(crate) async fn view(&self) -> Result<OfferingsView, Failure> {
-        self.read_spot_prices();
         let fresh = |view: &OfferingsView| Instant::now() < view.types_due;
         if let Some(view) = self.current().filter(fresh) {
             return Ok(view);
@@ -114,55 +102,37 @@ impl RegionOfferings {
         Ok(OfferingsView {
             types,
             zones,
-            spot: None,
+            prices: self.prices.view(),
             types_due,
         })
     }
 
-    /// Has spot prices read in a task of its own, if those we have are too old.
-    fn read_spot_prices(&self) {
-        {
-            let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
-            if spot.reading || Instant::now() < spot.due {
-                return;
-            }
-            spot.reading = true;
-        }
-        let (spot, clients) = (Arc::clone(&self.spot), Arc::clone(&self.clients));
-        tokio::spawn(async move {
-            let read = describe::spot_prices(&clients).await;
-            let mut spot = spot.lock().unwrap_or_else(PoisonError::into_inner);
-            spot.reading = false;
-            match read {
-                Ok(prices) => {
-                    tracing::info!(types = prices.len(), "updated spot prices");
-                    spot.prices = Some(Arc::new(prices));
-                    spot.due = Instant::now() + SPOT_TTL;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "failed to update spot prices, the previous ones stay in use, or on-demand prices where none are known");
-                    spot.due = Instant::now() + RETRY;
-                }
-            }
-        });
+    /// The first prices are on their way.
+    pub(crate) fn awaits_prices(&self) -> bool {
+        self.prices.awaits_first()
     }
 
-    /// The first spot prices are on their way.
-    pub(crate) fn awaits_spot_prices(&self) -> bool {
-        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
-        spot.prices.is_none() && spot.reading
+    /// The work that keeps prices current.
+    pub(crate) fn price_workers(&self) -> Vec<ProviderWorker> {
+        self.prices.workers()
     }
 
-    /// What was read last, with the spot prices of now.
+    /// Where prices are from, and which types have none.
+    pub(crate) fn price_state(&self) -> PriceState {
+        let view = self.current();
+        self.prices
+            .state(view.iter().flat_map(|view| view.zones.keys()))
+    }
+
+    /// What was read last, with the prices of now.
     fn current(&self) -> Option<OfferingsView> {
         let view = self
             .view
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()?;
-        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
         Some(OfferingsView {
-            spot: spot.prices.clone(),
+            prices: self.prices.view(),
             ..view
         })
     }
@@ -182,7 +152,7 @@ impl RegionOfferings {
         let place = ZonePrices {
             zone: Arc::from(zone),
             zone_id: None,
-            on_demand: self.tables.on_demand_price(name, &self.clients.region),
+            on_demand: view.prices.on_demand(name),
             spot: None,
         };
         let placement = LaunchZones {
@@ -202,7 +172,7 @@ impl RegionOfferings {
         zones: &BTreeMap<Arc<str>, Option<Arc<str>>>,
     ) -> Vec<InstanceType> {
         let types = view.types.iter().filter_map(|info| {
-            let places = self.places(view, &info.name, zones);
+            let places = Self::places(view, &info.name, zones);
             let region = Arc::from(&*self.clients.region);
             (!places.is_empty())
                 .then(|| info.instance_type(settings, &LaunchZones { region, places }))
@@ -210,30 +180,22 @@ impl RegionOfferings {
         types.collect()
     }
 
-    /// The zones of `zones` that sell the type, with prices. Until spot prices were read, the on-demand price stands for them: the
-    /// careful guess.
+    /// The zones of `zones` that sell the type, with prices.
     fn places(
-        &self,
         view: &OfferingsView,
         name: &str,
         zones: &BTreeMap<Arc<str>, Option<Arc<str>>>,
     ) -> Vec<ZonePrices> {
-        let on_demand = self.tables.on_demand_price(name, &self.clients.region);
         let Some(sold) = view.zones.get(name) else {
             return Vec::new();
         };
-        let spot = |zone: &str| -> Option<MicroUsd> {
-            match &view.spot {
-                Some(prices) => prices.get(name)?.get(zone).copied(),
-                None => on_demand,
-            }
-        };
+        let on_demand = view.prices.on_demand(name);
         let here = zones.iter().filter(|(zone, _)| sold.contains(*zone));
         here.map(|(zone, id)| ZonePrices {
             zone: Arc::clone(zone),
             zone_id: id.clone(),
             on_demand,
-            spot: spot(zone),
+            spot: view.prices.spot(name, zone),
         })
         .collect()
     }
