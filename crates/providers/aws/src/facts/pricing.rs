@@ -12,16 +12,35 @@ use mortise_aws_catalog::{Currency, PriceTable};
 use serde_json::Value;
 
 use super::api::{self, REGION};
-use super::replay::{Case, Difference, Replay, score};
+use super::replay::{Case, Difference, Replay, load, score};
 use super::{cases, read};
 use crate::failure::FailureKind;
 use crate::offerings::on_demand_prices::OnDemandPrices;
 use crate::offerings::price_list::{AmountByType, PriceError};
 use crate::offerings::prices::{PriceView, Prices};
 use crate::offerings::spot_prices::SpotByType;
+use crate::sdk::AwsClients;
 
-/// Regions whose built-in tables the look-ups were made on.
-const BUILT_IN: [&str; 4] = ["us-east-1", "us-gov-east-1", "us-gov-west-1", "cn-north-1"];
+/// Built-in tables that the look-ups were made on.
+static BUILT_IN: LazyLock<[Known; 4]> = LazyLock::new(|| {
+    let regions = ["us-east-1", "us-gov-east-1", "us-gov-west-1", "cn-north-1"];
+    regions.map(|region| Known {
+        on_demand: OnDemandPrices::at_start(region, None)
+            .unwrap()
+            .all()
+            .clone(),
+        spot: None,
+    })
+});
+
+/// Clients for look-ups, which call nothing.
+static IDLE: LazyLock<Arc<AwsClients>> = LazyLock::new(|| {
+    let replay = Arc::new(Replay::of(&Case {
+        calls: Vec::new(),
+        ..load("pricing.jsonl").swap_remove(0)
+    }));
+    Arc::new(api::clients(replay))
+});
 
 /// Prices at a time, as recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +124,7 @@ static POSITIONS: LazyLock<BTreeMap<String, Position>> = LazyLock::new(|| {
 });
 
 /// The states that a look-up may have read, the likeliest first; and whether the first is the only one.
-fn candidates(case: &Case) -> (Vec<Known>, bool) {
+fn candidates(case: &Case) -> (Vec<&'static Known>, bool) {
     let here = &POSITIONS[&case.id];
     let mut earlier: Vec<&Position> = POSITIONS
         .values()
@@ -118,26 +137,18 @@ fn candidates(case: &Case) -> (Vec<Known>, bool) {
         let between = earlier.iter().filter(|each| each.step > last.step);
         last.session == here.session && between.count() as u64 == gap
     });
-    let recorded = with_state.and_then(|last| last.states[1].clone());
-    let built_in = BUILT_IN.iter().map(|region| {
-        let table = OnDemandPrices::at_start(region, None).unwrap();
-        Known {
-            on_demand: table.all().clone(),
-            spot: None,
-        }
-    });
-    (recorded.into_iter().chain(built_in).collect(), is_certain)
+    let recorded = with_state.and_then(|last| last.states[1].as_ref());
+    (recorded.into_iter().chain(&*BUILT_IN).collect(), is_certain)
 }
 
 /// The provider's prices with these in it, answered by the recording.
-fn prices(known: Known, replay: &Arc<Replay>, isolated: bool) -> Prices {
+fn prices(known: Known, clients: Arc<AwsClients>, isolated: bool) -> Prices {
     let table = PriceTable {
         region: Arc::from(REGION),
         currency: Currency::of_region(REGION),
         as_of: Date::constant(2026, 7, 20),
         by_type: known.on_demand,
     };
-    let clients = Arc::new(api::clients(Arc::clone(replay) as Arc<_>));
     let prices = Prices::with(clients, isolated, OnDemandPrices::embedded(table));
     match known.spot {
         Some(spot) => prices.with_spot(spot),
@@ -156,11 +167,11 @@ fn update(case: &Case) -> Result<(), Difference> {
     let Some(before) = known(&case.given["pricing"]) else {
         return Err("the state before is not recorded".into());
     };
-    let is_on_demand = case.op == "pricing.UpdateOnDemandPricing";
     // The region is not recorded. An update that calls nothing was made where there is no price list.
     let isolated = case.given["pricing"]["isolatedVPC"] == true || case.calls.is_empty();
     let replay = Arc::new(Replay::of(case));
-    let prices = prices(before.clone(), &replay, isolated);
+    let clients = Arc::new(api::clients(Arc::clone(&replay) as Arc<_>));
+    let prices = prices(before.clone(), clients, isolated);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().unwrap();
     let results: Vec<Result<(), PriceError>> = runtime.block_on(async {
@@ -184,9 +195,9 @@ fn update(case: &Case) -> Result<(), Difference> {
     if ours == after {
         return Ok(());
     }
-    if !is_on_demand && ours.on_demand == after.on_demand && last_listed(case) == after.spot {
+    if ours == without_free_spot(&after) {
         return Err(Difference::Meant(
-            "of several spot prices of a type and zone the latest counts, not the last in the answer",
+            "a spot price of zero is no price: nothing is free",
         ));
     }
     Err(format!("ours {:?}, recorded {:?}", short(&ours), short(&after)).into())
@@ -228,35 +239,20 @@ fn same_errors(ours: &[&PriceError], recorded: Option<&Value>) -> Result<(), Str
     Ok(())
 }
 
-/// Spot prices as they are when each row of the answer replaces those before it, whatever their times.
-fn last_listed(case: &Case) -> Option<SpotByType> {
-    let mut all = SpotByType::new();
-    let calls = case
-        .calls
-        .iter()
-        .filter(|call| call.op == "DescribeSpotPriceHistory");
-    for page in calls.filter_map(|call| call.answer().ok()) {
-        for row in page["SpotPriceHistory"].as_array().into_iter().flatten() {
-            let (Some(name), Some(zone)) = (
-                row["InstanceType"].as_str(),
-                row["AvailabilityZone"].as_str(),
-            ) else {
-                continue;
-            };
-            let price = row["SpotPrice"].as_str().and_then(|text| text.parse().ok());
-            if let Some(price) = price.and_then(MicroUsd::from_dollars) {
-                let zones = all.entry(Arc::from(name)).or_default();
-                zones.insert(Arc::from(zone), price);
-            }
-        }
+/// The same without spot prices of zero.
+fn without_free_spot(known: &Known) -> Known {
+    let mut known = known.clone();
+    for zones in known.spot.iter_mut().flat_map(SpotByType::values_mut) {
+        zones.retain(|_, price| price.0 > 0);
     }
-    Some(all)
+    let spot = known.spot.iter_mut();
+    spot.for_each(|spot| spot.retain(|_, zones| !zones.is_empty()));
+    known
 }
 
 /// What the operation answers on these prices.
-fn look_up(case: &Case, known: Known) -> Value {
-    let replay = Arc::new(Replay::of(case));
-    let view = prices(known, &replay, false).view();
+fn look_up(case: &Case, known: &Known) -> Value {
+    let view = prices(known.clone(), Arc::clone(&IDLE), false).view();
     let args = &case.given["args"];
     let name = args["instanceType"].as_str().unwrap_or_default();
     let price = match &*case.op {

@@ -5,9 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use aws_sdk_ec2::primitives::DateTime;
-use mortise_apis::values::money::MicroUsd;
-
 use crate::offerings::price_list::{AmountByType, PriceError, amount};
 use crate::sdk::AwsClients;
 
@@ -16,13 +13,10 @@ const PAGE_SIZE: i32 = 2000;
 /// Most pages of one answer: twenty times what the largest region has.
 const MAX_PAGES: usize = 300;
 
-/// When a price was set (seconds and their fraction), and the price.
-type DatedPrice = ((i64, u32), MicroUsd);
-
 /// Spot prices by type and zone.
 pub(crate) type SpotByType = BTreeMap<Arc<str>, AmountByType>;
 
-/// The spot prices of now. Where EC2 gives several for a type and zone, the latest counts, and of several at one time the last.
+/// The spot prices of now. Of several for a type and zone the last counts: EC2 lists one for each product, at one price.
 pub(crate) async fn read(clients: &AwsClients) -> Result<SpotByType, PriceError> {
     const ACTION: &str = "ec2:DescribeSpotPriceHistory";
     let call = clients.ec2.describe_spot_price_history();
@@ -33,8 +27,8 @@ pub(crate) async fn read(clients: &AwsClients) -> Result<SpotByType, PriceError>
         .max_results(PAGE_SIZE)
         .into_paginator();
     let mut pages = pages.stop_on_duplicate_token(false).send();
-    let mut latest: BTreeMap<Arc<str>, BTreeMap<Arc<str>, DatedPrice>> = BTreeMap::new();
-    let mut names: BTreeSet<Arc<str>> = BTreeSet::new(); // one text per zone, not one per price
+    let mut all = SpotByType::new();
+    let mut zones: BTreeSet<Arc<str>> = BTreeSet::new(); // one text per zone, not one per price
     let mut count = 0;
     while let Some(page) = pages.next().await {
         let page = page.map_err(|error| clients.failure(ACTION, error))?;
@@ -46,14 +40,10 @@ pub(crate) async fn read(clients: &AwsClients) -> Result<SpotByType, PriceError>
             ) else {
                 continue;
             };
-            let set = row.timestamp().map_or((0, 0), set_at);
-            let zones = latest.entry(Arc::from(name.as_str())).or_default();
-            let zone = names.get(zone).map_or_else(|| Arc::from(zone), Arc::clone);
-            names.insert(Arc::clone(&zone));
-            let known = zones.entry(zone).or_insert((set, price));
-            if set >= known.0 {
-                *known = (set, price);
-            }
+            let zone = zones.get(zone).map_or_else(|| Arc::from(zone), Arc::clone);
+            zones.insert(Arc::clone(&zone));
+            let own = all.entry(Arc::from(name.as_str())).or_default();
+            own.insert(zone, price);
         }
         count += 1;
         if count == MAX_PAGES {
@@ -63,19 +53,8 @@ pub(crate) async fn read(clients: &AwsClients) -> Result<SpotByType, PriceError>
             });
         }
     }
-    if latest.is_empty() {
+    if all.is_empty() {
         return Err(PriceError::NoSpot);
     }
-    let undated = |zones: BTreeMap<Arc<str>, DatedPrice>| {
-        let prices = zones.into_iter().map(|(zone, (_, price))| (zone, price));
-        prices.collect()
-    };
-    let prices = latest
-        .into_iter()
-        .map(|(name, zones)| (name, undated(zones)));
-    Ok(prices.collect())
-}
-
-fn set_at(time: &DateTime) -> (i64, u32) {
-    (time.secs(), time.subsec_nanos())
+    Ok(all)
 }
