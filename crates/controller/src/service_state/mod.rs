@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use mortise_apis::labels::WellKnown;
+use mortise_cloudprovider::ProviderGauge;
 use mortise_engine::freshness::Freshness;
 use mortise_engine::record::{Record, Verdict};
 use mortise_planning::scheduling::SolveOptions;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::config::TelemetryDetail;
+use crate::effects::cloud::CloudProviders;
 use crate::metrics::Metrics;
 use decision_log::{DecisionLog, NumberedRecord};
 use handshakes::Handshakes;
@@ -53,6 +55,7 @@ pub struct ServiceState {
     /// Effective flags and settings, for `/debug/config`. No secrets in here.
     pub effective: serde_json::Value,
     solving: OnceLock<SolveOptions>,
+    providers: OnceLock<CloudProviders>,
     pub(crate) streams: Arc<Semaphore>,
 }
 
@@ -96,6 +99,7 @@ impl ServiceState {
             handshakes: Handshakes::default(),
             effective,
             solving: OnceLock::new(),
+            providers: OnceLock::new(),
             streams: Arc::new(Semaphore::new(STREAMS)),
         })
     }
@@ -109,6 +113,18 @@ impl ServiceState {
     #[must_use]
     pub fn solve_options(&self) -> SolveOptions {
         self.solving.get().cloned().unwrap_or_default()
+    }
+
+    /// Sets whose gauges are served. The first call wins.
+    pub(crate) fn set_providers(&self, providers: CloudProviders) {
+        self.providers.get_or_init(|| providers);
+    }
+
+    /// What the providers measure at the moment.
+    pub(crate) fn provider_gauges(&self) -> Vec<ProviderGauge> {
+        let providers = self.providers.get().into_iter();
+        let all = providers.flat_map(CloudProviders::all);
+        all.flat_map(|provider| provider.gauges()).collect()
     }
 
     /// The newest snapshot. One atomic load.

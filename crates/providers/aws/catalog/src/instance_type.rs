@@ -90,7 +90,8 @@ pub enum Incompatibility {
 impl InstanceTypeInfo {
     /// The type as the core plans with it.
     /// # Shape
-    /// Offerings are sorted by (zone, capacity type); one without a price, and all of a type that the class cannot use, are not available.
+    /// Offerings are sorted by (zone, capacity type); a spot one without a price, and all of a type that the class cannot use, are not
+    /// available.
     #[must_use]
     pub fn instance_type(&self, shape: &NodeSettings, placement: &LaunchZones) -> InstanceType {
         let capacity = self.capacity(shape);
@@ -148,7 +149,8 @@ impl InstanceTypeInfo {
                     zone: Arc::clone(&place.zone),
                     capacity_type,
                     price,
-                    available: fits && price.is_some(),
+                    // Without a price it is offered last; a spot market without a price does not exist.
+                    available: fits && (price.is_some() || capacity_type == CapacityType::OnDemand),
                     reservation: None,
                     labels: zone_id.collect(),
                 });

@@ -170,6 +170,7 @@ fn update(case: &Case) -> Result<(), Difference> {
     // The region is not recorded. An update that calls nothing was made where there is no price list.
     let isolated = case.given["pricing"]["isolatedVPC"] == true || case.calls.is_empty();
     let replay = Arc::new(Replay::of(case));
+    let old_spot = before.spot.clone().unwrap_or_default();
     let clients = Arc::new(api::clients(Arc::clone(&replay) as Arc<_>));
     let prices = prices(before.clone(), clients, isolated);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -198,6 +199,11 @@ fn update(case: &Case) -> Result<(), Difference> {
     if ours == without_free_spot(&after) {
         return Err(Difference::Meant(
             "a spot price of zero is no price: nothing is free",
+        ));
+    }
+    if ours == without_gone_spot(&after, &ours, &old_spot) {
+        return Err(Difference::Meant(
+            "a zone that the newest spot prices do not name sells no spot instance of the type",
         ));
     }
     Err(format!("ours {:?}, recorded {:?}", short(&ours), short(&after)).into())
@@ -247,6 +253,23 @@ fn without_free_spot(known: &Known) -> Known {
     }
     let spot = known.spot.iter_mut();
     spot.for_each(|spot| spot.retain(|_, zones| !zones.is_empty()));
+    known
+}
+
+/// The same without spot prices that are only those of before.
+fn without_gone_spot(known: &Known, ours: &Known, before: &SpotByType) -> Known {
+    let mut known = known.clone();
+    let find = |all: &SpotByType, name: &str, zone: &str| Some(*all.get(name)?.get(zone)?);
+    for spot in known.spot.iter_mut() {
+        for (name, zones) in spot.iter_mut() {
+            zones.retain(|zone, price| {
+                let is_ours = ours.spot.as_ref();
+                let is_ours = is_ours.is_some_and(|ours| find(ours, name, zone).is_some());
+                is_ours || find(before, name, zone) != Some(*price)
+            });
+        }
+        spot.retain(|_, zones| !zones.is_empty());
+    }
     known
 }
 

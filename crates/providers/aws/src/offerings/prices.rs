@@ -117,9 +117,9 @@ impl PriceState {
             }
         }
         if let Some(first) = self.unpriced.first() {
-            let others = match self.unpriced.len() - 1 {
-                0 => String::new(),
-                count => format!(" and {count} others"),
+            let others = match self.unpriced.len() {
+                0 | 1 => String::new(),
+                count => format!(" and {} more", count - 1),
             };
             parts.push(format!(
                 "no price is known for {first}{others}, offered after all types with a price"
@@ -329,4 +329,217 @@ impl Prices {
 /// The reference implementation leaves out us-gov; the isolated partitions have no price list endpoint either.
 fn has_price_list(region: &str) -> bool {
     !region.starts_with("us-gov") && !region.contains("-iso")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::facts::api::wire::{ApiCall, ApiError};
+    use crate::facts::api::{self, Answers};
+
+    /// AWS with one product and one spot price, or without a connection.
+    #[derive(Debug, Default)]
+    struct Cloud {
+        is_down: AtomicUsize,
+        on_demand: AtomicUsize,
+        spot: AtomicUsize,
+        products: Mutex<Vec<Value>>,
+        is_endless: bool,
+    }
+
+    impl Cloud {
+        fn calls(&self) -> (usize, usize) {
+            (
+                self.on_demand.load(Ordering::Relaxed),
+                self.spot.load(Ordering::Relaxed),
+            )
+        }
+    }
+
+    impl Answers for Cloud {
+        fn answer(&self, call: ApiCall) -> Result<Value, ApiError> {
+            let is_spot = call.op == "DescribeSpotPriceHistory";
+            let count = if is_spot { &self.spot } else { &self.on_demand };
+            count.fetch_add(1, Ordering::Relaxed);
+            if self.is_down.load(Ordering::Relaxed) > 0 {
+                return Err(ApiError::Transport("down".to_owned()));
+            }
+            if is_spot {
+                return Ok(json!({ "SpotPriceHistory": [
+                    { "InstanceType": "m5.large", "AvailabilityZone": "a", "SpotPrice": "0.03", "Timestamp": "2026-01-01T00:00:00Z" },
+                ] }));
+            }
+            let products = self.products.lock().unwrap();
+            let products: Vec<String> = products.iter().map(Value::to_string).collect();
+            let mut answer = json!({ "PriceList": products });
+            if self.is_endless {
+                answer["NextToken"] = json!("more");
+            }
+            Ok(answer)
+        }
+    }
+
+    fn product(name: &str, currency: &str, amount: &str) -> Value {
+        json!({ "product": { "attributes": { "instanceType": name } }, "terms": { "OnDemand": { "t": {
+            "priceDimensions": { "d": { "pricePerUnit": { currency: amount } } } } } } })
+    }
+
+    fn in_region(region: &str, isolated: bool, cloud: Cloud) -> (Arc<Cloud>, Arc<Prices>) {
+        let cloud = Arc::new(cloud);
+        let mut clients = api::clients(Arc::clone(&cloud) as Arc<_>);
+        region.clone_into(&mut clients.region);
+        let start = OnDemandPrices::at_start(region, None).unwrap();
+        let prices = Prices::with(Arc::new(clients), isolated, start);
+        (cloud, Arc::new(prices))
+    }
+
+    fn priced() -> Cloud {
+        Cloud {
+            products: Mutex::new(vec![product("m5.large", "USD", "0.2")]),
+            ..Cloud::default()
+        }
+    }
+
+    fn start(prices: &Arc<Prices>) {
+        for worker in prices.workers() {
+            tokio::spawn(worker.run);
+        }
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_prices_come_at_once_and_the_next_in_time() {
+        let (cloud, prices) = in_region("eu-west-1", false, priced());
+        assert!(!prices.awaits_first(), "no worker runs");
+        let before = prices.view();
+        assert_eq!(
+            before.spot("m5.large", "b"),
+            Some(MicroUsd(107_000)),
+            "on demand stands for it"
+        );
+        start(&prices);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(cloud.calls(), (2, 1));
+        assert!(!prices.awaits_first());
+        let view = prices.view();
+        assert_eq!(view.on_demand("m5.large"), Some(MicroUsd(200_000)));
+        assert_eq!(view.spot("m5.large", "a"), Some(MicroUsd(30_000)));
+        assert_eq!(
+            view.spot("m5.large", "b"),
+            None,
+            "no spot instance is sold there"
+        );
+        tokio::time::sleep(SPOT_PERIOD * 12 + MINUTE).await;
+        assert_eq!(cloud.calls(), (4, 13));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_reads_keep_what_is_known_and_are_tried_again_less_and_less_often() {
+        let (cloud, prices) = in_region("eu-west-1", false, priced());
+        cloud.is_down.store(1, Ordering::Relaxed);
+        start(&prices);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(
+            !prices.awaits_first(),
+            "nobody waits for a service that is down"
+        );
+        assert_eq!(prices.view().on_demand("m5.large"), Some(MicroUsd(107_000)));
+        // After 1, 2, 4, 8 minutes, then every 15.
+        tokio::time::sleep(MINUTE * 15).await;
+        assert_eq!(cloud.calls().1, 5);
+        tokio::time::sleep(MINUTE * 60).await;
+        assert_eq!(cloud.calls().1, 9);
+        cloud.is_down.store(0, Ordering::Relaxed);
+        tokio::time::sleep(MINUTE * 15).await;
+        assert_eq!(prices.view().spot("m5.large", "a"), Some(MicroUsd(30_000)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_price_list_is_not_asked_where_there_is_none() {
+        for (region, isolated) in [
+            ("us-gov-west-1", false),
+            ("us-iso-east-1", false),
+            ("eu-west-1", true),
+        ] {
+            let (cloud, prices) = in_region(region, isolated, priced());
+            start(&prices);
+            prices.update_on_demand().await.unwrap();
+            tokio::time::sleep(MINUTE).await;
+            assert_eq!(cloud.calls(), (0, 1), "{region}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn prices_are_read_in_the_currency_of_the_region() {
+        let both = || Cloud {
+            products: Mutex::new(vec![
+                product("m5.large", "CNY", "1.5"),
+                product("c5.large", "USD", "0.1"),
+            ]),
+            ..Cloud::default()
+        };
+        let (_, prices) = in_region("cn-northwest-1", false, both());
+        prices.update_on_demand().await.unwrap();
+        let view = prices.view();
+        assert_eq!(view.on_demand("m5.large"), Some(MicroUsd(1_500_000)));
+        assert_eq!(view.on_demand("c5.large"), None, "dollars are not yuan");
+        let (_, prices) = in_region("eu-west-1", false, both());
+        prices.update_on_demand().await.unwrap();
+        assert_eq!(prices.view().on_demand("m5.large"), Some(MicroUsd(107_000)));
+        assert_eq!(prices.view().on_demand("c5.large"), Some(MicroUsd(100_000)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_without_a_price_or_without_an_end_are_errors() {
+        let (_, prices) = in_region("eu-west-1", false, Cloud::default());
+        assert_eq!(prices.update_on_demand().await, Err(PriceError::NoOnDemand));
+        let endless = Cloud {
+            is_endless: true,
+            ..priced()
+        };
+        let (_, prices) = in_region("eu-west-1", false, endless);
+        let error = prices.update_on_demand().await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "pricing:GetProducts: more than 300 pages"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn age_and_source_are_told() {
+        let now = "2025-05-29T00:00:00Z".parse().unwrap();
+        let (_, prices) = in_region("eu-west-1", false, priced());
+        let sold = [
+            Arc::from("m5.large"),
+            Arc::from("zz.one"),
+            Arc::from("zz.two"),
+        ];
+        let state = prices.state(sold.iter());
+        assert_eq!(
+            state.note(now).unwrap(),
+            "on-demand prices are those of 2025-05-28 that come with the program; spot prices are not known: on-demand prices stand for them; no price is known for zz.one and 1 more, offered after all types with a price"
+        );
+        let gauges = state.gauges(now);
+        let gauges = gauges
+            .iter()
+            .map(|gauge| (gauge.name, gauge.labels.clone(), gauge.value));
+        let on_demand = |source| vec![("capacity_type", "on-demand"), ("source", source)];
+        assert_eq!(
+            gauges.collect::<Vec<_>>(),
+            [
+                (GaugeName::PriceAge, on_demand("embedded"), 86_400.0),
+                (GaugeName::UnpricedInstanceTypes, Vec::new(), 2.0),
+            ]
+        );
+        start(&prices);
+        tokio::time::sleep(MINUTE).await;
+        let fresh = prices.state(sold[..1].iter());
+        assert_eq!(fresh.note(now), None, "all prices are live and new");
+        assert_eq!(fresh.gauges(now).len(), 3);
+    }
 }
