@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use mortise_cloudprovider::{InstanceType, ProviderWorker};
 use tokio::time::Instant;
 
@@ -19,6 +20,8 @@ use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long types and zones are believed: EC2 adds some every few weeks.
 const TYPES_TTL: Duration = Duration::from_secs(12 * 3600);
+/// How often the log is told what there is to say about prices.
+const REPORT_PERIOD: Duration = Duration::from_secs(600);
 /// How long after a failed refresh the next one is tried.
 const RETRY: Duration = Duration::from_secs(60);
 
@@ -112,16 +115,41 @@ impl RegionOfferings {
         self.prices.awaits_first()
     }
 
-    /// The work that keeps prices current.
-    pub(crate) fn price_workers(&self) -> Vec<ProviderWorker> {
-        self.prices.workers()
+    /// The work that keeps prices current, and says in the log when they are not.
+    pub(crate) fn price_workers(self: &Arc<Self>) -> Vec<ProviderWorker> {
+        let report = ProviderWorker {
+            name: "price-report",
+            run: Box::pin(Arc::clone(self).report_prices()),
+        };
+        self.prices.workers().into_iter().chain([report]).collect()
+    }
+
+    /// Logs each change of what there is to say about prices.
+    async fn report_prices(self: Arc<Self>) {
+        let mut said = None;
+        loop {
+            tokio::time::sleep(REPORT_PERIOD).await;
+            let note = self.price_state().note(Timestamp::now());
+            match &note {
+                Some(note) if said.as_ref() != Some(note) => tracing::warn!("{note}"),
+                None if said.is_some() => tracing::info!("all prices are live and new"),
+                _ => {}
+            }
+            said = note;
+        }
     }
 
     /// Where prices are from, and which types have none.
     pub(crate) fn price_state(&self) -> PriceState {
         let view = self.current();
-        self.prices
-            .state(view.iter().flat_map(|view| view.zones.keys()))
+        let sold = view.iter().flat_map(|view| {
+            let known = view.types.iter();
+            known.filter(|each| {
+                view.zones.contains_key(&each.name)
+                    && each.usage.iter().any(|class| &**class == "on-demand")
+            })
+        });
+        self.prices.state(sold.map(|each| &each.name))
     }
 
     /// What was read last, with the prices of now.
