@@ -344,6 +344,6 @@ fn prices_are_read_and_kept_as_recorded() {
 /// The recording started in us-west-2 with the prices of us-east-1; asked to assume those, so do we.
 #[test]
 fn assumed_prices_are_those_that_the_recording_started_with() {
-    let assumed = OnDemandPrices::at_start("us-west-9", Some("us-east-1")).unwrap();
+    let assumed = OnDemandPrices::at_start(REGION, Some("us-east-1")).unwrap();
     assert_eq!(assumed.all(), &*BASE);
 }

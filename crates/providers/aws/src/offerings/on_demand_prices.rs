@@ -102,26 +102,22 @@ pub(crate) enum AssumedPriceError {
 }
 
 impl OnDemandPrices {
-    /// What is known of a region at the start: its own embedded table, else that of the region named by `assumed`, else nothing.
+    /// What is known of a region at the start: the embedded table of the region named by `assumed`, without one its own, else
+    /// nothing. Never some of both.
     /// # Errors
     /// The region named by `assumed` has no table, or is billed in another currency.
     pub(crate) fn at_start(region: &str, assumed: Option<&str>) -> Result<Self, AssumedPriceError> {
-        let currency = Currency::of_region(region);
-        let assumed = assumed.filter(|other| !other.is_empty());
-        let other = assumed
-            .map(|other| assumed_table(region, other))
-            .transpose()?;
-        if let Some(own) = price_table(region)? {
-            return Ok(Self::embedded(own));
+        if let Some(other) = assumed.filter(|other| !other.is_empty() && *other != region) {
+            let table = assumed_table(region, other)?;
+            return Ok(Self {
+                source: PriceSource::Assumed(Arc::clone(&table.region), table.as_of),
+                ..Self::embedded(table)
+            });
         }
-        Ok(match other {
-            Some(table) => Self {
-                currency,
-                source: PriceSource::Assumed(table.region, table.as_of),
-                by_type: Arc::new(table.by_type),
-            },
+        Ok(match price_table(region)? {
+            Some(own) => Self::embedded(own),
             None => Self {
-                currency,
+                currency: Currency::of_region(region),
                 source: PriceSource::Unknown,
                 by_type: Arc::default(),
             },
@@ -214,15 +210,19 @@ mod tests {
             (none.get("m5.large"), none.source()),
             (None, &PriceSource::Unknown)
         );
-        // The region's own table comes first.
-        let own = OnDemandPrices::at_start("eu-west-1", Some("us-east-1")).unwrap();
-        assert_eq!(own.get("m5.large"), Some(MicroUsd(107_000)));
+        let own = OnDemandPrices::at_start("eu-west-1", Some("eu-west-1")).unwrap();
+        assert_eq!(own.source().label(), "embedded", "its own are not assumed");
     }
 
     #[test]
     fn prices_are_assumed_only_when_asked_for_and_in_one_currency() {
         let assumed = OnDemandPrices::at_start("eu-west-9", Some("us-east-1")).unwrap();
         assert_eq!(assumed.get("m5.large"), Some(MicroUsd(96_000)));
+        let instead = OnDemandPrices::at_start("eu-west-1", Some("us-east-1")).unwrap();
+        assert_eq!(
+            instead, assumed,
+            "of all types, instead of the region's own"
+        );
         assert_eq!(
             assumed.source().to_string(),
             "are assumed to be those of us-east-1 on 2026-07-20"
