@@ -78,12 +78,15 @@ fn known(pricing: &Value) -> Option<Known> {
     if let Some(set) = given("onDemandSet") {
         on_demand.extend(amounts(set)?);
     }
-    for name in given("onDemandRemoved").map_or(Some(&Vec::new()), Value::as_array)? {
-        on_demand.remove(name.as_str()?);
+    if let Some(removed) = given("onDemandRemoved") {
+        for name in removed.as_array()? {
+            on_demand.remove(name.as_str()?);
+        }
     }
     let mut spot = SpotByType::new();
     for field in ["spotAll", "spotSet"] {
-        for (name, each) in given(field).map_or(Some(&serde_json::Map::new()), Value::as_object)? {
+        let Some(table) = given(field) else { continue };
+        for (name, each) in table.as_object()? {
             let zones = amounts(&each["zones"])?;
             if !zones.is_empty() {
                 spot.insert(Arc::from(&**name), zones);

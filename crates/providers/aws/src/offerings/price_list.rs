@@ -97,8 +97,8 @@ impl Product {
     fn amount(self, currency: Currency) -> Option<(Arc<str>, MicroUsd)> {
         let terms = self.terms.on_demand.into_values();
         let dimensions = terms.flat_map(|term| term.dimensions.into_values());
-        let amounts = dimensions.filter_map(|each| amount(each.per_unit.get(currency.code())?));
-        Some((self.product.attributes.instance_type, amounts.last()?))
+        let mut amounts = dimensions.filter_map(|each| amount(each.per_unit.get(currency.code())?));
+        Some((self.product.attributes.instance_type, amounts.next_back()?))
     }
 }
 
