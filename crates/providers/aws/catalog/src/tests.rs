@@ -98,6 +98,44 @@ fn embedded_types_have_names_zones_and_prices() {
 }
 
 #[test]
+fn a_type_without_a_price_is_offered_on_demand_alone() {
+    let catalog = embedded_catalog().unwrap();
+    let place = |on_demand, spot| ZonePrices {
+        zone: Arc::from("us-east-1a"),
+        zone_id: None,
+        on_demand,
+        spot,
+    };
+    let offered = |prices: ZonePrices| {
+        let zones = LaunchZones {
+            region: Arc::from("us-east-1"),
+            places: vec![prices],
+        };
+        let row = catalog.find("m5.large").unwrap();
+        let each = row.info.instance_type(&NodeSettings::default(), &zones);
+        let offerings = each.offerings.into_iter().filter(|offer| offer.available);
+        offerings
+            .map(|offer| {
+                (
+                    offer.capacity_type.as_str(),
+                    offer.price.map(|price| price.0),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(offered(place(None, None)), [("on-demand", None)]);
+    let both = place(Some(MicroUsd(2)), Some(MicroUsd(1)));
+    let both = offered(both);
+    assert_eq!(both.len(), 2);
+    assert!(both.contains(&("spot", Some(1))) && both.contains(&("on-demand", Some(2))));
+    assert_eq!(
+        offered(place(Some(MicroUsd(2)), None)),
+        [("on-demand", Some(2))],
+        "no spot instance is sold there"
+    );
+}
+
+#[test]
 fn spot_fraction_is_fixed() {
     let price = assumed_spot_price("m5.large", "us-east-1a", MicroUsd(96_000));
     assert_eq!(
