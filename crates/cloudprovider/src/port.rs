@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::drift::DriftReason;
 use crate::error::{CloudError, LaunchError};
+use crate::gauge::ProviderGauge;
 use crate::instance::{Instance, TerminationStatus};
 use crate::instance_type::InstanceType;
 use crate::interruption::NoticeSource;
@@ -156,6 +157,11 @@ pub trait CloudProvider: Send + Sync + 'static {
 
     /// Background work, for a process that serves a cluster. Calls do not depend on it: without it they know less.
     fn workers(&self) -> Vec<ProviderWorker> {
+        Vec::new()
+    }
+
+    /// What it measures of its own facts at the moment, for metrics. Asked at each scrape: calls nothing.
+    fn gauges(&self) -> Vec<ProviderGauge> {
         Vec::new()
     }
 }

@@ -9,8 +9,8 @@ use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, LaunchError, LaunchRequest,
-    LaunchedInstance, NoticeSource, ProviderDescriptor, ProviderWorker, RepairPolicy,
-    ResolveRequest, ResolvedNodeClass, TerminationStatus,
+    LaunchedInstance, NoticeSource, ProviderDescriptor, ProviderGauge, ProviderWorker,
+    RepairPolicy, ResolveRequest, ResolvedNodeClass, TerminationStatus,
 };
 
 use crate::config::AwsConfig;
@@ -22,6 +22,7 @@ use crate::launch::{LaunchServices, Launcher};
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{NodeClassResolver, ResolverParts};
 use crate::offerings::availability::Moment;
+use crate::offerings::prices::Prices;
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
@@ -66,6 +67,7 @@ pub struct AwsProvider {
     moment: Moment,
     /// Zonal shifts of this cluster are watched; `None` when they are switched off.
     shifted_cluster: Option<String>,
+    offerings: Arc<RegionOfferings>,
 }
 
 /// Why the provider cannot start.
@@ -80,6 +82,9 @@ pub enum StartError {
     /// The tables that complete EC2's own description cannot be read.
     #[error(transparent)]
     Ec2Catalog(#[from] Ec2CatalogError),
+    /// Prices are to be assumed that do not fit.
+    #[error("{0}")]
+    AssumedPrices(String),
     /// EC2 does not answer.
     #[error(transparent)]
     Call(#[from] Failure),
@@ -107,7 +112,11 @@ impl AwsProvider {
             return Err(StartError::NoClusterName);
         }
         let (clients, config) = (Arc::new(AwsClients::new(&config).await?), Arc::new(config));
-        let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
+        let prices = Prices::new(Arc::clone(&clients), &config);
+        let prices = prices.map_err(|error| StartError::AssumedPrices(error.to_string()))?;
+        let prices = Arc::new(prices);
+        let offerings = RegionOfferings::new(Arc::clone(&clients), tables, prices);
+        let offerings = Arc::new(offerings);
         let connected = Self::compose(clients, &config, &offerings);
         connected.interruptions.check().await?;
         offerings.view().await?;
@@ -171,6 +180,7 @@ impl AwsProvider {
             instances,
             moment,
             shifted_cluster: config.zonal_shift.then(|| config.cluster_name.clone()),
+            offerings: Arc::clone(offerings),
         }
     }
 
@@ -286,7 +296,9 @@ impl CloudProvider for AwsProvider {
             ),
         });
         let own = self.profiles.collector().into_iter().chain([templates]);
-        own.chain(shifts).collect()
+        own.chain(shifts)
+            .chain(self.offerings.price_workers())
+            .collect()
     }
 
     fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {
@@ -295,5 +307,10 @@ impl CloudProvider for AwsProvider {
 
     fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
         Box::pin(self.interruptions.acknowledge(notice))
+    }
+
+    fn gauges(&self) -> Vec<ProviderGauge> {
+        let now = jiff::Timestamp::now();
+        self.offerings.price_state().gauges(now)
     }
 }

@@ -194,7 +194,8 @@ impl InstanceTypeInfo {
                         zone: Arc::clone(&place.zone),
                         capacity_type,
                         price,
-                        available: usable && price.is_some(),
+                        available: usable
+                            && (price.is_some() || capacity_type == CapacityType::OnDemand), // without a price it is offered last; a spot market without one does not exist
                         reservation: None,
                         labels: place.labels().collect(),
                     });

@@ -19,6 +19,7 @@ mod launch_filters;
 mod node_class;
 mod offerings;
 mod other;
+mod pricing;
 mod replay;
 mod resolved_type;
 mod unavailable_offerings;

@@ -278,6 +278,7 @@ pub(crate) fn normal(mut call: ApiCall) -> ApiCall {
     normal_value(&mut call.input);
     if let Value::Object(fields) = &mut call.input {
         fields.remove("ClientToken");
+        fields.remove("StartTime"); // of spot prices: now
     }
     call
 }

@@ -26,7 +26,7 @@ use crate::sdk::AwsClients;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::tags;
 
-/// How soon a class is resolved again while the first spot prices are on their way: a few pages of a list.
+/// How soon a class is resolved again while the first prices are on their way: a few pages of a list.
 const PRICES_MS: i64 = 5_000;
 /// How soon a class is resolved again after a call failed, the first time; then twice as long each time.
 const RETRY_MS: i64 = 5_000;
@@ -128,7 +128,7 @@ impl NodeClassResolver {
     ) -> Result<ResolvedNodeClass, CloudError> {
         let object = parse(&request.class)?;
         // Asked before, so that prices that come meanwhile are not missed.
-        let waits = self.offerings.awaits_spot_prices();
+        let waits = self.offerings.awaits_prices();
         let reserved = self.options.reserved;
         let found = self
             .lookup
