@@ -16,7 +16,7 @@ mod port;
 pub use capacity_type::CapacityType;
 pub use drift::DriftReason;
 pub use error::{CloudError, LaunchError, Retry};
-pub use instance::{Instance, TerminationStatus};
+pub use instance::{Instance, InstanceDetails, TerminationStatus};
 pub use instance_type::{InstanceType, Offering};
 pub use interruption::{InterruptionKind, InterruptionNotice};
 pub use launch::{LaunchRequest, LaunchedInstance, UnavailableOffering};

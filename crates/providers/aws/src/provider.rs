@@ -1,11 +1,13 @@
 //! The provider behind the core's port: composes its components, and delegates.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
+use mortise_aws_class::labels;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
     LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy, ResolveRequest,
@@ -14,11 +16,12 @@ use mortise_cloudprovider::{
 
 use crate::config::AwsConfig;
 use crate::failure::Failure;
-use crate::instance_cache::InstanceCache;
+use crate::instances::{InstanceCache, ShiftedZones, TAGGED_ANNOTATIONS};
 use crate::interruption::InterruptionQueue;
 use crate::launch::Launcher;
 use crate::node_class::{self, NodeClassResolver};
 use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::sdk::{AwsClients, NoRegion};
@@ -35,6 +38,13 @@ const REPAIR: [RepairPolicy; 7] = [
     repair("NetworkingReady", "False", 1800),
     repair("KernelReady", "False", 1800),
     repair("ContainerRuntimeReady", "False", 1800),
+];
+
+/// Labels of NodeClaims and Nodes whose instance runs in a capacity reservation.
+const RESERVATION_LABELS: [&str; 3] = [
+    labels::CAPACITY_RESERVATION_ID,
+    labels::CAPACITY_RESERVATION_INTERRUPTIBLE,
+    labels::CAPACITY_RESERVATION_TYPE,
 ];
 
 const fn repair(
@@ -129,8 +139,12 @@ impl AwsProvider {
             Arc::clone(offerings),
             Arc::clone(&unavailable),
         ));
-        let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
-        let instances = Arc::new(instances);
+        let instances = Arc::new(InstanceCache::new(
+            &clients,
+            Arc::clone(config),
+            Arc::new(ReservationCounts::default()),
+            Arc::new(ShiftedZones::default()),
+        ));
         let queue_name = config.interruption_queue.as_ref();
         Self {
             queue: queue_name.filter(|name| !name.is_empty()).map(|name| {
@@ -183,7 +197,7 @@ impl AwsProvider {
         object: &NodeClassObject,
     ) -> Result<Option<DriftReason>, CloudError> {
         let class = self.classes.get(object).await?;
-        self.instances.drift(claim, &object.key, &class).await
+        self.instances.drift(claim, &class).await
     }
 }
 
@@ -193,11 +207,13 @@ impl CloudProvider for AwsProvider {
             name: "aws",
             node_classes: const { &[mortise_aws_class::spec::KIND] },
             repair_policies: &REPAIR,
+            tagged_annotations: &TAGGED_ANNOTATIONS,
+            reservation_labels: &RESERVATION_LABELS,
         }
     }
 
     fn well_known(&self) -> WellKnown {
-        mortise_aws_class::labels::well_known()
+        labels::well_known()
     }
 
     fn resolve<'a>(
@@ -239,6 +255,13 @@ impl CloudProvider for AwsProvider {
         class: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         Box::pin(self.drift(claim, class))
+    }
+
+    fn tag<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+    ) -> BoxFuture<'a, Result<BTreeMap<String, String>, CloudError>> {
+        Box::pin(self.instances.tag(claim))
     }
 
     fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {

@@ -8,9 +8,12 @@ use std::path::PathBuf;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-mod api;
+pub(crate) mod api;
+mod drift;
 mod instance_types;
+mod instances;
 mod interruption;
+mod nodeclaim_controllers;
 mod replay;
 mod user_data;
 

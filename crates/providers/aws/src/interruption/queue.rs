@@ -8,7 +8,7 @@ use mortise_cloudprovider::{CloudError, InterruptionKind, InterruptionNotice, Re
 use tokio::sync::OnceCell;
 
 use crate::failure::Failure;
-use crate::instance_cache::InstanceCache;
+use crate::instances::InstanceCache;
 use crate::interruption::event::{self, InterruptionEvent};
 use crate::offerings::unavailable_offerings::{UnavailableKey, UnavailableOfferings};
 use crate::sdk::AwsClients;

@@ -8,7 +8,7 @@ use mortise_apis::requirements::Operator;
 use mortise_apis::resources::resources_of;
 use mortise_cloudprovider::{InstanceType, LaunchedInstance};
 
-use crate::instance_cache::InstanceRecord;
+use crate::instances::InstanceRecord;
 use crate::node_class::CachedNodeClass;
 use crate::tags;
 use mortise_aws_catalog::instance_type::EFA;

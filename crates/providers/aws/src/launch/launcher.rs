@@ -16,7 +16,7 @@ use mortise_cloudprovider::{
 
 use crate::config::AwsConfig;
 use crate::failure::{self, Failure, TOKEN_MISMATCH};
-use crate::instance_cache::{InstanceCache, InstanceRecord};
+use crate::instances::{InstanceCache, InstanceRecord};
 use crate::launch::client_tokens::ClientTokens;
 use crate::launch::error::{AttemptError, create_error, failed_call};
 use crate::launch::fleet_input::FleetInput;

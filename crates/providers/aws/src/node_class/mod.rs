@@ -11,4 +11,8 @@ mod networks;
 mod resolver;
 
 pub(crate) use self::cache::CachedNodeClass;
+#[cfg(test)]
+pub(crate) use self::cache::{PlacementGroup, PlacementStrategy};
+#[cfg(test)]
+pub(crate) use self::networks::FoundSubnet;
 pub(crate) use self::resolver::{NodeClassResolver, parse};
