@@ -119,12 +119,24 @@ fn recorded(case: &Value) -> BTreeSet<String> {
     ended.chain(deleted).collect()
 }
 
+/// Whether the recording ended before each termination that was begun had its end.
+fn is_cut_off(case: &Value) -> bool {
+    let effects = case["expect"]["effects"].as_array();
+    let count = |op: &str| {
+        let all = effects.into_iter().flatten();
+        all.filter(|effect| effect["op"] == op).count()
+    };
+    count("instance.Delete") != count("cloudprovider.Delete")
+}
+
 #[test]
 fn the_recorded_instances_are_ended_and_no_others() {
     let (mut passed, mut failed) = (0, Vec::new());
     for case in cases() {
         let (ours, recorded) = (collected(&case), recorded(&case));
-        if ours == recorded {
+        // A recording that ended while terminations were under way lacks the last of them.
+        let is_rest = is_cut_off(&case) && recorded.is_subset(&ours);
+        if ours == recorded || is_rest {
             passed += 1;
         } else {
             failed.push(format!(

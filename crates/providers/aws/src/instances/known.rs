@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aws_sdk_ec2::types::InstanceStateName;
 use mortise_cloudprovider::{CapacityType, UnavailableOffering};
 use tokio::time::Instant;
 
@@ -38,7 +37,7 @@ pub(super) enum EndingView {
     NotAsked,
     /// It was ending a moment ago.
     Recent,
-    /// It is time to look at these, which are all that are ending.
+    /// It is time to look at these, which are all that are ending. Who gets this answer looks; for all others they count as looked at.
     Due(Vec<String>),
     /// It is gone.
     Gone,
@@ -149,23 +148,27 @@ impl KnownInstances {
         let now = Instant::now();
         if let Some(known) = self.lock().get_mut(id) {
             known.ending = Ending::Asked { looked: now };
-            known.record.described.state = Some(InstanceStateName::ShuttingDown);
             known.touched = now;
         }
     }
 
     /// How far the end of an instance is, as far as that is known.
     pub(super) fn end_of(&self, id: &str) -> EndingView {
-        let all = self.lock();
+        let now = Instant::now();
+        let mut all = self.lock();
         match all.get(id).map(|known| known.ending) {
             None | Some(Ending::No) => EndingView::NotAsked,
             Some(Ending::Gone) => EndingView::Gone,
             Some(Ending::Asked { looked }) if looked.elapsed() < LOOK => EndingView::Recent,
             Some(Ending::Asked { .. }) => {
-                let ending = all
-                    .iter()
-                    .filter(|(_, known)| matches!(known.ending, Ending::Asked { .. }));
-                EndingView::Due(ending.map(|(id, _)| id.clone()).collect())
+                let mut ending = Vec::new();
+                for (id, known) in all.iter_mut() {
+                    if let Ending::Asked { looked } = &mut known.ending {
+                        *looked = now;
+                        ending.push(id.clone());
+                    }
+                }
+                EndingView::Due(ending)
             }
         }
     }
