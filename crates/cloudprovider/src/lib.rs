@@ -19,7 +19,7 @@ pub use capacity_type::CapacityType;
 pub use drift::DriftReason;
 pub use error::{CloudError, LaunchError, Retry};
 pub use gauge::{GaugeName, ProviderGauge};
-pub use instance::{Instance, TerminationStatus};
+pub use instance::{Instance, InstanceDetails, TerminationStatus};
 pub use instance_type::{InstanceType, Offering};
 pub use interruption::{InterruptionKind, InterruptionNotice, NoticeSource, PlannedInterruption};
 pub use launch::{LaunchRequest, LaunchedInstance, UnavailableOffering};

@@ -83,6 +83,10 @@ pub struct ProviderDescriptor {
     pub node_classes: &'static [NodeClassKind],
     /// Node conditions that require repair.
     pub repair_policies: &'static [RepairPolicy],
+    /// Annotations of NodeClaims whose instance has all its tags, see [`CloudProvider::tag`]. Empty: it tags nothing after a launch.
+    pub tagged_annotations: &'static [&'static str],
+    /// Labels that only NodeClaims and Nodes of instances in capacity reservations have.
+    pub reservation_labels: &'static [&'static str],
 }
 
 /// Background work of a provider: what keeps its own facts current, or completes what a killed process began. The shell runs it
@@ -138,6 +142,15 @@ pub trait CloudProvider: Send + Sync + 'static {
         claim: &'a NodeClaim,
         class: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>>;
+
+    /// Gives the instance of a NodeClaim the tags that name its node and its NodeClaim, as far as it lacks them. Returns the annotations
+    /// by which the NodeClaim remembers that this is done; none while it is not, and for an instance that is gone.
+    fn tag<'a>(
+        &'a self,
+        _claim: &'a NodeClaim,
+    ) -> BoxFuture<'a, Result<BTreeMap<String, String>, CloudError>> {
+        Box::pin(std::future::ready(Ok(BTreeMap::new())))
+    }
 
     /// Sources of interruption notices, each of which is read by one loop while the process leads; none if the cloud announces
     /// nothing.

@@ -25,6 +25,9 @@ pub struct Settings {
     /// Conditions of nodes that require repair, by provider.
     #[serde(skip)]
     pub repair: Vec<RepairPolicies>,
+    /// What providers tag after a launch.
+    #[serde(skip)]
+    pub tagging: Vec<InstanceTagging>,
     /// How long a disruption command waits before it is validated and executed (Karpenter's validation: 15 s).
     pub disruption_validation_delay_ms: i64,
     /// How long a node is fenced against new pods before its pods are validated for the last time.
@@ -84,6 +87,7 @@ impl Default for Settings {
             spread_defaults: SpreadDefaults::default(),
             gates: FeatureGates::default(),
             repair: Vec::new(),
+            tagging: Vec::new(),
             disruption_validation_delay_ms: 15_000,
             bind_grace_period_ms: 2_000,
             min_drain_ms: 5_000,
@@ -134,6 +138,15 @@ impl RebalancePolicy {
         all.find(|(each, _)| **each == word)
             .map(|(_, policy)| policy)
     }
+}
+
+/// What a provider tags once the node of an instance is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceTagging {
+    /// Node classes whose instances it concerns.
+    pub serves: ServedNodeClasses,
+    /// Annotations of claims whose instance has all tags. Empty: nothing is tagged.
+    pub annotations: &'static [&'static str],
 }
 
 /// A provider's repair policies.

@@ -10,7 +10,7 @@ use super::*;
 use crate::capacity_type::CapacityType;
 use crate::drift::DriftReason;
 use crate::error::{CloudError, LaunchError, Retry};
-use crate::instance::TerminationStatus;
+use crate::instance::{InstanceDetails, TerminationStatus};
 use crate::instance_type::{InstanceType, Offering};
 use crate::launch::{LaunchRequest, LaunchedInstance};
 use crate::port::{ProviderDescriptor, ProviderWorker, ResolveRequest};
@@ -148,6 +148,7 @@ impl Provider {
             claim: Some(claim.clone()),
             created: None,
             terminating: false,
+            details: InstanceDetails::default(),
         };
         instances.iter().map(of).collect()
     }
@@ -163,6 +164,8 @@ impl CloudProvider for Provider {
             name: "test",
             node_classes: &[KIND],
             repair_policies: &[],
+            tagged_annotations: &[],
+            reservation_labels: &[],
         }
     }
 

@@ -173,6 +173,20 @@ impl CloudProviders {
             .map_err(EffectError::Cloud)
     }
 
+    /// Tags the instance of a claim.
+    pub(super) async fn tag(
+        &self,
+        by: DeciderId,
+        claim: &NodeClaim,
+        metrics: &Metrics,
+    ) -> Result<EffectOutput, EffectError> {
+        let provider = self
+            .of(&claim.node_class_key())
+            .map_err(EffectError::Cloud)?;
+        let result = call(by, "Tag", &**provider, metrics, || provider.tag(claim)).await;
+        result.map(EffectOutput::Tagged).map_err(EffectError::Cloud)
+    }
+
     /// One instance, by its ID.
     pub(super) async fn instance(
         &self,
@@ -203,6 +217,7 @@ impl CloudProviders {
             InstanceListing {
                 provider: provider.descriptor().name.into(),
                 serves: ServedNodeClasses::only(provider.descriptor().node_classes),
+                reservation_labels: provider.descriptor().reservation_labels,
                 instances: result,
             }
         });

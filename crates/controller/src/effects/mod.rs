@@ -249,6 +249,7 @@ async fn perform(outside: &EffectClients, order: &EffectRequest) -> Performed {
         Effect::CheckDrift { claim, class } => {
             cloud(Box::pin(clouds.drifted(by, claim, class, metrics)).await)
         }
+        Effect::TagInstance(claim) => cloud(Box::pin(clouds.tag(by, claim, metrics)).await),
         Effect::Acknowledge { provider, notice } => {
             cloud(Box::pin(clouds.acknowledge(by, provider, notice, metrics)).await)
         }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
 
+use super::capacity_type_labels::CapacityTypeLabels;
 use super::deletion_reason::DeletionReason;
 use super::finalizers::Finalizers;
 use super::instance_metadata::InstanceMetadata;
@@ -24,6 +25,10 @@ pub enum ObjectEdit {
     SetInstanceMetadata(InstanceMetadata),
     /// Writes hashes and the version of their algorithm, by annotation.
     SetHashes(BTreeMap<String, String>),
+    /// Adds annotations by which a NodeClaim remembers that its instance has all tags.
+    SetTagged(BTreeMap<String, String>),
+    /// Corrects how the instance is paid for, on a NodeClaim or a Node.
+    SetCapacityType(CapacityTypeLabels),
     /// Records on a NodeClaim who deletes it by force, and why.
     SetDeletionReason(DeletionReason),
     /// Fences a NodeClaim against new pods, or removes the fence.
@@ -65,6 +70,10 @@ pub enum EditKind {
     InstanceMetadata,
     /// [`ObjectEdit::SetHashes`].
     Hashes,
+    /// [`ObjectEdit::SetTagged`].
+    Tagged,
+    /// [`ObjectEdit::SetCapacityType`].
+    CapacityType,
     /// [`ObjectEdit::SetDeletionReason`].
     DeletionReason,
     /// [`ObjectEdit::SetFence`].
@@ -92,6 +101,8 @@ impl EditKind {
             Self::Labels => "labels",
             Self::InstanceMetadata => "instance_metadata",
             Self::Hashes => "hashes",
+            Self::Tagged => "tagged",
+            Self::CapacityType => "capacity_type",
             Self::DeletionReason => "deletion_reason",
             Self::Fence => "fence",
             Self::Interruption => "interruption",
@@ -122,6 +133,8 @@ impl ObjectEdit {
             Self::SetLabels(_) => EditKind::Labels,
             Self::SetInstanceMetadata(_) => EditKind::InstanceMetadata,
             Self::SetHashes(_) => EditKind::Hashes,
+            Self::SetTagged(_) => EditKind::Tagged,
+            Self::SetCapacityType(_) => EditKind::CapacityType,
             Self::SetDeletionReason(_) => EditKind::DeletionReason,
             Self::SetFence(_) => EditKind::Fence,
             Self::SetInterruption { .. } => EditKind::Interruption,
@@ -144,6 +157,8 @@ impl ObjectEdit {
             | Self::SetLabels(_)
             | Self::SetInstanceMetadata(_)
             | Self::SetHashes(_)
+            | Self::SetTagged(_)
+            | Self::SetCapacityType(_)
             | Self::SetDeletionReason(_)
             | Self::SetFence(_)
             | Self::SetInterruption { .. }

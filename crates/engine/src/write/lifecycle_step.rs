@@ -166,6 +166,8 @@ fn step_of_claim(edit: &ObjectEdit) -> Option<LifecycleStep> {
             step_of_conditions(edit.conditions.as_deref()?)
         }
         ObjectEdit::SetHashes(_)
+        | ObjectEdit::SetTagged(_)
+        | ObjectEdit::SetCapacityType(_)
         | ObjectEdit::SetDeletionReason(_)
         | ObjectEdit::SetFence(None)
         | ObjectEdit::SetInterruption { fence: None, .. }
@@ -247,6 +249,8 @@ fn step_of_node(edit: &ObjectEdit) -> Option<LifecycleStep> {
         ObjectEdit::SetLabels(_)
         | ObjectEdit::SetInstanceMetadata(_)
         | ObjectEdit::SetHashes(_)
+        | ObjectEdit::SetTagged(_)
+        | ObjectEdit::SetCapacityType(_)
         | ObjectEdit::SetDeletionReason(_)
         | ObjectEdit::SetFence(_)
         | ObjectEdit::SetInterruption { .. }

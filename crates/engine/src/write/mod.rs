@@ -6,6 +6,7 @@
 //!
 //! **Must never** be rendered anywhere but in [`render`], and rendered requests must never be parsed.
 
+mod capacity_type_labels;
 mod deletion_reason;
 mod edit;
 mod finalizers;
@@ -31,6 +32,7 @@ use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
 use serde_json::Value;
 
+pub use capacity_type_labels::CapacityTypeLabels;
 pub use deletion_reason::DeletionReason;
 pub use edit::{EditKind, ObjectEdit, WritePriority};
 pub use finalizers::Finalizers;
@@ -102,6 +104,19 @@ impl ObjectWrite {
     #[must_use]
     pub const fn set_hashes(target: ObjectRef, hashes: BTreeMap<String, String>) -> Self {
         Self::unversioned(target, ObjectEdit::SetHashes(hashes))
+    }
+
+    /// Records on a NodeClaim that its instance has all tags.
+    #[must_use]
+    pub fn set_tagged(claim: &NodeClaim, annotations: BTreeMap<String, String>) -> Self {
+        let edit = ObjectEdit::SetTagged(annotations);
+        Self::unversioned(ObjectRef::Claim(claim.name()), edit)
+    }
+
+    /// Corrects how an instance is paid for.
+    #[must_use]
+    pub const fn set_capacity_type(target: ObjectRef, labels: CapacityTypeLabels) -> Self {
+        Self::unversioned(target, ObjectEdit::SetCapacityType(labels))
     }
 
     /// Gives a NodeClaim a hash of the current version, which is computed only if it is needed. `None` if it has that

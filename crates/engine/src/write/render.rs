@@ -7,6 +7,7 @@ use mortise_state::ledger::FenceReason;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::capacity_type_labels::CapacityTypeLabels;
 use super::edit::ObjectEdit;
 use super::finalizers::Finalizers;
 use super::instance_metadata::InstanceMetadata;
@@ -37,7 +38,8 @@ impl ObjectEdit {
             Self::SetFinalizers(Finalizers(all)) => metadata("finalizers", all),
             Self::SetLabels(labels) => metadata("labels", labels),
             Self::SetInstanceMetadata(found) => instance_metadata(found),
-            Self::SetHashes(hashes) => metadata("annotations", hashes),
+            Self::SetHashes(all) | Self::SetTagged(all) => metadata("annotations", all),
+            Self::SetCapacityType(edit) => metadata("labels", &capacity_type(edit)),
             Self::SetDeletionReason(reason) => metadata(
                 "annotations",
                 &json!({ labels::DELETION_REASON: reason.to_string() }),
@@ -103,6 +105,14 @@ fn interruption(
 
 fn metadata(field: &str, value: &impl Serialize) -> Value {
     json!({ "metadata": { field: value } })
+}
+
+/// In a merge patch `null` removes a label.
+fn capacity_type(edit: &CapacityTypeLabels) -> Map<String, Value> {
+    let removed = edit.removed.iter().map(|key| (key.clone(), Value::Null));
+    let own = edit.capacity_type.as_str().into();
+    let set = std::iter::once((labels::CAPACITY_TYPE.to_owned(), own));
+    removed.chain(set).collect()
 }
 
 fn instance_metadata(found: &InstanceMetadata) -> Value {

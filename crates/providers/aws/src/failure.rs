@@ -120,6 +120,22 @@ impl Failure {
             && !message.starts_with("instance profile")
     }
 
+    /// Whether the service refused the call because there are too many.
+    #[must_use]
+    pub fn is_throttled(&self) -> bool {
+        self.label() == "throttled"
+    }
+
+    /// Whether the service says that an instance does not exist, and names it.
+    pub(crate) fn names_missing(&self, id: &str) -> bool {
+        let is_part = |each: char| each.is_ascii_alphanumeric() || each == '-';
+        self.is_not_found()
+            && self
+                .message
+                .split(|each| !is_part(each))
+                .any(|word| word == id)
+    }
+
     /// Whether the same call may work later without anybody doing anything.
     #[must_use]
     pub fn passes(&self) -> bool {

@@ -6,7 +6,7 @@
 //! | `offerings` | instance types, zones and spot prices of the region, unavailable offerings; the embedded catalog is a crate of its own |
 //! | [`user_data`] | user data by AMI family |
 //! | `node_class` | subnets, security groups, AMIs and conditions of an `EC2NodeClass` |
-//! | `instance_cache` | instances: list, terminate, drift |
+//! | `instances` | instances that exist: find, list, terminate, tag, drift |
 //! | `launch` | selection, launch templates, fleet requests, client tokens |
 //! | [`interruption`] | messages of the SQS queue |
 //! | `provider` | the port: composes the components above, and delegates |
@@ -21,7 +21,7 @@ pub mod failure;
 pub mod interruption;
 pub mod user_data;
 
-mod instance_cache;
+mod instances;
 mod launch;
 mod node_class;
 mod offerings;

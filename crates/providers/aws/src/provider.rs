@@ -1,5 +1,6 @@
 //! The provider behind the core's port: composes its components, and delegates.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -7,6 +8,7 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
+use mortise_aws_class::labels;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, LaunchError, LaunchRequest,
     LaunchedInstance, NoticeSource, ProviderDescriptor, ProviderGauge, ProviderWorker,
@@ -15,7 +17,7 @@ use mortise_cloudprovider::{
 
 use crate::config::AwsConfig;
 use crate::failure::Failure;
-use crate::instance_cache::InstanceCache;
+use crate::instances::{InstanceCache, TAGGED_ANNOTATIONS};
 use crate::interruption::{Interruptions, NoticeEffects};
 use crate::launch::templates::LaunchTemplates;
 use crate::launch::{LaunchServices, Launcher};
@@ -41,6 +43,13 @@ const REPAIR: [RepairPolicy; 7] = [
     repair("NetworkingReady", "False", 1800),
     repair("KernelReady", "False", 1800),
     repair("ContainerRuntimeReady", "False", 1800),
+];
+
+/// Labels of NodeClaims and Nodes whose instance runs in a capacity reservation.
+const RESERVATION_LABELS: [&str; 3] = [
+    labels::CAPACITY_RESERVATION_ID,
+    labels::CAPACITY_RESERVATION_INTERRUPTIBLE,
+    labels::CAPACITY_RESERVATION_TYPE,
 ];
 
 const fn repair(
@@ -152,8 +161,12 @@ impl AwsProvider {
             moment: moment.clone(),
             templates: Arc::clone(&templates),
         }));
-        let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
-        let instances = Arc::new(instances);
+        let instances = Arc::new(InstanceCache::new(
+            &clients,
+            Arc::clone(config),
+            Arc::clone(&moment.reservations),
+            Arc::clone(&moment.shifted),
+        ));
         let effects = NoticeEffects {
             claims: Arc::default(),
             instances: Arc::clone(&instances),
@@ -220,7 +233,7 @@ impl AwsProvider {
         object: &NodeClassObject,
     ) -> Result<Option<DriftReason>, CloudError> {
         let class = self.classes.get(object).await?;
-        self.instances.drift(claim, &object.key, &class).await
+        self.instances.drift(claim, &class).await
     }
 }
 
@@ -230,11 +243,13 @@ impl CloudProvider for AwsProvider {
             name: "aws",
             node_classes: const { &[mortise_aws_class::spec::KIND] },
             repair_policies: &REPAIR,
+            tagged_annotations: &TAGGED_ANNOTATIONS,
+            reservation_labels: &RESERVATION_LABELS,
         }
     }
 
     fn well_known(&self) -> WellKnown {
-        mortise_aws_class::labels::well_known()
+        labels::well_known()
     }
 
     fn resolve<'a>(
@@ -282,6 +297,13 @@ impl CloudProvider for AwsProvider {
         class: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>> {
         Box::pin(self.drift(claim, class))
+    }
+
+    fn tag<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+    ) -> BoxFuture<'a, Result<BTreeMap<String, String>, CloudError>> {
+        Box::pin(self.instances.tag(claim))
     }
 
     fn workers(&self) -> Vec<ProviderWorker> {

@@ -14,7 +14,7 @@ use mortise_state::resource_kinds::ObjectKey;
 use serde_json::json;
 
 use super::served;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, RESERVATION_ID};
 
 /// Name of the provider of test clusters.
 pub(super) const PROVIDER: &str = "sim";
@@ -34,6 +34,10 @@ pub struct Answers {
     pub eviction_errors: BTreeMap<String, EffectError>,
     /// Objects that an admission webhook does not let the service change.
     pub refused_writes: BTreeSet<String>,
+    /// What the provider lists instead of the instances of the simulated cloud.
+    pub listed: Option<Vec<Instance>>,
+    /// Number of instances that the provider fails to tag first.
+    pub tag_errors: usize,
     /// Number of writes that fail with a conflict first.
     pub conflicts: usize,
     /// Number of claims that a policy does not let the service create first.
@@ -113,6 +117,10 @@ impl Answers {
                 let drift = self.drifted.get(&*claim.name()).cloned();
                 Some(Ok(EffectOutput::Drift(drift)))
             }
+            Effect::TagInstance(_) if self.tag_errors > 0 => {
+                self.tag_errors -= 1;
+                Some(Err(EffectError::Cloud(throttled())))
+            }
             Effect::Acknowledge { notice, .. } => {
                 self.acknowledged.push(notice.to_string());
                 None
@@ -178,7 +186,9 @@ impl Answers {
     /// The provider of the tests, which may be mute, and another one that has no instances.
     fn listings(&self, cluster: &Cluster) -> Vec<InstanceListing> {
         let listed = |each: &Instance| !self.unlisted.contains(&each.provider_id);
-        let instances = if self.mute {
+        let instances = if let Some(instances) = &self.listed {
+            Ok(instances.clone())
+        } else if self.mute {
             Err(throttled())
         } else {
             let all = cluster.cloud.list().into_iter();
@@ -188,11 +198,13 @@ impl Answers {
             InstanceListing {
                 provider: "another".into(),
                 serves: ServedNodeClasses::only([]),
+                reservation_labels: &[],
                 instances: Ok(Vec::new()),
             },
             InstanceListing {
                 provider: PROVIDER.into(),
                 serves: served(),
+                reservation_labels: &[RESERVATION_ID],
                 instances,
             },
         ]

@@ -211,6 +211,11 @@ impl TestCluster {
         }
     }
 
+    /// Every instance is paid for on demand by now.
+    pub fn pay_on_demand(&mut self) {
+        self.cluster.cloud.pay_on_demand();
+    }
+
     /// The lists of the provider omit the instances of now.
     pub fn unlist_instances(&mut self) {
         self.answers.unlisted = self.instance_ids();

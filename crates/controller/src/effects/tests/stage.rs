@@ -112,6 +112,8 @@ impl CloudProvider for Cloud {
             name: self.name,
             node_classes: &[KIND],
             repair_policies: &[],
+            tagged_annotations: &[],
+            reservation_labels: &[],
         }
     }
     fn well_known(&self) -> WellKnown {

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::api::{self, Answers, wire::ApiCall, wire::ApiError};
 use super::replay::{Case, Difference, RecordedCall, Replay, load, score};
 use crate::config::AwsConfig;
-use crate::instance_cache::InstanceCache;
+use crate::instances::InstanceCache;
 use crate::interruption::{Interruptions, NoticeEffects};
 use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;

@@ -19,7 +19,7 @@ use super::api::{Answers, clients};
 use super::replay::{Case, Difference, RecordedCall, Replay, normal, resolved, score};
 use super::resolved_type::{resolved_type, resources};
 use crate::config::AwsConfig;
-use crate::instance_cache::InstanceCache;
+use crate::instances::InstanceCache;
 use crate::launch::templates::LaunchTemplates;
 use crate::launch::{LaunchServices, Launcher, NodeNetwork, PendingLaunch};
 use crate::node_class::instance_profiles::InstanceProfiles;

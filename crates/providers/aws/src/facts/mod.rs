@@ -10,13 +10,16 @@ use serde_json::Value;
 
 pub(crate) mod api;
 mod discovery;
+mod drift;
 mod instance_profile;
 mod instance_types;
+mod instances;
 mod interruption;
 mod interruption_reconciles;
 mod launch;
 mod launch_filters;
 mod node_class;
+mod nodeclaim_controllers;
 mod offerings;
 mod other;
 mod pricing;

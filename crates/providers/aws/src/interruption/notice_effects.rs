@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mortise_cloudprovider::{InterruptionKind, InterruptionNotice};
 
 use super::claimed_instances::ClaimedInstances;
-use crate::instance_cache::InstanceCache;
+use crate::instances::InstanceCache;
 use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::{UnavailableKey, UnavailableOfferings};
 

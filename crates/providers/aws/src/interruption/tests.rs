@@ -13,7 +13,7 @@ use super::*;
 use crate::config::AwsConfig;
 use crate::facts::api::wire::{ApiCall, ApiError};
 use crate::facts::api::{Answers, clients};
-use crate::instance_cache::InstanceCache;
+use crate::instances::InstanceCache;
 
 type Answer = fn(&ApiCall, usize) -> Result<Value, ApiError>;
 

@@ -8,7 +8,7 @@ use aws_sdk_ec2::types::{CreateFleetError, CreateFleetInstance};
 use mortise_cloudprovider::{CapacityType, LaunchError, UnavailableOffering};
 
 use crate::failure::{self, SPOT_ROLE, SUBNET_FULL};
-use crate::instance_cache::InstanceRecord;
+use crate::instances::{InstanceDescription, InstanceRecord};
 use crate::launch::error::{AttemptError, failed_offerings};
 use crate::launch::fleet_request::FleetRequest;
 use crate::launch::selection::LaunchSelection;
@@ -253,10 +253,12 @@ fn record(instance: &CreateFleetInstance, request: &FleetRequest) -> Option<Inst
         instance_type,
         zone,
         capacity_type: request.capacity_type,
+        reservation: None,
         subnet,
         image: image.map(str::to_owned),
         dedicated: request.dedicated,
         groups: Vec::new(),
+        described: InstanceDescription::default(),
     })
 }
 

@@ -12,7 +12,7 @@ use mortise_aws_class::labels::{
 };
 use mortise_cloudprovider::{CapacityType, InstanceType, LaunchedInstance, Offering};
 
-use crate::instance_cache::InstanceRecord;
+use crate::instances::InstanceRecord;
 use crate::launch::filters::label;
 use crate::node_class::CachedNodeClass;
 use crate::tags;

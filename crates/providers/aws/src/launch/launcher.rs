@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::config::AwsConfig;
 use crate::failure::{self, Failure, TOKEN_MISMATCH};
-use crate::instance_cache::{InstanceCache, InstanceRecord};
+use crate::instances::{InstanceCache, InstanceRecord};
 use crate::launch::client_tokens::ClientTokens;
 use crate::launch::error::{AttemptError, create_error, failed_request, failed_template_call};
 use crate::launch::fleet_input::{FleetInput, NodeNetwork, TemplateOverrides};

@@ -33,6 +33,11 @@ impl ShiftedZones {
             .is_some_and(|until| *until > Instant::now())
     }
 
+    /// Whether an instance in the zone is to be left as it is; one whose zone id is not known is not.
+    pub(crate) fn covers(&self, zone_id: Option<&str>) -> bool {
+        zone_id.is_some_and(|id| self.has(id))
+    }
+
     /// Ids of all zones that are shifted away now.
     pub(crate) fn now(&self) -> BTreeSet<Arc<str>> {
         let now = Instant::now();

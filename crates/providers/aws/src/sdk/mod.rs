@@ -1,6 +1,8 @@
 //! Clients of the services, and their errors in our words.
 
 pub(crate) mod arguments;
+pub(crate) mod batch;
+pub(crate) mod call_budget;
 pub(crate) mod cluster_info;
 pub(crate) mod ssm_parameter_cache;
 
@@ -13,6 +15,7 @@ use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 
 use crate::config::AwsConfig;
 use crate::failure::{Failure, FailureKind};
+use crate::sdk::call_budget::CallBudget;
 
 /// Longest that one attempt of a call may take. Longer than the queue's long poll (20 s), shorter than a person's patience.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,6 +33,8 @@ pub(crate) struct AwsClients {
     /// The price list, which few regions serve for all.
     pub(crate) pricing: aws_sdk_pricing::Client,
     pub(crate) zonal_shift: aws_sdk_arczonalshift::Client,
+    /// How many calls of EC2 may be made, for all that share these clients.
+    pub(crate) budget: CallBudget,
     /// Region name.
     pub(crate) region: String,
     /// Where the services are, for errors: the endpoint if one is set, else the region.
@@ -92,6 +97,7 @@ impl AwsClients {
                     .build(),
             ),
             zonal_shift: aws_sdk_arczonalshift::Client::new(shared),
+            budget: CallBudget::default(),
             region,
             place,
         })
@@ -144,13 +150,17 @@ impl AwsClients {
             }
             _ => (FailureKind::Unreadable, String::new(), causes(&error)),
         };
-        Failure {
+        let failure = Failure {
             action,
             place: self.place.clone(),
             kind,
             code,
             message,
+        };
+        if failure.is_throttled() {
+            self.budget.throttled(action);
         }
+        failure
     }
 }
 

@@ -57,6 +57,8 @@ impl CloudProvider for SimProvider {
             name: "sim",
             node_classes: &[KIND],
             repair_policies: &[],
+            tagged_annotations: &[],
+            reservation_labels: &[],
         }
     }
 

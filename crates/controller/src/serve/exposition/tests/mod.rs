@@ -193,7 +193,7 @@ fn label_sets(page: &str, row: &SeriesRow) -> usize {
     page.lines().filter(named).count()
 }
 
-const DECIDERS: [DeciderId; 12] = [
+const DECIDERS: [DeciderId; 13] = [
     DeciderId::NodeClass,
     DeciderId::NodePool,
     DeciderId::Interruption,
@@ -201,6 +201,7 @@ const DECIDERS: [DeciderId; 12] = [
     DeciderId::Termination,
     DeciderId::Conditions,
     DeciderId::Expiration,
+    DeciderId::InstanceTagging,
     DeciderId::GarbageCollection,
     DeciderId::Repair,
     DeciderId::StaticCapacity,
