@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-mod api;
+pub(crate) mod api;
 mod instance_types;
 mod interruption;
 mod replay;
