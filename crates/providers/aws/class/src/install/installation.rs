@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::permissions::When;
+use super::queue::Queue;
 use super::template::{Placeholder, fill};
 
 /// How the service proves to the account who it is.
@@ -69,10 +70,13 @@ impl fmt::Display for InvalidOption {
 
 impl std::error::Error for InvalidOption {}
 
-/// Longest name of a role. # Source: quotas of IAM.
+/// Longest name of a role, by the quotas of IAM.
 const LONGEST_ROLE: usize = 64;
-/// Longest name of a queue. # Source: quotas of SQS.
+/// Longest name of a queue, by the quotas of SQS.
 const LONGEST_QUEUE: usize = 80;
+
+/// Most characters of all parameters: one statement names them, and it must stay below the size of a policy.
+const MOST_PARAMETER_TEXT: usize = 3000;
 
 const CLUSTER: &str =
     "a cluster name has 1 to 100 letters, digits, - and _, and begins with a letter or digit";
@@ -89,6 +93,43 @@ fn is_name(text: &str, longest: usize, others: &str) -> bool {
 
 fn is_label(text: &str) -> bool {
     is_name(text, 63, "-") && !text.starts_with('-') && !text.ends_with('-')
+}
+
+fn check_cluster(name: &str) -> Result<(), InvalidOption> {
+    let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    if is_name(name, 100, "-_") && begins_well {
+        return Ok(());
+    }
+    Err(InvalidOption {
+        option: "--cluster-name",
+        value: name.to_owned(),
+        allowed: CLUSTER,
+    })
+}
+
+fn check_queue(name: &str) -> Result<(), InvalidOption> {
+    if is_name(name, LONGEST_QUEUE, "-_") {
+        return Ok(());
+    }
+    Err(InvalidOption {
+        option: "--interruption-queue",
+        value: name.to_owned(),
+        allowed: QUEUE,
+    })
+}
+
+impl Queue {
+    /// Whether the account accepts the names.
+    /// # Errors
+    /// The first that it does not, with what is allowed.
+    pub fn check(&self) -> Result<(), InvalidOption> {
+        check_cluster(&self.cluster)?;
+        check_queue(
+            &self
+                .name
+                .replace(Placeholder::ClusterName.mark(), &self.cluster),
+        )
+    }
 }
 
 impl Installation {
@@ -120,11 +161,7 @@ impl Installation {
             value: value.to_owned(),
             allowed,
         };
-        let cluster = &self.cluster;
-        let begins_well = cluster.starts_with(|first: char| first.is_ascii_alphanumeric());
-        if !is_name(cluster, 100, "-_") || !begins_well {
-            return Err(invalid("--cluster-name", cluster, CLUSTER));
-        }
+        check_cluster(&self.cluster)?;
         for (option, name) in [
             ("--node-role", &self.node_role),
             ("--controller-role", &self.controller_role),
@@ -135,10 +172,7 @@ impl Installation {
             }
         }
         if let Some(queue) = &self.queue {
-            let name = self.named(queue);
-            if !is_name(&name, LONGEST_QUEUE, "-_") {
-                return Err(invalid("--interruption-queue", &name, QUEUE));
-            }
+            check_queue(&self.named(queue))?;
         }
         for (option, name) in [
             ("--namespace", &self.namespace),
@@ -154,6 +188,11 @@ impl Installation {
                 let allowed = "a parameter name begins with / and has letters, digits and any of /_.-; it may contain *";
                 return Err(invalid("--ssm-parameter", name, allowed));
             }
+        }
+        let length: usize = self.parameters.iter().map(String::len).sum();
+        if length > MOST_PARAMETER_TEXT {
+            let allowed = "the names of all parameters together have at most 3000 characters: use a common beginning and *";
+            return Err(invalid("--ssm-parameter", &length.to_string(), allowed));
         }
         if let Some(issuer) = &self.oidc_provider
             && (issuer.contains("://") || !is_name(issuer, 255, "/-_.:"))

@@ -27,3 +27,6 @@ pub use document::{Policy, SIZE_LIMIT};
 pub use installation::{AccountFacts, Identity, Installation, InvalidOption};
 pub use permissions::{Area, Condition, GRANTS, Grant, IMPLIED, Scope, When};
 pub use queue::{EventRule, Queue, RULES};
+
+#[cfg(test)]
+mod tests;
