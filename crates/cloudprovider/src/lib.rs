@@ -12,6 +12,7 @@ mod instance_type;
 mod interruption;
 mod launch;
 mod port;
+mod unavailable;
 
 pub use capacity_type::CapacityType;
 pub use drift::DriftReason;
@@ -24,3 +25,4 @@ pub use port::{
     BoxFuture, CloudProvider, ProviderDescriptor, ProviderWorker, RepairPolicy, ResolveRequest,
     ResolvedNodeClass,
 };
+pub use unavailable::UnavailableCapacity;

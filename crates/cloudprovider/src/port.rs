@@ -11,6 +11,7 @@ use crate::instance::{Instance, TerminationStatus};
 use crate::instance_type::InstanceType;
 use crate::interruption::InterruptionNotice;
 use crate::launch::{LaunchRequest, LaunchedInstance};
+use crate::unavailable::UnavailableCapacity;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::WellKnown;
@@ -141,6 +142,11 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// Removes a message from the queue.
     fn acknowledge<'a>(&'a self, _notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Capacity that the cloud refused lately and is not asked for now.
+    fn unavailable(&self) -> Vec<UnavailableCapacity> {
+        Vec::new()
     }
 
     /// Background work, for a process that serves a cluster. Calls do not depend on it: without it they know less.

@@ -15,6 +15,13 @@ POST /events/state-change     {instance_id, state}
 POST /announce                {enabled}: state-change events at every launch and termination by themselves
 POST /terminate               {instance_id}: as if EC2 had taken the instance back
 POST /protect                 {instance_id, enabled}: its owner's protection against termination
+POST /reservations            [{id, instance_type, zone, count, match, type, owner, tags, ends_in_seconds}]: replaces all
+POST /placement-groups        [{id, name, strategy, partitions}]: replaces all
+POST /zonal-shifts            the list that GetManagedResource answers
+POST /policy                  [document]: every call outside of these is denied; none: everything is allowed
+POST /limits                  {speed}: EC2's rate limits, on a clock that many times as fast; null: none
+GET  /reservations            as EC2 describes them
+GET  /denials                 why calls were denied, and how many were throttled by action
 POST /linger                  {enabled}: instances that are terminated stay in `shutting-down`, until it is taken back
 """
 
@@ -31,7 +38,9 @@ from moto.sqs import sqs_backends
 
 import fixtures
 import patches
+import reservations
 from cloud import Pool
+from policy import Policy
 
 LONGEST_WAIT = 30
 
@@ -63,6 +72,42 @@ class Control:
     def get_messages(self, query):
         queue = sqs_backends[DEFAULT_ACCOUNT_ID][self.region].get_queue(query["queue"])
         return {"messages": [message.body for message in queue.messages]}
+
+    def get_reservations(self, _query):
+        with self.cloud.changed:
+            return {"reservations": [dict(each) for each in self.cloud.reservations]}
+
+    def get_denials(self, _query):
+        with self.cloud.changed:
+            return {"denied": list(self.cloud.denied), "throttled": dict(self.cloud.buckets.refused)}
+
+    def post_reservations(self, body):
+        with self.cloud.changed:
+            self.cloud.reservations = [reservations.reservation(each) for each in body]
+        return {}
+
+    def post_placement_groups(self, body):
+        with self.cloud.changed:
+            self.cloud.placement_groups = [reservations.placement_group(each) for each in body]
+        return {}
+
+    def post_zonal_shifts(self, body):
+        with self.cloud.changed:
+            self.cloud.zonal_shifts = body
+        return {}
+
+    def post_policy(self, body):
+        with self.cloud.changed:
+            self.cloud.policy, self.cloud.denied = Policy(body, self.region), []
+        return {}
+
+    def post_limits(self, body):
+        with self.cloud.changed:
+            if body["speed"] is None:
+                self.cloud.buckets.stop()
+            else:
+                self.cloud.buckets.start(body["speed"])
+        return {}
 
     def post_reset(self, _body):
         self.cloud.reset()

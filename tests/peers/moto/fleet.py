@@ -10,6 +10,7 @@ from moto.ec2.responses.fleets import Fleets
 from moto.ec2.utils import convert_tag_spec, random_fleet_id
 from moto.iam.models import iam_backends
 
+import reservations
 from cloud import ON_DEMAND, SPOT
 
 # One CreateFleet with a client token at a time: a repetition must find what the first one did.
@@ -181,8 +182,9 @@ def run(cloud, backend, choice, wanted, capacity_type, fleet_tags):
         raise Refused(
             "InvalidParameterValue", f"Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
         )
+    held = reserved(cloud, choice, data, zone, wanted)
     with cloud.changed:
-        pool = cloud.pool(choice["type"], zone, capacity_type)
+        pool = None if held else cloud.pool(choice["type"], zone, capacity_type)
         count = wanted if pool is None else min(wanted, pool.remaining)
         if count == 0:
             raise Refused(pool.code, pool.describe(choice["type"], zone))
@@ -216,13 +218,34 @@ def run(cloud, backend, choice, wanted, capacity_type, fleet_tags):
     devices = [device for device in data.get("BlockDeviceMappings") or [] if device.get("Ebs")]
     if devices:
         settings["block_device_mappings"] = devices
-    reservation = backend.run_instances(data["ImageId"], count, data.get("UserData"), [], **settings)
-    for instance in reservation.instances:
+    if held:
+        count, reservation_id, preference = held
+    made = backend.run_instances(data["ImageId"], count, data.get("UserData"), [], **settings)
+    for instance in made.instances:
+        if held:
+            instance.capacity_reservation_id = reservation_id
+            instance.capacity_reservation_specification = {"CapacityReservationPreference": preference}
         if capacity_type == SPOT:
             instance.spot_instance_request_id = instance.id.replace("i-", "sir-", 1)[:12]
         if profile:
             backend.associate_iam_instance_profile(instance.id, iam_instance_profile_name=profile)
-    return reservation.instances
+    return made.instances
+
+
+def reserved(cloud, choice, data, zone, wanted):
+    """How many instances a reservation takes, its id and the preference; `None` when none is used."""
+    spec = data.get("CapacityReservationSpecification") or {}
+    preference = spec.get("CapacityReservationPreference") or "open"
+    target = (spec.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
+    if target:
+        taken = reservations.take(cloud, target, wanted)
+        if not taken:
+            raise Refused("ReservationCapacityExceeded", f"The reservation {target} has no capacity that is left.")
+        return taken, target, preference
+    if preference == "open":
+        id_ = reservations.take_open(cloud, choice["type"], zone, wanted)
+        return (wanted, id_, preference) if id_ else None
+    return None
 
 
 def profile_name(profile):

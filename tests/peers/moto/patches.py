@@ -8,8 +8,11 @@ from moto.ec2.exceptions import DryRunClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from moto.ec2.models.instances import Instance
 from moto.ec2.responses.amis import AmisResponse
+from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.spot_instances import SpotInstances
+from moto.iam.models import iam_backends
 
+import reservations
 from cloud import SPOT
 
 # moto's EC2 is not safe for threads, and the server has one per connection.
@@ -30,6 +33,9 @@ def install(cloud):
                 cloud.hold(fault)
             if fault["code"]:
                 return failure(self, fault)
+        refusal = refused(cloud, self, action)
+        if refusal:
+            return failure(self, refusal)
         if self.service_name == "ec2":
             with _ec2:
                 reply = dry_run(self) or original(self)
@@ -48,6 +54,40 @@ def install(cloud):
     install_prices(cloud)
     install_images()
     install_endings(cloud)
+    install_pages()
+
+
+# Parameters that decide what a policy says of a call.
+_JUDGED = (
+    "InstanceIds", "InstanceProfileName", "LaunchTemplateConfigs", "LaunchTemplateId", "LaunchTemplateName", "Path", "Resources",
+    "TagSpecifications", "Tags",
+)
+
+
+def refused(cloud, response, action):
+    """The failure of a call that comes too early, or that the policy does not allow."""
+    service = response.service_name
+    if service == "ec2" and cloud.throttled(action):
+        return {"code": "RequestLimitExceeded", "message": "Request limit exceeded.", "status": 503}
+    params = {name: response._get_param(name) for name in _JUDGED}
+    reason = cloud.refusal(service, action, params, lambda id_: tags_of(response, id_))
+    if reason is None:
+        return None
+    code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
+    return {"code": code, "message": f"You are not authorized to perform this operation. {reason}", "status": 403}
+
+
+def tags_of(response, id_):
+    """Tags of something that exists, by its id or name; none for anything else."""
+    if response.service_name == "iam":
+        profiles = iam_backends[response.current_account][response.partition].instance_profiles
+        found = next((each for each in profiles.values() if each.name == id_), None)
+        return {tag["Key"]: tag["Value"] for tag in found.tags} if found else {}
+    backend = response.ec2_backend
+    for template in backend.launch_templates.values():
+        if id_ in (template.id, template.name):
+            id_ = template.id
+    return {tag["key"]: tag["value"] for tag in backend.describe_tags(filters={"resource-id": [id_]})}
 
 
 def failure(response, fault):
@@ -116,6 +156,21 @@ def install_images():
     AmisResponse.register_image = register_image
 
 
+def install_pages():
+    """moto answers with all types at once; EC2 gives a hundred."""
+    original = InstanceResponse.describe_instance_types
+
+    def describe_instance_types(self):
+        found = original(self)
+        types = found.result["InstanceTypes"]
+        start = int(self._get_param("NextToken") or 0)
+        end = start + min(int(self._get_param("MaxResults") or 100), 100)
+        more = {"NextToken": str(end)} if end < len(types) else {}
+        return ActionResult({"InstanceTypes": types[start:end], **more})
+
+    InstanceResponse.describe_instance_types = describe_instance_types
+
+
 def set_state(instance, state):
     instance._state.name, instance._state.code = state
 
@@ -126,6 +181,8 @@ def install_endings(cloud):
 
     def terminate(self, *args, **kwargs):
         previous = original(self, *args, **kwargs)
+        if getattr(self, "capacity_reservation_id", None) and previous.name not in ("shutting-down", "terminated"):
+            reservations.give_back(cloud, self.capacity_reservation_id)
         if cloud.linger:
             set_state(self, SHUTTING_DOWN)
         return previous
