@@ -122,16 +122,15 @@ fn expression(value: &Expression, depth: usize) -> String {
     }
 }
 
-fn reference(each: Placeholder) -> String {
-    let name = match each {
+fn reference(each: Placeholder) -> &'static str {
+    match each {
         Placeholder::Partition => "data.aws_partition.current.partition",
         Placeholder::Region => "data.aws_region.current.id",
         Placeholder::Account => "data.aws_caller_identity.current.account_id",
         Placeholder::UrlSuffix => "data.aws_partition.current.dns_suffix",
         Placeholder::ClusterName => "var.cluster_name",
         Placeholder::OidcProvider => "var.oidc_provider",
-    };
-    format!("${{{name}}}")
+    }
 }
 
 /// A text in quotes, with references for placeholders.
@@ -146,7 +145,7 @@ pub(super) fn quoted(template: &str) -> String {
         }
     }
     out.push('"');
-    fill(&out, reference)
+    fill(&out, |each| format!("${{{}}}", reference(each)))
 }
 
 /// A key of an object: a name alone, anything else in quotes.
@@ -165,7 +164,12 @@ fn key(name: &str) -> String {
 fn literal(value: &Value, depth: usize) -> String {
     let mut out = String::new();
     match value {
-        Value::String(text) => return quoted(text),
+        Value::String(text) => {
+            let alone = Placeholder::ALL
+                .into_iter()
+                .find(|each| each.mark() == text);
+            return alone.map_or_else(|| quoted(text), |each| reference(each).to_owned());
+        }
         Value::Array(items)
             if items
                 .iter()
