@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use anyhow::ensure;
+use anyhow::{Context as _, bail, ensure};
 use clap::{ArgAction, Args};
 use mortise_aws::AwsService;
 use mortise_aws_catalog::CapacityOptions;
@@ -48,6 +48,9 @@ pub struct AwsArgs {
     /// aws: AWS region; default: that of the SDK (AWS_DEFAULT_REGION, the profile, the instance)
     #[arg(long, env = "AWS_REGION")]
     pub aws_region: Option<String>,
+    /// aws: feature gates of the provider, name=bool pairs: NodeClassCEL allows expressions in kubelet settings of node classes
+    #[arg(long, env = "AWS_FEATURE_GATES", default_value = "NodeClassCEL=false")]
+    aws_feature_gates: String,
     #[command(flatten)]
     endpoints: EndpointArgs,
     #[command(flatten)]
@@ -95,14 +98,6 @@ struct AcceptedAwsArgs {
     /// Accepted without effect; subnets are resolved every `--nodeclass-resync-interval`
     #[arg(long, env = "SUBNET_REFRESH_INTERVAL", hide = true, default_value = "1m0s", value_parser = at_least_a_minute)]
     subnet_refresh_interval: Millis,
-    /// Accepted without effect; the CRDs always have their CEL rules
-    #[arg(
-        long,
-        env = "AWS_FEATURE_GATES",
-        hide = true,
-        default_value = "NodeClassCEL=false"
-    )]
-    aws_feature_gates: String,
 }
 
 fn at_least_a_minute(text: &str) -> Result<Millis, String> {
@@ -126,6 +121,15 @@ fn range_of_addresses(text: &str) -> Result<String, String> {
         .ok_or_else(|| allowed.to_owned())
 }
 
+/// The texts that Go reads as a bool.
+fn bool_of_go(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
 /// What a flag gives; an empty text is as good as nothing.
 fn given(text: &str) -> Option<String> {
     Some(text.to_owned()).filter(|text| !text.is_empty())
@@ -140,6 +144,7 @@ impl AwsArgs {
             endpoint.is_empty() || is_url,
             "--cluster-endpoint (CLUSTER_ENDPOINT): {endpoint:?}: must be a URL such as https://example.eks.amazonaws.com"
         );
+        self.allows_expressions()?;
         let urls = self.service_endpoints();
         for url in urls.values().chain(&self.endpoint_url()) {
             ensure!(
@@ -203,18 +208,39 @@ impl AwsArgs {
         set.flatten().collect()
     }
 
-    /// Resources of an instance that are not available to pods.
-    #[must_use]
+    /// The gate `NodeClassCEL`.
+    fn allows_expressions(&self) -> anyhow::Result<bool> {
+        let mut on = false;
+        let pairs = self.aws_feature_gates.split(',').map(str::trim);
+        for pair in pairs.filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').with_context(|| {
+                format!("--aws-feature-gates: {pair:?} is not Name=true or Name=false")
+            })?;
+            if name.trim() != "NodeClassCEL" {
+                bail!("--aws-feature-gates: there is no gate {name:?}; there is NodeClassCEL");
+            }
+            on = bool_of_go(value.trim()).with_context(|| {
+                format!("--aws-feature-gates: {name}={value:?}: allowed are true and false")
+            })?;
+        }
+        Ok(on)
+    }
+
+    /// What changes the resources that nodes have for pods.
+    ///
+    /// # Errors
+    /// A feature gate of the provider that does not exist or is not a bool.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the share is clamped to 0..1 before it becomes millionths"
     )]
-    pub fn shape(&self) -> CapacityOptions {
+    pub fn shape(&self) -> anyhow::Result<CapacityOptions> {
         let ppm = (self.vm_memory_overhead_percent.clamp(0.0, 1.0) * 1e6).round();
-        CapacityOptions {
+        Ok(CapacityOptions {
             vm_overhead_ppm: ppm as i64,
             reserved_enis: i64::from(self.reserved_enis),
-        }
+            expressions: self.allows_expressions()?,
+        })
     }
 }
 
@@ -259,6 +285,11 @@ mod tests {
         for (flags, part) in [
             (&["--cluster-endpoint=example.com"][..], "CLUSTER_ENDPOINT"),
             (&["--aws-endpoint-url-ec2=vpce"], "AWS_ENDPOINT_URL"),
+            (&["--aws-feature-gates=NodeClassCel=true"], "NodeClassCEL"),
+            (
+                &["--aws-feature-gates=NodeClassCEL=maybe"],
+                "true and false",
+            ),
         ] {
             let error = parse(flags).unwrap().config().unwrap_err().to_string();
             assert!(error.contains(part), "{flags:?}: {error}");
@@ -273,5 +304,8 @@ mod tests {
         let on = on.unwrap();
         assert!(on.aws.isolated_vpc && on.aws.enable_zonal_shift);
         on.config().unwrap();
+        let gate = parse(&["--aws-feature-gates=NodeClassCEL=true"]).unwrap();
+        assert!(gate.aws.shape().unwrap().expressions);
+        assert!(!off.shape().unwrap().expressions);
     }
 }

@@ -42,7 +42,7 @@ const READERS: [(&str, Reader); 73] = [
     ),
     ("aws_endpoint_url_sqs", Command("args.service_endpoints()")),
     ("aws_endpoint_url_ssm", Command("args.service_endpoints()")),
-    ("aws_feature_gates", Unread),
+    ("aws_feature_gates", Command("args.shape()")),
     ("aws_region", Command("args.region()")),
     ("aws_use_fips_endpoint", Command("args.use_fips()")),
     ("batch_idle_duration", Configured("2s")),

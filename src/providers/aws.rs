@@ -28,10 +28,8 @@ pub(crate) const AWS: Provider = Provider {
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn connect(args: &ServeArgs, clients: &Clients) -> Result<Arc<dyn CloudProvider>, RunError> {
-    let gates = args
-        .settings()
-        .map_err(|error| RunError::Usage(format!("{error:#}")))?
-        .gates;
+    let usage = |error: anyhow::Error| RunError::Usage(format!("{error:#}"));
+    let settings = args.settings().map_err(usage)?;
     let args = &args.aws;
     let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let api_server = KubeApiServer(clients.main.clone());
@@ -53,8 +51,9 @@ async fn connect(args: &ServeArgs, clients: &Clients) -> Result<Arc<dyn CloudPro
         eks_control_plane: args.eks_control_plane,
         disable_dry_run: args.disable_dry_run,
         zonal_shift: args.enable_zonal_shift,
-        reserved_capacity: gates.reserved_capacity,
-        shape: args.shape(),
+        reserved_capacity: settings.gates.reserved_capacity,
+        min_values_best_effort: settings.min_values_best_effort,
+        shape: args.shape().map_err(usage)?,
         api_server: Some(Arc::new(api_server)),
         ..AwsConfig::default()
     };

@@ -9,6 +9,8 @@ from limits import Buckets
 from policy import Policy
 
 ON_DEMAND, SPOT = "on-demand", "spot"
+# Seconds until EC2 knows a new instance profile: IAM is one for all regions, and tells them later.
+PROFILE_DELAY = 2.0
 
 
 def fraction(text):
@@ -58,6 +60,7 @@ class Cloud:
             self.buckets = Buckets()
             self.announce = False
             self.linger = False
+            self.profile_delay = PROFILE_DELAY
             self.changed.notify_all()
 
     def bump(self):

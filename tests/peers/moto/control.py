@@ -15,6 +15,8 @@ POST /events/state-change     {instance_id, state}
 POST /announce                {enabled}: state-change events at every launch and termination by themselves
 POST /terminate               {instance_id}: as if EC2 had taken the instance back
 POST /protect                 {instance_id, enabled}: its owner's protection against termination
+GET  /profiles                IAM's instance profiles: name, path, roles, tags
+POST /profile-delay           {seconds}: until EC2 knows a new instance profile
 POST /reservations            [{id, instance_type, zone, count, match, type, owner, tags, ends_in_seconds}]: replaces all
 POST /placement-groups        [{id, name, strategy, partitions}]: replaces all
 POST /zonal-shifts            the list that GetManagedResource answers
@@ -34,6 +36,7 @@ import requests
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
 from moto.ec2.models.instance_types import INSTANCE_TYPES
+from moto.iam.models import iam_backends
 from moto.sqs import sqs_backends
 
 import fixtures
@@ -202,6 +205,24 @@ class Control:
     def post_protect(self, body):
         with patches._ec2:
             self.backend.modify_instance_attribute(body["instance_id"], "disable_api_termination", body["enabled"])
+        return {}
+
+    def get_profiles(self, _query):
+        profiles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].get_instance_profiles()
+        return {
+            "profiles": [
+                {
+                    "name": profile.name,
+                    "path": profile.path,
+                    "roles": [role.name for role in profile.roles],
+                    "tags": {tag["Key"]: tag["Value"] for tag in profile.tags},
+                }
+                for profile in list(profiles)
+            ]
+        }
+
+    def post_profile_delay(self, body):
+        self.cloud.profile_delay = body["seconds"]
         return {}
 
     def post_linger(self, body):

@@ -4,6 +4,7 @@ import json
 import threading
 
 from moto.core.responses import ActionResult
+from moto.core.utils import utcnow
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.ec2.responses.fleets import Fleets
@@ -176,12 +177,7 @@ def run(cloud, backend, choice, wanted, capacity_type, fleet_tags):
     ceiling = data.get("MaxPrice")
     if capacity_type == SPOT and ceiling and float(ceiling) < choice["price"]:
         raise Refused("SpotMaxPriceTooLow", f"Your Spot request price of {ceiling} is lower than the minimum required {choice['price']}")
-    profile = profile_name(data.get("IamInstanceProfile") or {})
-    iam = iam_backends[backend.account_id][backend.partition]
-    if profile and not any(known.name == profile for known in iam.instance_profiles.values()):
-        raise Refused(
-            "InvalidParameterValue", f"Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
-        )
+    profile = usable_profile(cloud, backend, data)
     held = reserved(cloud, choice, data, zone, wanted)
     with cloud.changed:
         pool = None if held else cloud.pool(choice["type"], zone, capacity_type)
@@ -246,6 +242,22 @@ def reserved(cloud, choice, data, zone, wanted):
         id_ = reservations.take_open(cloud, choice["type"], zone, wanted)
         return (wanted, id_, preference) if id_ else None
     return None
+
+
+def usable_profile(cloud, backend, data):
+    """Name of the instance profile that a launch names, if it names one; EC2 must know it, and it must have a role."""
+    profile = profile_name(data.get("IamInstanceProfile") or {})
+    if not profile:
+        return None
+    iam = iam_backends[backend.account_id][backend.partition]
+    known = next((known for known in iam.instance_profiles.values() if known.name == profile), None)
+    if known is None or (utcnow() - known.create_date).total_seconds() < cloud.profile_delay:
+        raise Refused(
+            "InvalidParameterValue", f"Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+        )
+    if not known.roles:
+        raise Refused("InvalidParameterValue", f"IAM Instance Profile {known.arn} has no associated IAM Roles")
+    return profile
 
 
 def profile_name(profile):

@@ -4,14 +4,17 @@ import threading
 
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult, BaseResponse
-from moto.ec2.exceptions import DryRunClientError
+from moto.ec2 import utils
+from moto.ec2.exceptions import DryRunClientError, EC2ClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from moto.ec2.models.instances import Instance
 from moto.ec2.responses.amis import AmisResponse
 from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.spot_instances import SpotInstances
 from moto.iam.models import iam_backends
+from moto.iam.responses import IamResponse
 
+import fleet
 import reservations
 from cloud import SPOT
 
@@ -19,6 +22,7 @@ from cloud import SPOT
 _ec2 = threading.RLock()
 _READS = ("Describe", "Get", "List", "Receive")
 _PAGE = 1000
+_PROFILES = 100
 SHUTTING_DOWN, TERMINATED = ("shutting-down", 32), ("terminated", 48)
 
 
@@ -38,7 +42,7 @@ def install(cloud):
             return failure(self, refusal)
         if self.service_name == "ec2":
             with _ec2:
-                reply = dry_run(self) or original(self)
+                reply = dry_run(cloud, self) or original(self)
         else:
             reply = original(self)
         if not action.startswith(_READS):
@@ -52,6 +56,7 @@ def install(cloud):
 
     BaseResponse.call_action = call_action
     install_prices(cloud)
+    install_profiles()
     install_images()
     install_endings(cloud)
     install_pages()
@@ -101,13 +106,46 @@ def failure(response, fault):
     return status, headers, body
 
 
-def dry_run(response):
-    """moto forgets DryRun in some reads; EC2 never does."""
+def dry_run(cloud, response):
+    """moto forgets DryRun in some reads; EC2 never does. A dry run of RunInstances looks at what it would launch with."""
     if str(response._get_param("DryRun", False)).lower() != "true":
         return None
-    status, headers, body = response.serialized(ActionResult(DryRunClientError()))
-    headers["status"] = "412"
-    return 412, headers, body
+    error, code = DryRunClientError(), 412
+    template = response._get_param("LaunchTemplate")
+    if response._get_action() == "RunInstances" and template:
+        try:
+            fleet.usable_profile(cloud, response.ec2_backend, fleet.launch_template(response.ec2_backend, template)[1])
+        except fleet.Refused as refused:
+            error, code = EC2ClientError(refused.code, str(refused)), 400
+    status, headers, body = response.serialized(ActionResult(error))
+    headers["status"] = str(code)
+    return code, headers, body
+
+
+def install_profiles():
+    """moto lists the profiles of every path in one page, and cannot look for the instances of one."""
+
+    def list_instance_profiles(self):
+        prefix = self._get_param("PathPrefix") or "/"
+        found = [profile for profile in self.backend.get_instance_profiles() if profile.path.startswith(prefix)]
+        start = int(self._get_param("Marker") or 0)
+        end = start + int(self._get_param("MaxItems") or _PROFILES)
+        more = end < len(found)
+        page = {"InstanceProfiles": found[start:end], "IsTruncated": more}
+        return ActionResult({**page, "Marker": str(end)} if more else page)
+
+    IamResponse.list_instance_profiles = list_instance_profiles
+    original = utils.passes_filter_dict
+
+    def passes_filter_dict(instance, filters):
+        others = {name: values for name, values in filters.items() if name != "iam-instance-profile.arn"}
+        if len(others) < len(filters):
+            association = instance.ec2_backend.iam_instance_profile_associations.get(instance.id)
+            if not association or association.iam_instance_profile.arn not in filters["iam-instance-profile.arn"]:
+                return False
+        return original(instance, others)
+
+    utils.passes_filter_dict = passes_filter_dict
 
 
 def install_prices(cloud):

@@ -109,8 +109,6 @@ pub struct Fixtures {
     pub images: BTreeMap<String, String>,
     /// IAM role of nodes.
     pub role: String,
-    /// Instance profile with that role.
-    pub instance_profile: String,
     /// SQS queue that receives interruption events (name).
     pub queue_name: String,
     /// The queue's URL.

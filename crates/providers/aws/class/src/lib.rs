@@ -10,6 +10,7 @@ mod go_json;
 pub mod hash;
 pub mod install;
 mod kubelet;
+pub mod kubelet_configuration;
 pub mod labels;
 mod patterns;
 mod rules;

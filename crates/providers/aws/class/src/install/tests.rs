@@ -96,19 +96,9 @@ fn actions(code: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Granted before a call of them is in the sources. Must become empty.
-const AHEAD: [&str; 13] = [
-    "arc-zonal-shift:GetManagedResource",
+const AHEAD: [&str; 3] = [
     "ec2:CreateTags",
-    "ec2:DescribeCapacityReservations",
     "ec2:DescribeInstanceStatus",
-    "ec2:DescribePlacementGroups",
-    "ec2:RunInstances",
-    "iam:AddRoleToInstanceProfile",
-    "iam:CreateInstanceProfile",
-    "iam:DeleteInstanceProfile",
-    "iam:GetInstanceProfile",
-    "iam:ListInstanceProfiles",
-    "iam:RemoveRoleFromInstanceProfile",
     "pricing:GetProducts",
 ];
 
