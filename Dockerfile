@@ -30,7 +30,7 @@ if command -v "$linker" >/dev/null; then
   variable=CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')_LINKER
   export "$variable=$linker" "CC_$(echo "$target" | tr - _)=$linker"
 fi
-cargo build --release --locked --bin mortise --target "$target"
+CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --locked --bin mortise --target "$target"
 cp "target/$target/release/mortise" /mortise
 EOF
 

@@ -92,11 +92,11 @@ serve *FLAGS:
         LEADER_ELECTION_NAMESPACE="${LEADER_ELECTION_NAMESPACE-kube-system}" \
         target/debug/mortise serve --kubeconfig {{cluster_dir}}/kubeconfig {{FLAGS}}
 
-# A container image of a release build in target/image, without a container engine; flags as in `just image --help`
+# A container image of a release build in target/image, without a container engine; flags as in `target/release/image --help`
 image *FLAGS:
-    cargo build --release --bin mortise
+    CARGO_PROFILE_RELEASE_STRIP=symbols {{build}} --release
     rm -rf target/image
-    cargo run -p mortise-tests --release --bin image -- --binary target/release/mortise --out target/image {{FLAGS}}
+    target/release/image --binary target/release/mortise --out target/image {{FLAGS}}
 
 # kubectl on the cluster of `just cluster`
 kubectl *ARGS:

@@ -1,7 +1,7 @@
 //! `mortise manifests iam`: roles and policies in an AWS account.
 
 use clap::{Args, ValueEnum};
-use mortise_aws_class::install::{AccountFacts, Identity, Installation};
+use mortise_aws_class::install::{AccountFacts, Identity, Installation, plain};
 
 use super::yaml;
 
@@ -111,7 +111,7 @@ impl IamArgs {
                     region: self.region.clone().unwrap_or_default(),
                     account: self.account.clone().unwrap_or_default(),
                 };
-                Ok(format!("{:#}", installation.plain(&account)?))
+                Ok(format!("{:#}", plain(&installation, &account)?))
             }
         }
     }

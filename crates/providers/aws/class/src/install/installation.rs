@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::permissions::When;
-use super::queue::Queue;
 use super::template::{Placeholder, fill};
 
 /// How the service proves to the account who it is.
@@ -95,7 +94,7 @@ fn is_label(text: &str) -> bool {
     is_name(text, 63, "-") && !text.starts_with('-') && !text.ends_with('-')
 }
 
-fn check_cluster(name: &str) -> Result<(), InvalidOption> {
+pub(super) fn check_cluster(name: &str) -> Result<(), InvalidOption> {
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
     if is_name(name, 100, "-_") && begins_well {
         return Ok(());
@@ -107,7 +106,7 @@ fn check_cluster(name: &str) -> Result<(), InvalidOption> {
     })
 }
 
-fn check_queue(name: &str) -> Result<(), InvalidOption> {
+pub(super) fn check_queue(name: &str) -> Result<(), InvalidOption> {
     if is_name(name, LONGEST_QUEUE, "-_") {
         return Ok(());
     }
@@ -116,20 +115,6 @@ fn check_queue(name: &str) -> Result<(), InvalidOption> {
         value: name.to_owned(),
         allowed: QUEUE,
     })
-}
-
-impl Queue {
-    /// Whether the account accepts the names.
-    /// # Errors
-    /// The first that it does not, with what is allowed.
-    pub fn check(&self) -> Result<(), InvalidOption> {
-        check_cluster(&self.cluster)?;
-        check_queue(
-            &self
-                .name
-                .replace(Placeholder::ClusterName.mark(), &self.cluster),
-        )
-    }
 }
 
 impl Installation {

@@ -26,6 +26,7 @@ mod terraform;
 pub use document::{Policy, SIZE_LIMIT};
 pub use installation::{AccountFacts, Identity, Installation, InvalidOption};
 pub use permissions::{Area, Condition, GRANTS, Grant, IMPLIED, Scope, When};
+pub use plain::plain;
 pub use queue::{EventRule, Queue, RULES};
 
 #[cfg(test)]

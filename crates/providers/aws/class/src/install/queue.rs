@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::installation::{InvalidOption, check_cluster, check_queue};
+use super::template::Placeholder;
+
 /// Which events go to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRule {
@@ -57,6 +60,15 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// Whether the account accepts the names.
+    /// # Errors
+    /// The first that it does not, with what is allowed.
+    pub fn check(&self) -> Result<(), InvalidOption> {
+        check_cluster(&self.cluster)?;
+        let mark = Placeholder::ClusterName.mark();
+        check_queue(&self.name.replace(mark, &self.cluster))
+    }
+
     /// Who may send: rules of this account; and nobody may do anything without TLS. `arn` is the queue's.
     pub(super) fn policy(arn: &Value) -> Value {
         let rules = "arn:${Partition}:events:${Region}:${Account}:rule/*";

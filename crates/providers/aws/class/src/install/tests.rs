@@ -230,7 +230,7 @@ fn what_is_switched_off_is_not_granted() {
     let [full, _, small] = &variants()[..] else {
         panic!("three variants")
     };
-    let text = |each: &Installation| each.plain(&account()).unwrap().to_string();
+    let text = |each: &Installation| plain(each, &account()).unwrap().to_string();
     for action in [
         "sqs:",
         "arc-zonal-shift:",
@@ -275,14 +275,14 @@ fn names_that_no_account_accepts_are_refused_with_what_is_allowed() {
             region: wrong.0.to_owned(),
             account: wrong.1.to_owned(),
         };
-        installation().plain(&account).unwrap_err();
+        plain(&installation(), &account).unwrap_err();
     }
     let irsa = Installation {
         identity: Identity::Irsa,
         ..installation()
     };
     assert_eq!(
-        irsa.plain(&account()).unwrap_err().option,
+        plain(&irsa, &account()).unwrap_err().option,
         "--oidc-provider"
     );
 }
@@ -369,7 +369,7 @@ fn broken(template: &Value) -> Vec<String> {
 #[test]
 fn the_template_says_what_the_plain_form_says() {
     for each in variants() {
-        let plain = each.plain(&account()).unwrap();
+        let plain = plain(&each, &account()).unwrap();
         let template = each.cloud_formation();
         assert_eq!(broken(&template), [""; 0]);
         assert_eq!(template["Parameters"]["ClusterName"]["Default"], "blue");
@@ -504,7 +504,7 @@ fn blocks(installation: &Installation, text: &str) -> BTreeMap<String, Value> {
 #[test]
 fn the_configuration_says_what_the_plain_form_says() {
     for each in variants() {
-        let plain = each.plain(&account()).unwrap();
+        let plain = plain(&each, &account()).unwrap();
         let found = blocks(&each, &each.terraform());
         let node = &found["resource.aws_iam_role.node"];
         assert_eq!(node["name"], plain["nodeRole"]["name"]);
