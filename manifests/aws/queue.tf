@@ -46,7 +46,7 @@ resource "aws_sqs_queue_policy" "interruption" {
         Effect    = "Deny"
         Principal = "*"
         Resource  = "arn:${data.aws_partition.current.partition}:sqs:${data.aws_region.current.id}:${data.aws_caller_identity.current.account_id}:${var.cluster_name}"
-        Sid       = "NobodyWithoutTls"
+        Sid       = "RefuseWithoutTls"
       },
     ]
     Version = "2012-10-17"

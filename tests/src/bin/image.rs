@@ -12,7 +12,7 @@ use mortise_tests::image::{ImageOptions, write_layout};
 #[derive(Debug, Parser)]
 #[command(name = "image", version)]
 struct Options {
-    /// Program file; repeat for a second architecture. Libraries are taken from this machine, or from SYSROOT.
+    /// Program file; repeat for a second architecture. Libraries are taken from this host, or from SYSROOT.
     #[arg(
         long,
         required = true,

@@ -113,7 +113,7 @@ impl Elf {
         let architecture = match short(file, 18)? {
             62 => Architecture::Amd64,
             183 => Architecture::Arm64,
-            other => bail!("machine {other}: images are made for amd64 (62) and arm64 (183)"),
+            other => bail!("processor {other}: images are made for amd64 (62) and arm64 (183)"),
         };
         let segments = segments(file)?;
         let loader = segments

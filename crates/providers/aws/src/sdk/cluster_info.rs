@@ -50,7 +50,7 @@ impl ClusterInfoCache {
         }
     }
 
-    /// The facts. While nobody answers, the old ones stay in use.
+    /// The facts. While no one answers, the old ones stay in use.
     pub(crate) async fn get(&self) -> Result<Arc<ClusterInfo>, Failure> {
         let known = self.lock().clone();
         if let Some((until, cluster)) = &known
@@ -313,8 +313,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_range_does_not_keep_other_families_from_joining_and_is_looked_for_again_soon()
-     {
+    async fn a_missing_range_does_not_keep_other_families_from_joining_and_is_asked_for_again_soon()
+    {
         let asked = Asked::new(None, (Some("1.36"), None), elsewhere());
         assert_eq!(asked.get().await.service_cidr, None);
         tokio::time::advance(INCOMPLETE).await;

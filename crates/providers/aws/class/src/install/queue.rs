@@ -69,7 +69,7 @@ impl Queue {
         check_queue(&self.name.replace(mark, &self.cluster))
     }
 
-    /// Who may send: rules of this account; and nobody may do anything without TLS. `arn` is the queue's.
+    /// Who may send: rules of this account; and no one may do anything without TLS. `arn` is the queue's.
     pub(super) fn policy(arn: &Value) -> Value {
         let rules = "arn:${Partition}:events:${Region}:${Account}:rule/*";
         json!({
@@ -84,7 +84,7 @@ impl Queue {
                     "Condition": { "ArnLike": { "aws:SourceArn": rules } },
                 },
                 {
-                    "Sid": "NobodyWithoutTls",
+                    "Sid": "RefuseWithoutTls",
                     "Effect": "Deny",
                     "Principal": "*",
                     "Action": "sqs:*",
