@@ -40,6 +40,8 @@ mod faults;
 mod faulty_watch;
 mod harness;
 mod house;
+mod image;
+mod install_eks;
 mod kubectl;
 mod lint;
 mod migrate;

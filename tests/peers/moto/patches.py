@@ -64,8 +64,8 @@ def install(cloud):
 
 # Parameters that decide what a policy says of a call.
 _JUDGED = (
-    "InstanceIds", "InstanceProfileName", "LaunchTemplateConfigs", "LaunchTemplateId", "LaunchTemplateName", "Path", "Resources",
-    "TagSpecifications", "Tags",
+    "InstanceIds", "InstanceProfileName", "LaunchTemplateConfigs", "LaunchTemplateId", "LaunchTemplateName", "Name", "Path",
+    "QueueName", "QueueUrl", "Resources", "TagSpecifications", "Tags", "name",
 )
 
 

@@ -50,6 +50,15 @@ class Policy:
             own = tags_of(id_) if action != "CreateInstanceProfile" else {}
             context = {**base, **tag_context("aws:RequestTag", tags), **tag_context("aws:ResourceTag", own), "aws:TagKeys": list(tags)}
             yield self.arn("iam", "instance-profile", f"{path.strip('/')}/{id_}".lstrip("/")), context
+        elif service == "sqs":
+            queue = params.get("QueueName") or (params.get("QueueUrl") or "*").rsplit("/", 1)[-1]
+            yield f"arn:aws:sqs:{self.region}:{DEFAULT_ACCOUNT_ID}:{queue}", base
+        elif service == "ssm":
+            name = "/" + (params.get("Name") or "*").lstrip("/")
+            account = "" if name.startswith("/aws/service/") else DEFAULT_ACCOUNT_ID
+            yield f"arn:aws:ssm:{self.region}:{account}:parameter{name}", base
+        elif service == "eks":
+            yield self.arn("eks", "cluster", params.get("name") or "*"), base
         else:
             yield "*", base
 
