@@ -1,14 +1,15 @@
 """The control endpoint: how a test looks into the emulator and interferes with it. JSON in, JSON out.
 
 GET  /instances[?after=N]     all instances; with `after`, waits (at most 30 s) until something changed since generation N
-GET  /calls                   {"ec2:CreateFleet": 3, ...} since the last reset
+GET  /calls                   {"ec2:CreateFleet": 3, ...} since the last reset; dry runs as ec2:CreateFleet:DryRun
 GET  /prices?type=&zone=&capacity_type=
 GET  /messages?queue=         bodies in an SQS queue, oldest first; they stay there
 POST /reset                   an empty account
 POST /fixtures                {cluster, kubernetes_version, zones}: see fixtures.py
 POST /pools                   [{instance_type, zone, capacity_type, remaining, code, message}]: replaces all of them
 POST /prices                  [{instance_type, zone, capacity_type, price}]: adds to those set before
-POST /faults                  [{action, times, when, hold, code, message, status}]: replaces all; releases held calls
+POST /faults                  [{action, times, when, hold, code, message, status}]: replaces all; releases held calls.
+                              A dry run is an action of its own, CreateFleet:DryRun
 POST /events                  {source, detail_type, detail, resources}: through EventBridge
 POST /events/spot-interruption, /events/rebalance   {instance_id}
 POST /events/state-change     {instance_id, state}

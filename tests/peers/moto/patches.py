@@ -31,7 +31,7 @@ def install(cloud):
 
     def call_action(self):
         action = self._get_action()
-        fault = cloud.begin(self.service_name, action)
+        fault = cloud.begin(self.service_name, f"{action}:DryRun" if is_dry_run(self) else action)
         if fault and fault["when"] == "before":
             if fault["hold"]:
                 cloud.hold(fault)
@@ -106,9 +106,13 @@ def failure(response, fault):
     return status, headers, body
 
 
+def is_dry_run(response):
+    return str(response._get_param("DryRun", False)).lower() == "true"
+
+
 def dry_run(cloud, response):
     """moto forgets DryRun in some reads; EC2 never does. A dry run of RunInstances looks at what it would launch with."""
-    if str(response._get_param("DryRun", False)).lower() != "true":
+    if not is_dry_run(response):
         return None
     error, code = DryRunClientError(), 412
     template = response._get_param("LaunchTemplate")

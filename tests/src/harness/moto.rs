@@ -381,7 +381,7 @@ impl Moto {
             .context("no count in the answer")
     }
 
-    /// How often an action was called since the last reset, for example `ec2:CreateFleet`.
+    /// How often an action was called since the last reset, for example `ec2:CreateFleet`. A dry run is another, `ec2:CreateFleet:DryRun`.
     ///
     /// # Errors
     /// The emulator does not answer.
