@@ -366,8 +366,11 @@ fn threshold(value: &Value, path: &str) -> Result<Threshold, NodeClassFieldError
     })
 }
 
+/// Whether a value is of a kind.
+type IsAllowed = fn(&Value) -> bool;
+
 /// Kubelet settings that this program reads itself, each with what it has to be.
-const KINDS: [(&str, &str, fn(&Value) -> bool); 12] = [
+const KINDS: [(&str, &str, IsAllowed); 12] = [
     ("clusterDNS", "a list of texts", is_texts),
     ("cpuCFSQuota", "true or false", Value::is_boolean),
     ("evictionHard", "an object of texts", is_text_map),

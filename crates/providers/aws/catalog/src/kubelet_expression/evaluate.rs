@@ -41,7 +41,7 @@ enum Value {
     Double(f64),
     Bool(bool),
     Text(Arc<str>),
-    List(Vec<Value>),
+    List(Vec<Self>),
 }
 
 impl Value {

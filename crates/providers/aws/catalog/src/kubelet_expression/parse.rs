@@ -42,14 +42,14 @@ pub(super) enum Node {
     Double(f64),
     Bool(bool),
     Text(Arc<str>),
-    List(Vec<Node>),
+    List(Vec<Self>),
     Variable(&'static str),
-    Not(Box<Node>),
-    Negative(Box<Node>),
-    Binary(&'static str, Box<Node>, Box<Node>),
-    Index(Box<Node>, Box<Node>),
-    Choice(Box<Node>, Box<Node>, Box<Node>),
-    Call(&'static str, Vec<Node>),
+    Not(Box<Self>),
+    Negative(Box<Self>),
+    Binary(&'static str, Box<Self>, Box<Self>),
+    Index(Box<Self>, Box<Self>),
+    Choice(Box<Self>, Box<Self>, Box<Self>),
+    Call(&'static str, Vec<Self>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
