@@ -114,7 +114,7 @@ impl InstanceTaggingDecider {
     /// Writes what is done, or queues what is to do.
     fn look(&mut self, input: &StepInput<'_>, name: &ClaimName, step: &mut Step) {
         let claim = input.snapshot.claims.get(name);
-        let Some(claim) = claim.filter(|claim| lacking(&input.settings, claim).is_some()) else {
+        let Some(claim) = claim.filter(|claim| lacking(input.settings, claim).is_some()) else {
             self.forget(name);
             return;
         };

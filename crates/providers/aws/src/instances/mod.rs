@@ -13,4 +13,6 @@ mod tests;
 
 pub(crate) use self::cache::InstanceCache;
 pub(crate) use self::post_launch_tags::TAGGED_ANNOTATIONS;
-pub(crate) use self::record::{InstanceDescription, InstanceRecord, InstanceReservation};
+#[cfg(test)]
+pub(crate) use self::record::InstanceReservation;
+pub(crate) use self::record::{InstanceDescription, InstanceRecord};

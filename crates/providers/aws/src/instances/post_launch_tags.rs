@@ -28,10 +28,10 @@ fn node_name(claim: &NodeClaim) -> Option<&str> {
 
 /// Whether the instance of a claim is to be tagged: its node is known, it stays, and it was not tagged before.
 pub(super) fn is_due(claim: &NodeClaim) -> bool {
-    let is_tagged = |key: &&str| claim.annotation(key).is_some();
+    let is_tagged = |key: &str| claim.annotation(key).is_some();
     claim.metadata.deletion_timestamp.is_none()
         && node_name(claim).is_some()
-        && !TAGGED_ANNOTATIONS.iter().all(|key| is_tagged(&key))
+        && !TAGGED_ANNOTATIONS.iter().all(|key| is_tagged(key))
 }
 
 /// The tags that an instance lacks, sorted by key. Those that it has are never changed: they may be the users'.

@@ -2,15 +2,13 @@
 
 use mortise_cloudprovider::{CloudError, Retry};
 
+use crate::tags;
+
 /// The part of a provider id that EC2 knows: `i-...` of `aws:///us-east-1a/i-...`.
 /// # Errors
 /// It does not have this form.
 pub(super) fn instance_id(provider_id: &str) -> Result<&str, CloudError> {
-    let located = provider_id.split_once(":///").map(|(_, rest)| rest);
-    located
-        .and_then(|rest| rest.rsplit_once('/'))
-        .map(|(_, id)| id)
-        .filter(|id| !id.is_empty())
+    tags::instance_id(provider_id)
         .ok_or_else(|| CloudError {
             label: "invalid_id",
             message: format!(
