@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::api::wire::{ApiCall, ApiError};
 use super::api::{self, Answers};
-use super::replay::{Case, Difference, Replay, load, resolved, score};
+use super::replay::{Case, Difference, RecordedCall, RecordedError, Replay, load, resolved, score};
 use crate::AwsConfig;
 use crate::failure::{Failure, FailureKind};
 use crate::node_class::instance_profiles::calls::FoundProfile;
@@ -35,7 +35,7 @@ impl Renamed {
             .filter_map(|call| call.input[NAME].as_str());
         let recorded: BTreeSet<String> = names.map(str::to_owned).collect();
         let known = |name: &&String| {
-            case.given["args"]["object"]["status"]["instanceProfile"] != Value::from(name.as_str())
+            case.given["args"]["object"]["status"]["instanceProfile"] != name.as_str()
         };
         Self {
             replay: Replay::of(&without_empty_tags(case)),
@@ -124,9 +124,9 @@ fn profiles(case: &Case) -> (Arc<Renamed>, InstanceProfiles) {
             .into_iter()
             .flatten()
             .map(|(_, each)| found(each));
-        let made =
+        let mut made =
             made.filter(|each| each.path.ends_with(&format!("/{uid}/")) && each.has_role(role));
-        if let Some(made) = made.last() {
+        if let Some(made) = made.next_back() {
             profiles.memory().remember_made(role, uid, &made.name);
         }
     }
@@ -199,7 +199,7 @@ fn same_memory(
 ) -> Result<(), Difference> {
     let after = |field: &str| {
         let after = case.expect["after"].get(field);
-        let list = texts(after.unwrap_or(&case.given[field]));
+        let list = texts(after.unwrap_or_else(|| &case.given[field]));
         list.into_iter().collect::<BTreeSet<String>>()
     };
     let (protected, made) = profiles.memory().remembered_names();
@@ -320,6 +320,15 @@ fn collected(case: &Case) -> Result<(), Difference> {
     answers.replay.settled()
 }
 
+/// A call that ends the reconcile: not a profile that is looked for and not there.
+fn is_failure(call: &RecordedCall) -> bool {
+    let code = |error: &RecordedError| error.aws.as_ref().map(|each| each.code.clone());
+    let error = call.error.as_ref();
+    error.is_some_and(|error| {
+        call.op != "GetInstanceProfile" || code(error).as_deref() != Some("NoSuchEntity")
+    })
+}
+
 /// The profile part of a whole reconcile: the same calls, and the same name in the status afterwards.
 fn reconciled(case: &Case) -> Result<(), Difference> {
     let (answers, profiles) = profiles(case);
@@ -352,10 +361,7 @@ fn reconciled(case: &Case) -> Result<(), Difference> {
                 "the role of a profile is compared without its path, so that the profile is not renewed every 15 minutes",
             ));
         }
-        let failed = case
-            .calls
-            .iter()
-            .any(|call| call.error.is_some() && call.op != "GetInstanceProfile");
+        let failed = case.calls.iter().any(is_failure);
         same("failure", ensured.is_err(), failed)?;
         if case.expect.get("panic").is_some() {
             // The reference crashes later, and nothing is recorded of what it knew.
@@ -365,10 +371,11 @@ fn reconciled(case: &Case) -> Result<(), Difference> {
             .ok()
             .flatten()
             .map(|name| answers.recorded_name(&name))
-            .or(stored.clone());
-        let recorded = after.map_or(json!(stored), |each| {
-            each["object"]["status"]["instanceProfile"].clone()
-        });
+            .or_else(|| stored.clone());
+        let recorded = after.map_or_else(
+            || json!(stored),
+            |each| each["object"]["status"]["instanceProfile"].clone(),
+        );
         same("status", json!(ours), recorded)?;
     }
     same_memory(case, &answers, &profiles)?;
