@@ -18,7 +18,7 @@ use mortise_apis::nearest::nearest;
 use mortise_aws_catalog::CapacityOptions;
 use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElection, Listen};
 use mortise_planning::scheduling::{SchedulerConfig, SpreadDefaults};
-use mortise_planning::settings::{FeatureGates, Settings};
+use mortise_planning::settings::{FeatureGates, RebalancePolicy, Settings};
 use mortise_process::Millis;
 
 /// Which clouds to serve.
@@ -223,6 +223,9 @@ struct OwnArgs {
     /// How long a node that replaced another one, or received its pods, is excluded from disruption
     #[arg(long, env = "MORTISE_DISRUPTION_COOLDOWN", default_value = "5m")]
     disruption_cooldown: Millis,
+    /// What follows when the cloud expects to interrupt a spot instance: an event, a cordon, or a replacement before the drain; a NodePool may say otherwise by annotation
+    #[arg(long, env = "MORTISE_REBALANCE_RECOMMENDATION", default_value = "ignore", value_parser = RebalancePolicy::WORDS)]
+    rebalance_recommendation: String,
     /// Delete a NodeClaim whose instance was not launched within this time
     #[arg(long, env = "MORTISE_LAUNCH_TIMEOUT", default_value = "5m")]
     launch_timeout: Millis,
@@ -359,6 +362,7 @@ impl AwsArgs {
         CapacityOptions {
             vm_overhead_ppm: ppm as i64,
             reserved_enis: i64::from(self.reserved_enis),
+            ..CapacityOptions::default()
         }
     }
 }
@@ -390,6 +394,8 @@ impl ServeArgs {
             disruption_validation_delay_ms: own.disruption_validation_delay.0,
             bind_grace_period_ms: own.bind_grace_period.0,
             disruption_cooldown_ms: own.disruption_cooldown.0,
+            // The parser has checked the word.
+            rebalance: RebalancePolicy::parse(&own.rebalance_recommendation).unwrap_or_default(),
             launch_timeout_ms: own.launch_timeout.0,
             registration_timeout_ms: own.registration_timeout.0,
             initialization_timeout_ms: own.initialization_timeout.0,

@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 64] = [
+const READERS: [(&str, Reader); 65] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -84,6 +84,7 @@ const READERS: [(&str, Reader); 64] = [
     ("nodeclass_resync_interval", Configured("1m")),
     ("preference_policy", Configured("Ignore")),
     ("provider", Command("args.provider")),
+    ("rebalance_recommendation", Configured("cordon")),
     ("registration_timeout", Configured("1m")),
     ("reserved_enis", Command("args.shape()")),
     (

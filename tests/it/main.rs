@@ -7,6 +7,8 @@ mod admission;
 mod agreement;
 mod availability;
 mod aws;
+mod aws_capacity;
+mod aws_drift;
 mod bad_input;
 mod bad_manifests;
 mod cel;

@@ -13,6 +13,7 @@ mod instance_type;
 mod interruption;
 mod launch;
 mod port;
+mod unavailable;
 
 pub use capacity_type::CapacityType;
 pub use drift::DriftReason;
@@ -20,9 +21,10 @@ pub use error::{CloudError, LaunchError, Retry};
 pub use gauge::{GaugeName, ProviderGauge};
 pub use instance::{Instance, TerminationStatus};
 pub use instance_type::{InstanceType, Offering};
-pub use interruption::{InterruptionKind, InterruptionNotice};
+pub use interruption::{InterruptionKind, InterruptionNotice, NoticeSource, PlannedInterruption};
 pub use launch::{LaunchRequest, LaunchedInstance, UnavailableOffering};
 pub use port::{
     BoxFuture, CloudProvider, ProviderDescriptor, ProviderWorker, RepairPolicy, ResolveRequest,
     ResolvedNodeClass,
 };
+pub use unavailable::UnavailableCapacity;

@@ -10,8 +10,9 @@ use crate::error::{CloudError, LaunchError};
 use crate::gauge::ProviderGauge;
 use crate::instance::{Instance, TerminationStatus};
 use crate::instance_type::InstanceType;
-use crate::interruption::InterruptionNotice;
+use crate::interruption::NoticeSource;
 use crate::launch::{LaunchRequest, LaunchedInstance};
+use crate::unavailable::UnavailableCapacity;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::WellKnown;
@@ -134,14 +135,20 @@ pub trait CloudProvider: Send + Sync + 'static {
         class: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>>;
 
-    /// Waits for messages (long poll); `None` if the cloud sends none at all.
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        None
+    /// Sources of interruption notices, each of which is read by one loop while the process leads; none if the cloud announces
+    /// nothing.
+    fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {
+        Vec::new()
     }
 
     /// Removes a message from the queue.
     fn acknowledge<'a>(&'a self, _notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Capacity that the cloud refused lately and is not asked for now.
+    fn unavailable(&self) -> Vec<UnavailableCapacity> {
+        Vec::new()
     }
 
     /// Background work, for a process that serves a cluster. Calls do not depend on it: without it they know less.

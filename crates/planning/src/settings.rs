@@ -68,6 +68,8 @@ pub struct Settings {
     pub nodeclass_resync_interval_ms: i64,
     /// Pods that claim devices are ignored (`ignore-dra-requests`).
     pub ignore_devices: bool,
+    /// What follows a rebalance recommendation where the NodePool does not say (`rebalance-recommendation`, `ignore`).
+    pub rebalance: RebalancePolicy,
     /// Most instance type names in one NodeClaim (600).
     pub max_instance_types: usize,
 }
@@ -101,8 +103,36 @@ impl Default for Settings {
             garbage_collection_interval_ms: 2 * 60_000,
             nodeclass_resync_interval_ms: 5 * 60_000,
             ignore_devices: true,
+            rebalance: RebalancePolicy::default(),
             max_instance_types: 600,
         }
+    }
+}
+
+/// What follows when the cloud says that a spot instance is likely to be interrupted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RebalancePolicy {
+    /// An event, as in Karpenter.
+    #[default]
+    Ignore,
+    /// The node accepts no further pods.
+    Cordon,
+    /// The node is replaced; it is drained when its replacement is ready.
+    ReplaceFirst,
+}
+
+impl RebalancePolicy {
+    /// Every word, in flags and annotations.
+    pub const WORDS: [&str; 3] = ["ignore", "cordon", "replace-first"];
+
+    /// Parses a word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        let policies = [Self::Ignore, Self::Cordon, Self::ReplaceFirst];
+        let mut all = Self::WORDS.iter().zip(policies);
+        all.find(|(each, _)| **each == word)
+            .map(|(_, policy)| policy)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::{CloudError, LaunchError, Retry};
 use crate::instance::TerminationStatus;
 use crate::instance_type::{InstanceType, Offering};
 use crate::launch::{LaunchRequest, LaunchedInstance};
-use crate::port::{ProviderDescriptor, ProviderWorker};
+use crate::port::{ProviderDescriptor, ProviderWorker, ResolveRequest};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::names::NodeClassKey;
@@ -185,7 +185,7 @@ impl CloudProvider for Provider {
     fn resolve<'a>(
         &'a self,
         request: &'a ResolveRequest,
-    ) -> BoxFuture<'a, Result<ResolveRequest, ResolvedNodeClass, CloudError>> {
+    ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
         let is_told = request.class.object.get("status").is_some();
         let changes = !is_told || self.fault == Fault::ClassNeverSettles;
         ready(Ok(ResolvedNodeClass {

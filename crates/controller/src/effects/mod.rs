@@ -49,7 +49,7 @@ const TERMINATIONS: usize = 16;
 /// Most questions to a cloud at a time.
 const QUESTIONS: usize = 8;
 /// Most acknowledgements at a time.
-const ACKNOWLEDGEMENTS: usize = 16;
+const ACKNOWLEDGEMENTS: usize = 100;
 
 /// Everything that effects need.
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
 
 use super::deletion_reason::DeletionReason;
@@ -27,6 +28,15 @@ pub enum ObjectEdit {
     SetDeletionReason(DeletionReason),
     /// Fences a NodeClaim against new pods, or removes the fence.
     SetFence(Option<FenceReason>),
+    /// Records on a NodeClaim what the cloud has announced about its instance.
+    SetInterruption {
+        /// What, and when it begins.
+        plan: PlannedInterruption,
+        /// Fences it with the same write.
+        fence: Option<FenceReason>,
+        /// From then on its pods are deleted instead of evicted.
+        deadline: Option<Timestamp>,
+    },
     /// Sets the time at which pods of a NodeClaim are deleted instead of evicted.
     SetDeadline {
         /// That time.
@@ -59,6 +69,8 @@ pub enum EditKind {
     DeletionReason,
     /// [`ObjectEdit::SetFence`].
     Fence,
+    /// [`ObjectEdit::SetInterruption`].
+    Interruption,
     /// [`ObjectEdit::SetDeadline`].
     Deadline,
     /// [`ObjectEdit::Register`].
@@ -82,6 +94,7 @@ impl EditKind {
             Self::Hashes => "hashes",
             Self::DeletionReason => "deletion_reason",
             Self::Fence => "fence",
+            Self::Interruption => "interruption",
             Self::Deadline => "deadline",
             Self::Registration => "registration",
             Self::Initialization => "initialization",
@@ -111,6 +124,7 @@ impl ObjectEdit {
             Self::SetHashes(_) => EditKind::Hashes,
             Self::SetDeletionReason(_) => EditKind::DeletionReason,
             Self::SetFence(_) => EditKind::Fence,
+            Self::SetInterruption { .. } => EditKind::Interruption,
             Self::SetDeadline { .. } => EditKind::Deadline,
             Self::Register(_) => EditKind::Registration,
             Self::Initialize => EditKind::Initialization,
@@ -132,6 +146,7 @@ impl ObjectEdit {
             | Self::SetHashes(_)
             | Self::SetDeletionReason(_)
             | Self::SetFence(_)
+            | Self::SetInterruption { .. }
             | Self::SetDeadline { .. }
             | Self::Initialize
             | Self::SetStatus(_) => None,

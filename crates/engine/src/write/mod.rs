@@ -27,6 +27,7 @@ use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef};
 use mortise_apis::{Condition, k8s, labels};
+use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
 use serde_json::Value;
 
@@ -137,6 +138,22 @@ impl ObjectWrite {
     #[must_use]
     pub const fn set_fence(claim: ClaimName, reason: Option<FenceReason>) -> Self {
         Self::unversioned(ObjectRef::Claim(claim), ObjectEdit::SetFence(reason))
+    }
+
+    /// Records on a NodeClaim what the cloud has announced, and with the same write what follows from that.
+    #[must_use]
+    pub const fn set_interruption(
+        claim: ClaimName,
+        plan: PlannedInterruption,
+        fence: Option<FenceReason>,
+        deadline: Option<Timestamp>,
+    ) -> Self {
+        let edit = ObjectEdit::SetInterruption {
+            plan,
+            fence,
+            deadline,
+        };
+        Self::unversioned(ObjectRef::Claim(claim), edit)
     }
 
     /// Sets the time at which pods of a NodeClaim are deleted instead of evicted.

@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 use mortise_apis::labels;
+use mortise_cloudprovider::PlannedInterruption;
+use mortise_state::ledger::FenceReason;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -44,6 +46,11 @@ impl ObjectEdit {
                 "annotations",
                 &json!({ labels::FENCE: reason.map(|reason| reason.label()) }),
             ),
+            Self::SetInterruption {
+                plan,
+                fence,
+                deadline,
+            } => interruption(plan, *fence, *deadline),
             Self::SetDeadline { at, reason } => {
                 let mut all = Map::new();
                 all.insert(
@@ -75,6 +82,23 @@ impl ObjectEdit {
             merge,
         }
     }
+}
+
+fn interruption(
+    plan: &PlannedInterruption,
+    fence: Option<FenceReason>,
+    deadline: Option<Timestamp>,
+) -> Value {
+    let mut all = Map::new();
+    all.insert(labels::INTERRUPTION.to_owned(), plan.to_string().into());
+    if let Some(fence) = fence {
+        all.insert(labels::FENCE.to_owned(), fence.label().into());
+    }
+    if let Some(deadline) = deadline {
+        let deadline = annotation_time(deadline).into();
+        all.insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline);
+    }
+    metadata("annotations", &all)
 }
 
 fn metadata(field: &str, value: &impl Serialize) -> Value {

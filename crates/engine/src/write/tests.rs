@@ -8,6 +8,7 @@ use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::{NodeClassKey, ObjectRef};
 use mortise_apis::{Condition, k8s, labels};
+use mortise_cloudprovider::InterruptionKind;
 use mortise_planning::reason::Reason;
 use mortise_state::ledger::FenceReason;
 use serde::de::DeserializeOwned;
@@ -124,6 +125,29 @@ fn writes_of_node_claims() {
         None,
     );
     let at = "2030-01-01T00:01:00.9Z".parse().unwrap();
+    let plan = PlannedInterruption {
+        kind: InterruptionKind::SystemStatus,
+        starts: None,
+    };
+    check(
+        &ObjectWrite::set_interruption(
+            claim.name(),
+            plan,
+            Some(FenceReason::Interruption),
+            Some(at),
+        ),
+        r#"{"metadata":{"annotations":{"karpenter.sh/nodeclaim-termination-timestamp":"2030-01-01T00:01:00Z","mortise.sh/fence":"interruption","mortise.sh/interruption":"system_status"}}}"#,
+        Some(LifecycleStep::FenceClaim),
+    );
+    let plan = PlannedInterruption {
+        kind: InterruptionKind::ScheduledChange,
+        starts: Some(at),
+    };
+    check(
+        &ObjectWrite::set_interruption(claim.name(), plan, None, None),
+        r#"{"metadata":{"annotations":{"mortise.sh/interruption":"scheduled_change 2030-01-01T00:01:00Z"}}}"#,
+        None,
+    );
     check(
         &ObjectWrite::set_deadline(&claim, at, None),
         r#"{"metadata":{"annotations":{"karpenter.sh/nodeclaim-termination-timestamp":"2030-01-01T00:01:00Z"}}}"#,

@@ -37,6 +37,8 @@ pub struct AwsConfig {
     pub zonal_shift: bool,
     /// Capacity reservations are used. The feature gate `ReservedCapacity`.
     pub reserved_capacity: bool,
+    /// Fewer values than a requirement's `minValues` are better than no instance. `--min-values-policy`, `MIN_VALUES_POLICY`.
+    pub min_values_best_effort: bool,
     /// `--vm-memory-overhead-percent` and `--reserved-enis`.
     pub shape: CapacityOptions,
 }

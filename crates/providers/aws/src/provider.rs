@@ -2,27 +2,32 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_cloudprovider::{
-    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderGauge, ProviderWorker,
+    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, LaunchError, LaunchRequest,
+    LaunchedInstance, NoticeSource, ProviderDescriptor, ProviderGauge, ProviderWorker,
     RepairPolicy, ResolveRequest, ResolvedNodeClass, TerminationStatus,
 };
 
 use crate::config::AwsConfig;
 use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
-use crate::interruption::InterruptionQueue;
-use crate::launch::Launcher;
-use crate::node_class::{self, NodeClassResolver};
+use crate::interruption::{Interruptions, NoticeEffects};
+use crate::launch::templates::LaunchTemplates;
+use crate::launch::{LaunchServices, Launcher};
+use crate::node_class::instance_profiles::InstanceProfiles;
+use crate::node_class::{NodeClassResolver, ResolverParts};
+use crate::offerings::availability::Moment;
 use crate::offerings::prices::Prices;
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::sdk::{AwsClients, NoRegion};
+use crate::tags;
 use mortise_aws_catalog::{self as catalog, Ec2Catalog, Ec2CatalogError};
 
 /// Conditions of nodes that call for repair, with how long they may last in seconds.
@@ -55,11 +60,11 @@ const fn repair(
 pub struct AwsProvider {
     clients: Arc<AwsClients>,
     classes: Arc<NodeClassResolver>,
+    profiles: Arc<InstanceProfiles>,
     launcher: Launcher,
     instances: Arc<InstanceCache>,
     offerings: Arc<RegionOfferings>,
-    /// `None` when no queue is set.
-    queue: Option<InterruptionQueue>,
+    interruptions: Interruptions,
 }
 
 /// Why the provider cannot start.
@@ -106,13 +111,10 @@ impl AwsProvider {
         let (clients, config) = (Arc::new(AwsClients::new(&config).await?), Arc::new(config));
         let prices = Prices::new(Arc::clone(&clients), &config);
         let prices = prices.map_err(|error| StartError::AssumedPrices(error.to_string()))?;
-        let prices = Arc::new(prices);
-        let offerings = RegionOfferings::new(Arc::clone(&clients), tables, prices);
+        let offerings = RegionOfferings::new(Arc::clone(&clients), tables, Arc::new(prices));
         let offerings = Arc::new(offerings);
         let connected = Self::compose(clients, &config, &offerings);
-        if let Some(queue) = &connected.queue {
-            queue.url().await?;
-        }
+        connected.interruptions.check().await?;
         offerings.view().await?;
         tracing::info!(
             region = connected.region(),
@@ -123,44 +125,54 @@ impl AwsProvider {
     }
 
     /// Gives each component what it needs. Calls nothing.
-    fn compose(
+    pub(crate) fn compose(
         clients: Arc<AwsClients>,
         config: &Arc<AwsConfig>,
         offerings: &Arc<RegionOfferings>,
     ) -> Self {
         let unavailable = Arc::new(UnavailableOfferings::default());
+        let moment = Moment::default();
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(config));
         let cluster = Arc::new(cluster);
-        let classes = Arc::new(NodeClassResolver::new(
-            Arc::clone(&clients),
-            Arc::clone(config),
-            Arc::clone(&cluster),
-            Arc::clone(offerings),
-            Arc::clone(&unavailable),
-        ));
+        let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(config));
+        let profiles = Arc::new(profiles);
+        let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(config));
+        let templates = Arc::new(templates);
+        let classes = Arc::new(NodeClassResolver::new(ResolverParts {
+            clients: Arc::clone(&clients),
+            config: Arc::clone(config),
+            cluster: Arc::clone(&cluster),
+            offerings: Arc::clone(offerings),
+            unavailable: Arc::clone(&unavailable),
+            profiles: Arc::clone(&profiles),
+            moment: moment.clone(),
+            templates: Arc::clone(&templates),
+        }));
         let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
         let instances = Arc::new(instances);
-        let queue_name = config.interruption_queue.as_ref();
+        let effects = NoticeEffects {
+            claims: Arc::default(),
+            instances: Arc::clone(&instances),
+            unavailable: Arc::clone(&unavailable),
+            reservations: Arc::clone(&moment.reservations),
+        };
+        let queue = config.interruption_queue.as_ref();
         Self {
-            queue: queue_name.filter(|name| !name.is_empty()).map(|name| {
-                InterruptionQueue::new(
-                    Arc::clone(&clients),
-                    name.clone(),
-                    Arc::clone(&instances),
-                    Arc::clone(&unavailable),
-                )
-            }),
-            launcher: Launcher::new(
-                Arc::clone(&clients),
-                Arc::clone(config),
+            interruptions: Interruptions::new(&clients, queue, effects),
+            launcher: Launcher::new(LaunchServices {
+                clients: Arc::clone(&clients),
+                config: Arc::clone(config),
                 cluster,
-                Arc::clone(offerings),
+                offerings: Arc::clone(offerings),
                 unavailable,
-                Arc::clone(&classes),
-                Arc::clone(&instances),
-            ),
+                reservations: Arc::clone(&moment.reservations),
+                templates,
+                classes: Arc::clone(&classes),
+                instances: Arc::clone(&instances),
+            }),
             clients,
             classes,
+            profiles,
             instances,
             offerings: Arc::clone(offerings),
         }
@@ -172,18 +184,27 @@ impl AwsProvider {
         &self.clients.region
     }
 
-    /// A class is resolved until it is deleted; then it is released, and its launch templates are deleted.
-    async fn resolve_class(
+    /// A class is resolved until it is deleted; then, once no claim uses it, what was made for it is deleted.
+    pub(crate) async fn resolve_class(
         &self,
         request: &ResolveRequest,
+        now: Timestamp,
     ) -> Result<ResolvedNodeClass, CloudError> {
-        let class = node_class::parse(&request.class)?;
-        if class.metadata.deletion_timestamp.is_none() {
-            return self.classes.resolve(class).await;
+        self.interruptions
+            .claims
+            .note(&request.class.key, &request.claims);
+        self.launcher.templates().works();
+        let metadata = &request.class.metadata;
+        if metadata.deletion_timestamp.is_none() {
+            return self.classes.resolve(request, now).await;
         }
-        let name = class.metadata.name.as_deref().unwrap_or_default();
+        let name = metadata.name.as_deref().unwrap_or_default();
         let released = self.classes.release(name);
-        self.launcher.delete_templates(name).await?;
+        if request.claims.is_empty() {
+            let uid = metadata.uid.as_deref().unwrap_or_default();
+            self.profiles.release(name, uid).await?;
+            self.launcher.templates().delete_all(name).await?;
+        }
         Ok(released)
     }
 
@@ -214,7 +235,7 @@ impl CloudProvider for AwsProvider {
         &'a self,
         request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
-        Box::pin(self.resolve_class(request))
+        Box::pin(self.resolve_class(request, Timestamp::now()))
     }
 
     fn launch<'a>(
@@ -229,7 +250,13 @@ impl CloudProvider for AwsProvider {
         instance: &'a ProviderId,
         _claim: &'a str,
     ) -> BoxFuture<'a, Result<TerminationStatus, CloudError>> {
-        Box::pin(self.instances.terminate(instance))
+        Box::pin(async move {
+            let status = self.instances.terminate(instance).await?;
+            if let (TerminationStatus::Started, Some(id)) = (&status, tags::instance_id(instance)) {
+                self.interruptions.terminated(id);
+            }
+            Ok(status)
+        })
     }
 
     fn instance<'a>(
@@ -251,24 +278,28 @@ impl CloudProvider for AwsProvider {
         Box::pin(self.drift(claim, class))
     }
 
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        let queue = self.queue.as_ref()?;
-        Some(Box::pin(queue.receive()))
-    }
-
-    fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
-        match &self.queue {
-            Some(queue) => Box::pin(queue.delete(notice)),
-            None => Box::pin(std::future::ready(Ok(()))),
-        }
-    }
-
     fn workers(&self) -> Vec<ProviderWorker> {
-        self.offerings.price_workers()
+        let templates = ProviderWorker {
+            name: "launch-templates",
+            run: Box::pin(Arc::clone(self.launcher.templates()).keep_clean()),
+        };
+        self.profiles
+            .collector()
+            .into_iter()
+            .chain([templates])
+            .chain(self.offerings.price_workers())
+            .collect()
     }
 
     fn gauges(&self) -> Vec<ProviderGauge> {
-        let now = jiff::Timestamp::now();
-        self.offerings.price_state().gauges(now)
+        self.offerings.price_state().gauges(Timestamp::now())
+    }
+
+    fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {
+        self.interruptions.sources()
+    }
+
+    fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
+        Box::pin(self.interruptions.acknowledge(notice))
     }
 }

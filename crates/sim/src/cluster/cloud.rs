@@ -218,14 +218,16 @@ impl Cloud {
         let id = (*spot.get(pick)?).clone();
         let now = clock.now();
         let instance = id.rsplit('/').next().unwrap_or_default();
+        let handle: Arc<str> = format!("notice-{}-{instance}", now.as_millisecond()).into();
         let notice = InterruptionNotice {
-            id: format!("notice-{}-{instance}", now.as_millisecond()).into(),
+            id: Some(Arc::clone(&handle)),
             kind: InterruptionKind::SpotInterruption,
             instances: vec![instance.into()],
             sent: Some(now),
+            starts: None,
         };
         clock.at(after(now, NOTICE_MS), Action::RemoveInstance(id));
-        self.notices.insert(Arc::clone(&notice.id), notice.clone());
+        self.notices.insert(handle, notice.clone());
         Some(notice)
     }
 

@@ -9,10 +9,17 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 
 pub(crate) mod api;
+mod discovery;
+mod instance_profile;
 mod instance_types;
 mod interruption;
+mod interruption_reconciles;
+mod launch;
+mod node_class;
+mod offerings;
 mod pricing;
 mod replay;
+mod resolved_type;
 mod user_data;
 
 /// The text of a recorded file.

@@ -15,6 +15,9 @@ use super::{cases, read};
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Case {
     pub(crate) id: String,
+    /// Where it was seen.
+    #[serde(default)]
+    pub(crate) suite: String,
     pub(crate) op: String,
     #[serde(default)]
     pub(crate) given: Value,
