@@ -1,6 +1,5 @@
 //! Calls to clouds.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,13 +29,6 @@ const RETRIES: u32 = 2;
 #[derive(Clone)]
 pub(crate) struct CloudProviders {
     providers: Arc<[Arc<dyn CloudProvider>]>,
-}
-
-impl fmt::Debug for CloudProviders {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.all().map(|provider| provider.descriptor().name);
-        f.debug_list().entries(names).finish()
-    }
 }
 
 impl CloudProviders {

@@ -26,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::config::TelemetryDetail;
-use crate::effects::cloud::CloudProviders;
 use crate::metrics::Metrics;
 use decision_log::{DecisionLog, NumberedRecord};
 use handshakes::Handshakes;

@@ -123,8 +123,7 @@ impl AwsProvider {
         let (clients, config) = (Arc::new(AwsClients::new(&config).await?), Arc::new(config));
         let prices = Prices::new(Arc::clone(&clients), &config);
         let prices = prices.map_err(|error| StartError::AssumedPrices(error.to_string()))?;
-        let prices = Arc::new(prices);
-        let offerings = RegionOfferings::new(Arc::clone(&clients), tables, prices);
+        let offerings = RegionOfferings::new(Arc::clone(&clients), tables, Arc::new(prices));
         let offerings = Arc::new(offerings);
         let connected = Self::compose(clients, &config, &offerings);
         connected.interruptions.check().await?;
@@ -321,6 +320,10 @@ impl CloudProvider for AwsProvider {
         own.chain(shifts)
             .chain(self.offerings.price_workers())
             .collect()
+    }
+
+    fn gauges(&self) -> Vec<ProviderGauge> {
+        self.offerings.price_state().gauges(Timestamp::now())
     }
 
     fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {

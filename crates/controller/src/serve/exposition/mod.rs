@@ -66,7 +66,12 @@ pub(crate) fn render(
     lifecycle::paused_launches(&mut live, &snapshot);
     lifecycle::drains(&mut live, &shared.records, &snapshot, now);
     pools::budgets(&mut live, &snapshot, now, limit);
-    provider_gauges::register(&mut live, &shared.provider_gauges());
+    let gauges: Vec<_> = shared
+        .providers()
+        .iter()
+        .flat_map(|each| each.gauges())
+        .collect();
+    provider_gauges::register(&mut live, &gauges);
     let conditions_omitted = conditions::gauges(&mut live, &snapshot, now, limit);
     if metrics.detail() == TelemetryDetail::Full {
         nodes::each_node(&mut live, &snapshot, now);

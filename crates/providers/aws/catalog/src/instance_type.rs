@@ -40,8 +40,7 @@ const DEFAULT_MAX_PODS: i64 = 110;
 impl InstanceTypeInfo {
     /// The type as the core plans with it.
     /// # Shape
-    /// Offerings are sorted by (zone, capacity type); a spot one without a price, and all of a type that the class cannot use, are not
-    /// available.
+    /// Offerings are sorted by (zone, capacity type); one without a price, and all of a type that the class cannot use, are not available.
     #[must_use]
     pub fn instance_type(&self, shape: &NodeSettings, placement: &LaunchZones) -> InstanceType {
         let capacity = self.capacity(shape);

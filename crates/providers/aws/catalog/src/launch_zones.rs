@@ -194,8 +194,9 @@ impl InstanceTypeInfo {
                         zone: Arc::clone(&place.zone),
                         capacity_type,
                         price,
+                        // Without a price it is offered last; a spot market without a price does not exist.
                         available: usable
-                            && (price.is_some() || capacity_type == CapacityType::OnDemand), // without a price it is offered last; a spot market without one does not exist
+                            && (price.is_some() || capacity_type == CapacityType::OnDemand),
                         reservation: None,
                         labels: place.labels().collect(),
                     });

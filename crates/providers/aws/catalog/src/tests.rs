@@ -110,6 +110,7 @@ fn a_type_without_a_price_is_offered_on_demand_alone() {
         let zones = LaunchZones {
             region: Arc::from("us-east-1"),
             places: vec![prices],
+            ..LaunchZones::default()
         };
         let row = catalog.find("m5.large").unwrap();
         let each = row.info.instance_type(&NodeSettings::default(), &zones);

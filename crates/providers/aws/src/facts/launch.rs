@@ -176,7 +176,7 @@ impl Bench {
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(&config));
         let cluster = Arc::new(cluster);
         let tables = Arc::clone(&TABLES);
-        let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
+        let offerings = Arc::new(RegionOfferings::as_recorded(Arc::clone(&clients), tables));
         let unavailable = Arc::new(UnavailableOfferings::default());
         for key in marks(&case.given["ice"]) {
             unavailable.mark_because(key, "recorded");

@@ -384,12 +384,14 @@ fn has_base_prices(ours: &[InstanceType], recorded: &[InstanceType]) -> bool {
     prices(ours) == prices(recorded)
 }
 
-/// The type with the prices of another: an offering without a price is not available.
+/// The type with the prices of another, as the reference offers it: an offering without a price is not available. Ours comes last.
 fn with_prices_of(ours: &InstanceType, other: Option<&InstanceType>) -> InstanceType {
     let mut ours = ours.clone();
-    let Some(other) = other else { return ours };
-    for (own, other) in ours.offerings.iter_mut().zip(&other.offerings) {
-        own.price = other.price;
+    if let Some(other) = other {
+        let pairs = ours.offerings.iter_mut().zip(&other.offerings);
+        pairs.for_each(|(own, other)| own.price = other.price);
+    }
+    for own in &mut ours.offerings {
         own.available &= own.price.is_some();
     }
     ours

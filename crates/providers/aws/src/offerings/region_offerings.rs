@@ -70,6 +70,16 @@ impl RegionOfferings {
         }
     }
 
+    /// As the recordings began: with the prices of us-east-1, whatever the region.
+    #[cfg(test)]
+    pub(crate) fn as_recorded(clients: Arc<AwsClients>, tables: Arc<Ec2Catalog>) -> Self {
+        use crate::offerings::on_demand_prices::OnDemandPrices;
+
+        let assumed = OnDemandPrices::at_start(&clients.region, Some("us-east-1"));
+        let prices = Prices::with(Arc::clone(&clients), false, assumed.unwrap());
+        Self::new(clients, tables, Arc::new(prices))
+    }
+
     /// What is sold. Reads again what is too old; a failed refresh keeps the old and is tried again a minute later.
     /// # Errors
     /// Only while there is nothing old to keep.
