@@ -359,6 +359,7 @@ impl AwsArgs {
         CapacityOptions {
             vm_overhead_ppm: ppm as i64,
             reserved_enis: i64::from(self.reserved_enis),
+            ..CapacityOptions::default()
         }
     }
 }

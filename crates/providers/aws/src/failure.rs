@@ -65,12 +65,13 @@ const SERVER: [&str; 5] = [
     "Unavailable",
     "InternalServerError",
 ];
-const NOT_FOUND: [&str; 10] = [
+const NOT_FOUND: [&str; 11] = [
     "InvalidCapacityReservationId.NotFound",
     "InvalidInstanceID.NotFound",
     "InvalidLaunchTemplateName.NotFoundException",
     "InvalidLaunchTemplateId.NotFound",
     "InvalidLaunchTemplateId.NotFoundException",
+    "InvalidPlacementGroup.Unknown",
     "QueueDoesNotExist",
     "AWS.SimpleQueueService.NonExistentQueue",
     "ParameterNotFound",
@@ -101,6 +102,22 @@ impl Failure {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.label() == "not_found"
+    }
+
+    /// Whether the thing to be made exists.
+    #[must_use]
+    pub(crate) fn is_already_exists(&self) -> bool {
+        self.kind == FailureKind::Service && self.code == "EntityAlreadyExists"
+    }
+
+    /// Whether IAM knows no such role. It has the same code for a profile, and only the text tells them apart.
+    #[must_use]
+    pub(crate) fn is_role_missing(&self) -> bool {
+        let message = self.message.to_lowercase();
+        self.kind == FailureKind::Service
+            && self.code == "NoSuchEntity"
+            && message.contains("role")
+            && !message.starts_with("instance profile")
     }
 
     /// Whether the same call may work later without anybody doing anything.
@@ -355,6 +372,18 @@ mod tests {
             let error = CloudError::from(failure(FailureKind::Service, code));
             assert_eq!((error.label, error.retry), (label, retry), "{code}");
         }
+    }
+
+    #[test]
+    fn a_missing_role_is_not_a_missing_profile() {
+        let said = |message: &str| Failure {
+            message: message.to_owned(),
+            ..failure(FailureKind::Service, "NoSuchEntity")
+        };
+        assert!(said("The role with name node cannot be found.").is_role_missing());
+        assert!(!said("Instance Profile role-1 cannot be found.").is_role_missing());
+        assert!(!failure(FailureKind::Service, "AccessDenied").is_role_missing());
+        assert!(failure(FailureKind::Service, "EntityAlreadyExists").is_already_exists());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
@@ -16,10 +17,12 @@ use crate::config::AwsConfig;
 use crate::failure::Failure;
 use crate::instance_cache::InstanceCache;
 use crate::interruption::InterruptionQueue;
+use crate::launch::templates::LaunchTemplates;
 use crate::launch::{LaunchServices, Launcher};
-use crate::node_class::{self, NodeClassResolver};
+use crate::node_class::instance_profiles::InstanceProfiles;
+use crate::node_class::{NodeClassResolver, ResolverParts};
+use crate::offerings::availability::Moment;
 use crate::offerings::region_offerings::RegionOfferings;
-use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::sdk::{AwsClients, NoRegion};
@@ -55,6 +58,7 @@ const fn repair(
 pub struct AwsProvider {
     clients: Arc<AwsClients>,
     classes: Arc<NodeClassResolver>,
+    profiles: Arc<InstanceProfiles>,
     launcher: Launcher,
     instances: Arc<InstanceCache>,
     /// `None` when no queue is set.
@@ -115,22 +119,29 @@ impl AwsProvider {
     }
 
     /// Gives each component what it needs. Calls nothing.
-    fn compose(
+    pub(crate) fn compose(
         clients: Arc<AwsClients>,
         config: &Arc<AwsConfig>,
         offerings: &Arc<RegionOfferings>,
     ) -> Self {
         let unavailable = Arc::new(UnavailableOfferings::default());
-        let reservations = Arc::new(ReservationCounts::default());
+        let moment = Moment::default();
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(config));
         let cluster = Arc::new(cluster);
-        let classes = Arc::new(NodeClassResolver::new(
-            Arc::clone(&clients),
-            Arc::clone(config),
-            Arc::clone(&cluster),
-            Arc::clone(offerings),
-            Arc::clone(&unavailable),
-        ));
+        let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(config));
+        let profiles = Arc::new(profiles);
+        let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(config));
+        let templates = Arc::new(templates);
+        let classes = Arc::new(NodeClassResolver::new(ResolverParts {
+            clients: Arc::clone(&clients),
+            config: Arc::clone(config),
+            cluster: Arc::clone(&cluster),
+            offerings: Arc::clone(offerings),
+            unavailable: Arc::clone(&unavailable),
+            profiles: Arc::clone(&profiles),
+            moment: moment.clone(),
+            templates: Arc::clone(&templates),
+        }));
         let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
         let instances = Arc::new(instances);
         let queue_name = config.interruption_queue.as_ref();
@@ -149,12 +160,14 @@ impl AwsProvider {
                 cluster,
                 offerings: Arc::clone(offerings),
                 unavailable,
-                reservations,
+                reservations: Arc::clone(&moment.reservations),
+                templates,
                 classes: Arc::clone(&classes),
                 instances: Arc::clone(&instances),
             }),
             clients,
             classes,
+            profiles,
             instances,
         }
     }
@@ -165,19 +178,24 @@ impl AwsProvider {
         &self.clients.region
     }
 
-    /// A class is resolved until it is deleted; then it is released, and its launch templates are deleted.
-    async fn resolve_class(
+    /// A class is resolved until it is deleted; then, once no claim uses it, what was made for it is deleted.
+    pub(crate) async fn resolve_class(
         &self,
         request: &ResolveRequest,
+        now: Timestamp,
     ) -> Result<ResolvedNodeClass, CloudError> {
-        let class = node_class::parse(&request.class)?;
         self.launcher.templates().works();
-        if class.metadata.deletion_timestamp.is_none() {
-            return self.classes.resolve(class).await;
+        let metadata = &request.class.metadata;
+        if metadata.deletion_timestamp.is_none() {
+            return self.classes.resolve(request, now).await;
         }
-        let name = class.metadata.name.as_deref().unwrap_or_default();
+        let name = metadata.name.as_deref().unwrap_or_default();
         let released = self.classes.release(name);
-        self.launcher.templates().delete_all(name).await?;
+        if request.claims.is_empty() {
+            let uid = metadata.uid.as_deref().unwrap_or_default();
+            self.profiles.release(name, uid).await?;
+            self.launcher.templates().delete_all(name).await?;
+        }
         Ok(released)
     }
 
@@ -208,7 +226,7 @@ impl CloudProvider for AwsProvider {
         &'a self,
         request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
-        Box::pin(self.resolve_class(request))
+        Box::pin(self.resolve_class(request, Timestamp::now()))
     }
 
     fn launch<'a>(
@@ -246,10 +264,15 @@ impl CloudProvider for AwsProvider {
     }
 
     fn workers(&self) -> Vec<ProviderWorker> {
-        vec![ProviderWorker {
+        let templates = ProviderWorker {
             name: "launch-templates",
             run: Box::pin(Arc::clone(self.launcher.templates()).keep_clean()),
-        }]
+        };
+        self.profiles
+            .collector()
+            .into_iter()
+            .chain([templates])
+            .collect()
     }
 
     fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {

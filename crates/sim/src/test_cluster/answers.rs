@@ -24,6 +24,8 @@ pub(super) const PROVIDER: &str = "sim";
 pub struct Answers {
     /// Errors of the next launches, in order.
     pub launch_errors: VecDeque<LaunchError>,
+    /// Error of every resolution of a node class.
+    pub resolve_error: Option<CloudError>,
     /// Error of every termination.
     pub terminate_error: Option<CloudError>,
     /// Pods whose eviction a budget blocks.
@@ -92,6 +94,10 @@ impl Answers {
             Effect::Launch(_) => {
                 let error = self.launch_errors.pop_front()?;
                 Some(Err(EffectError::Launch(error)))
+            }
+            Effect::Resolve(_) => {
+                let error = self.resolve_error.clone()?;
+                Some(Err(EffectError::Cloud(error)))
             }
             Effect::Terminate { provider, .. } => {
                 let is_served = match provider {

@@ -8,9 +8,14 @@
 
 pub mod ami_family;
 mod capacity_options;
+pub mod expression_values;
 pub mod instance_type;
 pub mod instance_type_info;
+pub mod kubelet_expression;
+mod label_names;
+mod launch_zones;
 pub mod node_settings;
+mod type_requirements;
 
 mod error;
 mod read;
@@ -237,6 +242,7 @@ impl Ec2Catalog {
                 let placement = LaunchZones {
                     region: Arc::from(region),
                     places: places.collect(),
+                    ..LaunchZones::default()
                 };
                 Some(row.info.instance_type(&shape, &placement))
             });

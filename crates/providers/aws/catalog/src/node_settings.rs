@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::ami_family::AmiFamily;
 use crate::capacity_options::CapacityOptions;
+use crate::kubelet_expression::Expression;
 
 /// GiB in bytes.
 pub const GIB: i64 = 1 << 30;
@@ -22,6 +23,17 @@ pub struct ReservedResources {
     pub memory: Option<i64>,
     /// Local disk in bytes.
     pub ephemeral_storage: Option<i64>,
+}
+
+/// Amounts of a reservation that depend on the instance type. Units of the results: milli CPU, MiB, GiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReservedExpressions {
+    /// CPU in milli, rounded up to 10.
+    pub cpu: Option<Expression>,
+    /// Memory in MiB, rounded up to 16.
+    pub memory: Option<Expression>,
+    /// Local disk in GiB.
+    pub ephemeral_storage: Option<Expression>,
 }
 
 /// When the kubelet begins to evict pods.
@@ -108,12 +120,18 @@ pub struct NodeSettings {
     pub options: CapacityOptions,
     /// `kubelet.maxPods`, when it is a number.
     pub max_pods: Option<i64>,
+    /// `kubelet.maxPods`, when it is an expression.
+    pub max_pods_expression: Option<Expression>,
     /// `kubelet.podsPerCore`.
     pub pods_per_core: Option<i64>,
     /// `kubelet.kubeReserved`.
     pub kube_reserved: ReservedResources,
     /// `kubelet.systemReserved`.
     pub system_reserved: ReservedResources,
+    /// Expressions of `kubelet.kubeReserved`.
+    pub kube_reserved_expressions: ReservedExpressions,
+    /// Expressions of `kubelet.systemReserved`.
+    pub system_reserved_expressions: ReservedExpressions,
     /// `kubelet.evictionHard["memory.available"]`.
     pub evict_memory: Option<Threshold>,
     /// `kubelet.evictionHard["nodefs.available"]`.
@@ -144,7 +162,7 @@ impl NodeSettings {
     /// Reads the class.
     /// # Errors
     /// The first field that does not mean anything, with what is allowed. Texts in place of numbers under `kubelet.maxPods`,
-    /// `kubeReserved` and `systemReserved` are expressions; they are off by default and count as absent here, see [`expressions`].
+    /// `kubeReserved` and `systemReserved` are expressions; unless `options` allow them they count as absent here, see [`expressions`].
     pub fn read(
         spec: &Ec2NodeClassSpec,
         options: CapacityOptions,
@@ -173,9 +191,17 @@ impl NodeSettings {
             family,
             options,
             max_pods: count(kubelet, "maxPods")?,
+            max_pods_expression: match kubelet.get("maxPods") {
+                Some(Value::String(text)) if options.expressions => {
+                    Some(expression("kubelet.maxPods", text)?)
+                }
+                _ => None,
+            },
             pods_per_core: count(kubelet, "podsPerCore")?,
             kube_reserved: reserved(kubelet, "kubeReserved")?,
             system_reserved: reserved(kubelet, "systemReserved")?,
+            kube_reserved_expressions: reserved_expressions(kubelet, "kubeReserved", options)?,
+            system_reserved_expressions: reserved_expressions(kubelet, "systemReserved", options)?,
             evict_memory: evict("memory.available")?,
             evict_disk: evict("nodefs.available")?,
             data_disk: data_disk(
@@ -293,6 +319,40 @@ fn reserved(
         }
     }
     Ok(all)
+}
+
+/// Amounts that are no quantities, if expressions are allowed.
+fn reserved_expressions(
+    kubelet: &Map<String, Value>,
+    field: &str,
+    options: CapacityOptions,
+) -> Result<ReservedExpressions, NodeClassFieldError> {
+    let mut all = ReservedExpressions::default();
+    let entries = kubelet.get(field).and_then(Value::as_object);
+    for (name, value) in entries
+        .into_iter()
+        .flatten()
+        .filter(|_| options.expressions)
+    {
+        let Some(text) = value.as_str().filter(|text| Quantity::parse(text).is_err()) else {
+            continue;
+        };
+        let parsed = Some(expression(&format!("kubelet.{field}[{name}]"), text)?);
+        match name.as_str() {
+            CPU => all.cpu = parsed,
+            MEMORY => all.memory = parsed,
+            EPHEMERAL_STORAGE => all.ephemeral_storage = parsed,
+            _ => {} // `pid` takes nothing that pods ask for
+        }
+    }
+    Ok(all)
+}
+
+fn expression(field: &str, text: &str) -> Result<Expression, NodeClassFieldError> {
+    Expression::parse(text).map_err(|error| NodeClassFieldError {
+        field: field.to_owned(),
+        message: format!("compiling expression, {error} (expression={text})"),
+    })
 }
 
 fn threshold(value: &Value, path: &str) -> Result<Threshold, NodeClassFieldError> {

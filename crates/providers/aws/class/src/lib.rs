@@ -9,6 +9,7 @@ mod deprecated_fields;
 mod go_json;
 pub mod hash;
 mod kubelet;
+pub mod kubelet_configuration;
 pub mod labels;
 mod patterns;
 mod rules;

@@ -1,13 +1,12 @@
 //! Recorded launches, replayed by the launcher against an EC2 that answers as recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::schema::conditions::READY;
 use mortise_aws_catalog::node_settings::NodeSettings;
-use mortise_aws_catalog::{CapacityOptions, Ec2Catalog, embedded_catalog};
 use mortise_aws_class::labels::{PLACEMENT_GROUP_PARTITION, ZONE_ID};
 use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_cloudprovider::{CapacityType, LaunchError, LaunchedInstance, UnavailableOffering};
@@ -16,15 +15,20 @@ use tokio::time::Instant;
 
 use super::api::wire::{ApiCall, ApiError};
 use super::api::{Answers, clients};
+use super::offerings::{options, region};
 use super::replay::{Case, Difference, RecordedCall, Replay, normal, resolved, score};
 use super::resolved_type::{resolved_type, resources};
 use crate::config::AwsConfig;
 use crate::instance_cache::InstanceCache;
-use crate::launch::{LaunchServices, Launcher, NodeNetwork, PendingLaunch};
+use crate::launch::templates::LaunchTemplates;
+use crate::launch::fleet_input::NodeNetwork;
+use crate::launch::{LaunchServices, Launcher, PendingLaunch};
+use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{
-    CachedNodeClass, FoundSubnet, NodeClassResolver, PlacementGroup, PlacementStrategy, amis,
+    CachedNodeClass, FoundSubnet, NodeClassResolver, PlacementGroup, PlacementStrategy,
+    ResolverParts, amis,
 };
-use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::availability::Moment;
 use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::{
     PlacementScope, UnavailableKey, UnavailableOfferings,
@@ -34,8 +38,6 @@ use crate::tags;
 
 /// Calls that resolve a class: a launch takes it resolved.
 const RESOLVING: [&str; 2] = ["DescribePlacementGroups", "GetManagedResource"];
-
-static TABLES: LazyLock<Arc<Ec2Catalog>> = LazyLock::new(|| embedded_catalog().unwrap());
 
 /// The resolved class of a case.
 fn class(case: &Case) -> CachedNodeClass {
@@ -51,7 +53,7 @@ fn class(case: &Case) -> CachedNodeClass {
     let keys = keys.into_iter().flatten().map(|key| key.as_str().unwrap());
     let mut types: Vec<_> = keys.map(resolved_type).collect();
     types.sort_by(|a, b| a.name.cmp(&b.name));
-    let options = CapacityOptions::default();
+    let options = options(case);
     let status = &object.status;
     let free = &given["subnetState"]["availableIPs"];
     let subnets = status.subnets.iter().map(|subnet| FoundSubnet {
@@ -164,15 +166,14 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(case: &Case, mut class: CachedNodeClass, answers: Arc<dyn Answers>) -> Self {
+    async fn new(case: &Case, mut class: CachedNodeClass, answers: Arc<dyn Answers>) -> Self {
         let now = Instant::now();
         class.found = now;
         let clients = Arc::new(clients(answers));
         let config = Arc::new(config(case));
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(&config));
         let cluster = Arc::new(cluster);
-        let tables = Arc::clone(&TABLES);
-        let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
+        let (offerings, _) = region(case).await;
         let unavailable = Arc::new(UnavailableOfferings::default());
         for key in marks(&case.given["ice"]) {
             unavailable.mark_because(key, "recorded");
@@ -183,15 +184,25 @@ impl Bench {
             let left = u32::try_from(count["count"].as_i64().unwrap()).unwrap();
             reservations.read(id, left, now);
         }
-        let classes = Arc::new(NodeClassResolver::new(
-            Arc::clone(&clients),
-            Arc::clone(&config),
-            Arc::clone(&cluster),
-            Arc::clone(&offerings),
-            Arc::clone(&unavailable),
-        ));
+        let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(&config));
+        let templates = Arc::new(templates);
+        let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(&config));
+        let classes = Arc::new(NodeClassResolver::new(ResolverParts {
+            clients: Arc::clone(&clients),
+            config: Arc::clone(&config),
+            cluster: Arc::clone(&cluster),
+            offerings: Arc::clone(&offerings),
+            unavailable: Arc::clone(&unavailable),
+            profiles: Arc::new(profiles),
+            moment: Moment {
+                reservations: Arc::clone(&reservations),
+                ..Moment::default()
+            },
+            templates: Arc::clone(&templates),
+        }));
         let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(&config));
         let launcher = Launcher::new(LaunchServices {
+            templates,
             clients,
             config,
             cluster,
@@ -299,7 +310,7 @@ fn without_tags(value: &mut Value, keys: &[&str]) {
 }
 
 /// User data whose order does not matter: flags, and tables.
-fn canonical_user_data(text: &str) -> String {
+pub(super) fn canonical_user_data(text: &str) -> String {
     if text.contains("ubelet-extra-args") || text.contains("KubeletExtraArgs") {
         let mut words: Vec<&str> = text.split([' ', ',', '"', '\'', '\n', '\\']).collect();
         words.retain(|word| !word.is_empty());
@@ -484,7 +495,7 @@ fn probe(case: &Case, class: CachedNodeClass, claims: Vec<Value>) -> BTreeMap<St
     });
     let answers = Arc::clone(&probe);
     runtime().block_on(async move {
-        let bench = Bench::new(case, class, answers);
+        let bench = Bench::new(case, class, answers).await;
         for claim in claims {
             // It ends without an instance, whatever it is.
             drop(bench.launch(case, claim).await);
@@ -522,7 +533,7 @@ fn run(case: &Case) -> Result<(), Difference> {
     let replay = Arc::clone(&answers);
     let runtime = runtime();
     let (bench, result) = runtime.block_on(async move {
-        let bench = Bench::new(case, class, replay);
+        let bench = Bench::new(case, class, replay).await;
         for (name, recorded) in names {
             if warm && known.contains(&*recorded) {
                 bench.launcher.templates().assume(&name);

@@ -9,10 +9,14 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 
 pub(crate) mod api;
+mod discovery;
+mod instance_profile;
 mod instance_types;
 mod interruption;
 mod launch;
 mod launch_filters;
+mod node_class;
+mod offerings;
 mod replay;
 mod resolved_type;
 mod unavailable_offerings;

@@ -3,6 +3,7 @@
 //! Invariant: a launch is repeatable. The claim's UID is a tag of the instance and the token of the request; a launch that was cut
 //! off anywhere is found again by the tag, or answered again by the token, and never made twice.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::requirements::{Operator, Requirements};
-use mortise_apis::resources::{Resources, resources_of};
+use mortise_apis::resources::resources_of;
+use mortise_aws_catalog::expression_values::ReservedTexts;
+use mortise_aws_catalog::node_settings::ReservedExpressions;
 use mortise_aws_class::labels::{INSTANCE_TENANCY, PLACEMENT_GROUP_PARTITION};
 use mortise_cloudprovider::{
     CloudError, InstanceType, LaunchError, LaunchRequest, LaunchedInstance, Offering, Retry,
@@ -50,6 +53,7 @@ pub(crate) struct LaunchServices {
     pub(crate) offerings: Arc<RegionOfferings>,
     pub(crate) unavailable: Arc<UnavailableOfferings>,
     pub(crate) reservations: Arc<ReservationCounts>,
+    pub(crate) templates: Arc<LaunchTemplates>,
     pub(crate) classes: Arc<NodeClassResolver>,
     pub(crate) instances: Arc<InstanceCache>,
 }
@@ -75,9 +79,8 @@ pub(crate) struct PendingLaunch<'a> {
 impl Launcher {
     /// Calls nothing yet.
     pub(crate) fn new(services: LaunchServices) -> Self {
-        let (clients, config) = (Arc::clone(&services.clients), Arc::clone(&services.config));
         Self {
-            templates: Arc::new(LaunchTemplates::new(clients, config)),
+            templates: Arc::clone(&services.templates),
             addresses: SubnetAddresses::default(),
             tokens: ClientTokens::default(),
             services,
@@ -118,16 +121,11 @@ impl Launcher {
         }
         let cluster = self.services.cluster.get().await;
         let cluster = cluster.map_err(|failure| LaunchError::Other(failure.into()))?;
-        let dns = self.services.config.cluster_dns.as_deref();
-        let is_ipv6 = |address: Option<&str>| address.is_some_and(|address| address.contains(':'));
         let pending = PendingLaunch {
             claim,
             uid: &uid,
             class: &class,
-            network: NodeNetwork {
-                cluster: &cluster,
-                ipv6: is_ipv6(dns) || is_ipv6(cluster.service_cidr.as_deref()),
-            },
+            network: NodeNetwork::of(&cluster, &self.services.config),
         };
         self.launch_pending(pending).await
     }
@@ -181,7 +179,16 @@ impl Launcher {
         } = pending;
         let asked = claim.requirements();
         let requests = claim.spec.requests().map(resources_of).unwrap_or_default();
-        let selection = self.select(class, &asked, &requests)?;
+        let demand = LaunchDemand {
+            asked: &asked,
+            requests: &requests,
+            best_effort: self.services.config.min_values_best_effort,
+        };
+        let known = mortise_aws_class::labels::well_known();
+        let is_asked = |each: &InstanceType| asked.is_compatible(&each.requirements, &known);
+        let types = self.services.classes.offered_to(class, is_asked);
+        let selection = choose(&types, demand)?;
+        let reserved = self.reserved_texts(class, &selection);
         let input = FleetInput {
             config: &self.services.config,
             region: &self.services.clients.region,
@@ -193,6 +200,7 @@ impl Launcher {
             requests: &requests,
             dedicated: is_dedicated(&asked),
             partition: partition(class, &asked),
+            reserved: &reserved,
         };
         let subnets = self.addresses.take(class, &input.addresses());
         let templates = input.templates(&subnets).map_err(AttemptError::from);
@@ -210,21 +218,29 @@ impl Launcher {
         self.settle(&input, &sent?)
     }
 
-    /// Types and offerings that the launch may take.
-    fn select<'a>(
+    /// What the class's expressions for reserved amounts give for the types that were selected.
+    fn reserved_texts(
         &self,
-        class: &'a CachedNodeClass,
-        asked: &Requirements,
-        requests: &Resources,
-    ) -> Result<LaunchSelection<'a>, LaunchError> {
-        let unavailable = class.unavailable(&self.services.unavailable);
-        let usable = |each: &InstanceType, offering: &Offering| unavailable.allow(each, offering);
-        let demand = LaunchDemand {
-            asked,
-            requests,
-            best_effort: self.services.config.min_values_best_effort,
-        };
-        choose(&class.types, demand, usable)
+        class: &CachedNodeClass,
+        selection: &LaunchSelection<'_>,
+    ) -> BTreeMap<Arc<str>, ReservedTexts> {
+        let none = ReservedExpressions::default();
+        let settings = &class.settings;
+        if settings.kube_reserved_expressions == none
+            && settings.system_reserved_expressions == none
+        {
+            return BTreeMap::new();
+        }
+        let types = selection.candidates.iter().map(|each| each.instance_type);
+        types
+            .filter_map(|each| {
+                let texts = self
+                    .services
+                    .offerings
+                    .reserved_texts(&each.name, settings)?;
+                Some((Arc::clone(&each.name), texts))
+            })
+            .collect()
     }
 
     /// Has the templates made and sends the request.
@@ -311,12 +327,12 @@ impl Launcher {
             self.tokens.done(uid);
             self.services.instances.launched(instance);
             tracing::info!(claim = %claim.name(), instance = instance.id, instance_type = instance.instance_type, zone = instance.zone, capacity_type = %instance.capacity_type, "launched instance");
-            let offering = selection.offering(&instance.instance_type, &instance.zone);
-            let reservation = offering.and_then(|offering| offering.reservation.as_ref());
+            let place = selection.place(&instance.instance_type, &instance.zone);
+            let reservation = place.and_then(|(_, offering)| offering.reservation.as_ref());
             if let Some((id, _)) = reservation {
                 self.services.reservations.launched(id, Instant::now());
             }
-            return Ok(self.launched(claim, class, instance, offering)?);
+            return Ok(self.launched(claim, class, instance, place)?);
         }
         self.tokens.answered(uid);
         let offerings: Vec<UnavailableOffering> = unavailable
@@ -331,20 +347,23 @@ impl Launcher {
         Err(response.failure(offerings))
     }
 
-    /// What the claim learns of its instance.
+    /// What the claim learns of its instance, which was launched as the offering of a type if that is remembered.
     fn launched(
         &self,
         claim: &NodeClaim,
         class: &CachedNodeClass,
         instance: &InstanceRecord,
-        offering: Option<&Offering>,
+        place: Option<(&InstanceType, &Offering)>,
     ) -> Result<LaunchedInstance, LaunchError> {
-        // The class may have lost the instance's zone, or EC2's list its type, since the launch.
         let name = &*instance.instance_type;
-        let found = class.instance_type(name).cloned();
+        let remembered = place.map(|(instance_type, _)| instance_type.clone());
+        let is_it = |each: &InstanceType| *each.name == *name;
+        let of_class = || self.services.classes.offered_to(class, is_it).pop();
+        // The class may have lost the instance's zone, or EC2's list its type, since the launch.
         let offerings = &self.services.offerings;
-        let found =
-            found.or_else(|| offerings.instance_type(name, &class.settings, &instance.zone));
+        let found = remembered
+            .or_else(of_class)
+            .or_else(|| offerings.instance_type(name, &class.settings, &instance.zone));
         let instance_type = found.ok_or_else(|| {
             let message = format!("instance type {name} of {} is not known", instance.id);
             create_error("InstanceTypeResolutionFailed", message)
@@ -352,7 +371,7 @@ impl Launcher {
         let origin = InstanceOrigin {
             class,
             instance_type: &instance_type,
-            offering,
+            offering: place.map(|(_, offering)| offering),
             partition: partition(class, &claim.requirements()),
         };
         Ok(launched_instance(claim, origin, instance))
@@ -398,7 +417,9 @@ mod tests {
     use crate::facts::api::wire::{ApiCall, ApiError};
     use crate::facts::api::{Answers, clients};
     use crate::launch::tests::class;
-    use crate::node_class::{FoundSubnet, amis};
+    use crate::node_class::instance_profiles::InstanceProfiles;
+    use crate::node_class::{FoundSubnet, ResolverParts, amis};
+    use crate::offerings::availability::Moment;
     use crate::sdk::cluster_info::ClusterInfo;
 
     const UID: &str = "8a7b6c5d-0000-4000-8000-000000000001";
@@ -503,14 +524,21 @@ mod tests {
         let tables = mortise_aws_catalog::embedded_catalog().unwrap();
         let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
         let unavailable = Arc::new(UnavailableOfferings::default());
+        let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(&config));
+        let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(&config));
+        let templates = Arc::new(templates);
         let services = LaunchServices {
-            classes: Arc::new(NodeClassResolver::new(
-                Arc::clone(&clients),
-                Arc::clone(&config),
-                Arc::clone(&cluster),
-                Arc::clone(&offerings),
-                Arc::clone(&unavailable),
-            )),
+            classes: Arc::new(NodeClassResolver::new(ResolverParts {
+                clients: Arc::clone(&clients),
+                config: Arc::clone(&config),
+                cluster: Arc::clone(&cluster),
+                offerings: Arc::clone(&offerings),
+                unavailable: Arc::clone(&unavailable),
+                profiles: Arc::new(profiles),
+                moment: Moment::default(),
+                templates: Arc::clone(&templates),
+            })),
+            templates,
             instances: Arc::new(InstanceCache::new(
                 Arc::clone(&clients),
                 Arc::clone(&config),

@@ -3,23 +3,21 @@
 mod client_tokens;
 mod error;
 pub(crate) mod filters;
-mod fleet_input;
+pub(crate) mod fleet_input;
 mod fleet_request;
 mod fleet_response;
 mod launch_price;
 mod launched;
 mod launcher;
 mod readiness;
-mod selection;
+pub(crate) mod selection;
 mod subnet_addresses;
-mod template;
+pub(crate) mod template;
 mod template_data;
-mod templates;
+pub(crate) mod templates;
 
 pub(crate) use self::launcher::{LaunchServices, Launcher};
 
-#[cfg(test)]
-pub(crate) use self::fleet_input::NodeNetwork;
 #[cfg(test)]
 pub(crate) use self::launcher::PendingLaunch;
 

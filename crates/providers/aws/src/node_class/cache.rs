@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::node_class::networks::FoundSubnet;
 use crate::offerings::unavailable_offerings::{UnavailableOfferings, UnavailableView};
 use crate::tags;
+use mortise_aws_catalog::instance_type;
 use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long a launch may use what was found before; the class is resolved every few minutes anyway.
@@ -34,6 +35,22 @@ pub(crate) struct PlacementGroup {
     pub(crate) strategy: PlacementStrategy,
     /// Partitions are numbered from 1 to this; 0 unless the strategy is `Partition`.
     pub(crate) partitions: i32,
+}
+
+impl PlacementGroup {
+    /// What instance types need to know of it.
+    pub(crate) fn shape(&self) -> instance_type::PlacementGroup {
+        let (strategy, partitions) = match self.strategy {
+            PlacementStrategy::Cluster => ("cluster", 0),
+            PlacementStrategy::Partition => ("partition", self.partitions),
+            PlacementStrategy::Spread => ("spread", 0),
+        };
+        instance_type::PlacementGroup {
+            id: Arc::from(&*self.id),
+            strategy,
+            partition_count: u32::try_from(partitions).unwrap_or(0),
+        }
+    }
 }
 
 /// A class with everything found for it.
@@ -131,6 +148,13 @@ impl NodeClassCache {
             && class.object.metadata.generation == object.metadata.generation
             && class.object.spec == object.spec;
         (same && class.found.elapsed() < FRESH).then(|| Arc::clone(class))
+    }
+
+    /// What was found before for the same object, however old and whatever its spec said.
+    pub(crate) fn previous(&self, object: &Ec2NodeClass) -> Option<Arc<CachedNodeClass>> {
+        let known = self.lock();
+        let class = known.get(object.metadata.name.as_deref()?)?;
+        (class.object.metadata.uid == object.metadata.uid).then(|| Arc::clone(class))
     }
 
     /// Takes what was found in.

@@ -1,7 +1,10 @@
 //! What the region offers at the moment: instance types, zones and spot prices from EC2, and offerings that it refused lately.
 
+pub(crate) mod availability;
+pub(crate) mod discovered_memory;
 pub(crate) mod region_offerings;
 pub(crate) mod reservation_counts;
+pub(crate) mod shifted_zones;
 pub(crate) mod unavailable_offerings;
 
 mod describe;

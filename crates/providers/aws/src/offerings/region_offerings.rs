@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mortise_apis::values::money::MicroUsd;
+use mortise_aws_class::status::CapacityReservation;
 use mortise_cloudprovider::InstanceType;
 use tokio::time::Instant;
 
@@ -13,7 +14,8 @@ use crate::failure::Failure;
 use crate::offerings::describe::{self, SpotPrices};
 use crate::sdk::AwsClients;
 use mortise_aws_catalog::Ec2Catalog;
-use mortise_aws_catalog::instance_type::{LaunchZones, ZonePrices};
+use mortise_aws_catalog::expression_values::ReservedTexts;
+use mortise_aws_catalog::instance_type::{LaunchZones, PlacementGroup, Reservation, ZonePrices};
 use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
 use mortise_aws_catalog::node_settings::NodeSettings;
 
@@ -34,6 +36,13 @@ pub(crate) struct OfferingsView {
     /// Spot prices; `None` until they could be read once.
     spot: Option<Arc<SpotPrices>>,
     types_due: Instant,
+}
+
+impl OfferingsView {
+    /// Types that nodes can be made of. Sorted by name.
+    pub(crate) fn types(&self) -> &[InstanceTypeInfo] {
+        &self.types
+    }
 }
 
 /// Spot prices, and the task that reads them again.
@@ -188,53 +197,130 @@ impl RegionOfferings {
         let placement = LaunchZones {
             region: Arc::from(&*self.clients.region),
             places: vec![place],
+            ..LaunchZones::default()
         };
         view.types
             .get(at)
             .map(|info| info.instance_type(shape, &placement))
     }
 
-    /// The types that zones of `zones` offer, as a class with these settings has them. Sorted by name.
+    /// Reserved amounts of a class that are expressions, for a type; `None` for a type that is not known.
+    pub(crate) fn reserved_texts(&self, name: &str, shape: &NodeSettings) -> Option<ReservedTexts> {
+        let view = self.current()?;
+        let types = &view.types;
+        let at = types.binary_search_by(|each| (*each.name).cmp(name)).ok()?;
+        Some(types.get(at)?.reserved_texts(shape))
+    }
+
+    /// All types of the region as a class has them, as if every offering were available, and with nothing left in reservations: how
+    /// it is at a moment is another question. Sorted by name.
+    /// # Errors
+    /// There is nothing to choose from.
     pub(crate) fn instance_types(
         &self,
         view: &OfferingsView,
-        settings: &NodeSettings,
-        zones: &BTreeMap<Arc<str>, Option<Arc<str>>>,
-    ) -> Vec<InstanceType> {
-        let types = view.types.iter().filter_map(|info| {
-            let places = self.places(view, &info.name, zones);
-            let region = Arc::from(&*self.clients.region);
-            (!places.is_empty())
-                .then(|| info.instance_type(settings, &LaunchZones { region, places }))
+        class: &ClassShape<'_>,
+    ) -> Result<Vec<InstanceType>, NoInstanceTypes> {
+        if view.types.is_empty() {
+            return Err(NoInstanceTypes::Types);
+        }
+        if view.zones.is_empty() {
+            return Err(NoInstanceTypes::Offerings);
+        }
+        if class.zones.is_empty() {
+            return Err(NoInstanceTypes::Subnets);
+        }
+        let mut failed = view.types.iter();
+        if let Some(text) = failed.find_map(|info| info.max_pods_failure(class.settings)) {
+            return Err(NoInstanceTypes::Expression(text));
+        }
+        let mut ignored = view.types.iter();
+        if let Some(error) = ignored.find_map(|info| info.reserved_failure(class.settings)) {
+            tracing::warn!(error, "a reserved amount has no value, the default is used");
+        }
+        let region: Arc<str> = Arc::from(&*self.clients.region);
+        let everywhere: BTreeSet<&Arc<str>> = view.zones.values().flatten().collect();
+        let types = view.types.iter().map(|info| {
+            let (places, elsewhere) = self.places(view, &info.name, class.zones, &everywhere);
+            let own = class.reservations.iter();
+            let own = own.filter(|each| *each.instance_type == *info.name);
+            let placement = LaunchZones {
+                region: Arc::clone(&region),
+                places,
+                elsewhere,
+                reservations: own.map(reservation).collect(),
+                group: class.group.cloned(),
+            };
+            info.instance_type(class.settings, &placement)
         });
-        types.collect()
+        Ok(types.collect())
     }
 
-    /// The zones of `zones` that sell the type, with prices. Until spot prices were read, the on-demand price stands for them: the
-    /// careful guess.
+    /// All zones with the type's prices: first those of `zones` that sell the type, then the others. Until spot prices were read,
+    /// the on-demand price stands for them: the careful guess.
     fn places(
         &self,
         view: &OfferingsView,
         name: &str,
         zones: &BTreeMap<Arc<str>, Option<Arc<str>>>,
-    ) -> Vec<ZonePrices> {
+        everywhere: &BTreeSet<&Arc<str>>,
+    ) -> (Vec<ZonePrices>, Vec<ZonePrices>) {
         let on_demand = self.tables.on_demand_price(name, &self.clients.region);
-        let Some(sold) = view.zones.get(name) else {
-            return Vec::new();
-        };
         let spot = |zone: &str| -> Option<MicroUsd> {
             match &view.spot {
                 Some(prices) => prices.get(name)?.get(zone).copied(),
                 None => on_demand,
             }
         };
-        let here = zones.iter().filter(|(zone, _)| sold.contains(*zone));
-        here.map(|(zone, id)| ZonePrices {
+        let sold = view.zones.get(name);
+        let is_sold = |zone: &Arc<str>| sold.is_some_and(|zones| zones.contains(zone));
+        let all = everywhere.iter().map(|zone| ZonePrices {
             zone: Arc::clone(zone),
-            zone_id: id.clone(),
+            zone_id: zones.get(*zone).cloned().flatten(),
             on_demand,
             spot: spot(zone),
-        })
-        .collect()
+        });
+        all.partition(|place| zones.contains_key(&place.zone) && is_sold(&place.zone))
+    }
+}
+
+/// What a class says about its types.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassShape<'a> {
+    /// The inside of its nodes.
+    pub(crate) settings: &'a NodeSettings,
+    /// Zones that it has a subnet in, with their ids.
+    pub(crate) zones: &'a BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// Its capacity reservations.
+    pub(crate) reservations: &'a [CapacityReservation],
+    /// Its placement group.
+    pub(crate) group: Option<&'a PlacementGroup>,
+}
+
+/// Why a class has no instance types.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoInstanceTypes {
+    /// EC2 describes none.
+    #[error("no instance types found")]
+    Types,
+    /// EC2 offers none anywhere.
+    #[error("no instance types offerings found")]
+    Offerings,
+    /// The class has no subnet to launch them in.
+    #[error("no subnets found")]
+    Subnets,
+    /// An expression of the class has no value for some type.
+    #[error("{0}")]
+    Expression(String),
+}
+
+fn reservation(of: &CapacityReservation) -> Reservation {
+    Reservation {
+        id: Arc::from(&*of.id),
+        zone: Arc::from(&*of.availability_zone),
+        block: of.reservation_type.as_deref() == Some("capacity-block"),
+        interruptible: of.interruptible == Some(true),
+        expiring: of.state.as_deref() == Some("expiring"),
+        left: 0,
     }
 }
