@@ -1,5 +1,6 @@
 //! Kubelet settings of an instance type that the class gives as expressions. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::instance_type_info::InstanceTypeInfo;
@@ -13,7 +14,52 @@ const CPU_STEP: i64 = 10;
 /// Steps that reserved memory is rounded up to, in MiB.
 const MEMORY_STEP: i64 = 16;
 
+/// Reserved amounts that are expressions, with their values as the kubelet reads them, by key. Those without a value are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReservedTexts {
+    /// Of `kubeReserved`.
+    pub kube: BTreeMap<&'static str, String>,
+    /// Of `systemReserved`.
+    pub system: BTreeMap<&'static str, String>,
+}
+
+fn rounded(amount: i64, step: i64) -> i64 {
+    amount.saturating_add(step - 1) / step * step
+}
+
 impl InstanceTypeInfo {
+    /// Reserved amounts of the class that are expressions, for this type.
+    #[must_use]
+    pub fn reserved_texts(&self, shape: &NodeSettings) -> ReservedTexts {
+        let variables = self.variables(self.pods(shape));
+        let amount = |of: &Option<Expression>| {
+            let amount = of.as_ref()?.number(&variables).ok()?;
+            (amount >= 0).then_some(amount)
+        };
+        let texts = |of: &ReservedExpressions| {
+            let texts = [
+                (
+                    "cpu",
+                    amount(&of.cpu).map(|cpu| format!("{}m", rounded(cpu, CPU_STEP))),
+                ),
+                (
+                    "memory",
+                    amount(&of.memory).map(|memory| format!("{}Mi", rounded(memory, MEMORY_STEP))),
+                ),
+                (
+                    "ephemeral-storage",
+                    amount(&of.ephemeral_storage).map(|disk| format!("{disk}Gi")),
+                ),
+            ];
+            let texts = texts.into_iter();
+            texts.filter_map(|(key, text)| Some((key, text?))).collect()
+        };
+        ReservedTexts {
+            kube: texts(&shape.kube_reserved_expressions),
+            system: texts(&shape.system_reserved_expressions),
+        }
+    }
+
     fn variables(&self, max_pods: i64) -> Variables {
         let interfaces = self.interfaces.get(self.default_card);
         Variables {
@@ -114,7 +160,6 @@ impl InstanceTypeInfo {
             let amount = of.as_ref()?.number(&variables).ok()?;
             (amount >= 0).then_some(amount)
         };
-        let rounded = |amount: i64, step: i64| amount.saturating_add(step - 1) / step * step;
         let cpu = || Some(rounded(amount(&of.cpu)?, CPU_STEP));
         let memory = || Some(rounded(amount(&of.memory)?, MEMORY_STEP).saturating_mul(MIB));
         let disk = || Some(amount(&of.ephemeral_storage)?.saturating_mul(GIB));

@@ -8,7 +8,7 @@
 
 pub mod ami_family;
 mod capacity_options;
-mod expression_values;
+pub mod expression_values;
 pub mod instance_type;
 pub mod instance_type_info;
 pub mod kubelet_expression;

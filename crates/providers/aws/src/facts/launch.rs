@@ -1,45 +1,43 @@
 //! Recorded launches, replayed by the launcher against an EC2 that answers as recorded.
 
+mod answers;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::schema::conditions::READY;
 use mortise_aws_catalog::node_settings::NodeSettings;
-use mortise_aws_catalog::{CapacityOptions, Ec2Catalog, embedded_catalog};
 use mortise_aws_class::labels::{PLACEMENT_GROUP_PARTITION, ZONE_ID};
 use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_cloudprovider::{CapacityType, LaunchError, LaunchedInstance, UnavailableOffering};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::api::wire::{ApiCall, ApiError};
+pub(super) use self::answers::canonical_user_data;
+use self::answers::{Probe, Recorded, Renamed, content, is_bare};
 use super::api::{Answers, clients};
-use super::replay::{Case, Difference, RecordedCall, Replay, normal, resolved, score};
+use super::offerings::{options, region};
+use super::replay::{Case, Difference, Replay, resolved, score};
 use super::resolved_type::{resolved_type, resources};
 use crate::config::AwsConfig;
 use crate::instances::InstanceCache;
+use crate::launch::fleet_input::NodeNetwork;
 use crate::launch::templates::LaunchTemplates;
-use crate::launch::{LaunchServices, Launcher, NodeNetwork, PendingLaunch};
+use crate::launch::{LaunchServices, Launcher, PendingLaunch};
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{
     CachedNodeClass, FoundSubnet, NodeClassResolver, PlacementGroup, PlacementStrategy,
     ResolverParts, amis,
 };
 use crate::offerings::availability::Moment;
-use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::{
     PlacementScope, UnavailableKey, UnavailableOfferings,
 };
 use crate::sdk::cluster_info::{ClusterInfo, ClusterInfoCache};
 use crate::tags;
-
-/// Calls that resolve a class: a launch takes it resolved.
-const RESOLVING: [&str; 2] = ["DescribePlacementGroups", "GetManagedResource"];
-
-static TABLES: LazyLock<Arc<Ec2Catalog>> = LazyLock::new(|| embedded_catalog().unwrap());
 
 /// The resolved class of a case.
 fn class(case: &Case) -> CachedNodeClass {
@@ -55,7 +53,7 @@ fn class(case: &Case) -> CachedNodeClass {
     let keys = keys.into_iter().flatten().map(|key| key.as_str().unwrap());
     let mut types: Vec<_> = keys.map(resolved_type).collect();
     types.sort_by(|a, b| a.name.cmp(&b.name));
-    let options = CapacityOptions::default();
+    let options = options(case);
     let status = &object.status;
     let free = &given["subnetState"]["availableIPs"];
     let subnets = status.subnets.iter().map(|subnet| FoundSubnet {
@@ -168,15 +166,14 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(case: &Case, mut class: CachedNodeClass, answers: Arc<dyn Answers>) -> Self {
+    async fn new(case: &Case, mut class: CachedNodeClass, answers: Arc<dyn Answers>) -> Self {
         let now = Instant::now();
         class.found = now;
         let clients = Arc::new(clients(answers));
         let config = Arc::new(config(case));
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(&config));
         let cluster = Arc::new(cluster);
-        let tables = Arc::clone(&TABLES);
-        let offerings = Arc::new(RegionOfferings::as_recorded(Arc::clone(&clients), tables));
+        let (offerings, _) = region(case).await;
         let unavailable = Arc::new(UnavailableOfferings::default());
         for key in marks(&case.given["ice"]) {
             unavailable.mark_because(key, "recorded");
@@ -256,238 +253,12 @@ impl Bench {
     }
 }
 
-/// The contents of a CreateLaunchTemplate call, without the name.
-fn content(input: &Value, bare: bool) -> String {
-    let mut input = input.clone();
-    if let Some(fields) = input.as_object_mut() {
-        fields.remove("LaunchTemplateName");
-    }
-    let call = ApiCall {
-        op: "CreateLaunchTemplate".to_owned(),
-        input,
-    };
-    canonical(call, bare).input.to_string()
-}
-
-/// The same call with everything left out or put in order that may differ; `bare`: without tags.
-fn canonical(mut call: ApiCall, bare: bool) -> ApiCall {
-    if bare {
-        empty_tags(&mut call.input);
-    }
-    without_tags(&mut call.input, &[tags::NODECLAIM, tags::NODECLAIM_UID]);
-    if let Some(Value::String(text)) = call.input.pointer_mut("/LaunchTemplateData/UserData") {
-        *text = canonical_user_data(text);
-    }
-    normal(call)
-}
-
-/// Empties every list of tags.
-fn empty_tags(value: &mut Value) {
-    match value {
-        Value::Array(items) => items.iter_mut().for_each(empty_tags),
-        Value::Object(fields) => {
-            for (name, item) in fields {
-                match item {
-                    Value::Array(tags) if name == "Tags" => tags.clear(),
-                    other => empty_tags(other),
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Drops tags everywhere.
-fn without_tags(value: &mut Value, keys: &[&str]) {
-    match value {
-        Value::Array(items) => {
-            items.retain(|item| !keys.iter().any(|key| item["Key"] == **key));
-            items.iter_mut().for_each(|item| without_tags(item, keys));
-        }
-        Value::Object(fields) => {
-            let fields = fields.values_mut();
-            fields.for_each(|item| without_tags(item, keys));
-        }
-        _ => {}
-    }
-}
-
-/// User data whose order does not matter: flags, and tables.
-pub(super) fn canonical_user_data(text: &str) -> String {
-    if text.contains("ubelet-extra-args") || text.contains("KubeletExtraArgs") {
-        let mut words: Vec<&str> = text.split([' ', ',', '"', '\'', '\n', '\\']).collect();
-        words.retain(|word| !word.is_empty());
-        words.sort_unstable();
-        return words.join(" ");
-    }
-    match text.parse::<toml::Table>() {
-        Ok(table) if table.contains_key("settings") => {
-            serde_json::to_value(&table).unwrap().to_string()
-        }
-        _ => text.to_owned(),
-    }
-}
-
-/// Learns what templates a launch makes, and launches nothing.
-#[derive(Debug, Default)]
-struct Probe {
-    bare: bool,
-    names: Mutex<BTreeMap<String, String>>,
-}
-
-impl Answers for Probe {
-    fn answer(&self, call: ApiCall) -> Result<Value, ApiError> {
-        match call.op.as_str() {
-            "DescribeLaunchTemplates" => Err(ApiError::Service {
-                code: "InvalidLaunchTemplateName.NotFoundException".to_owned(),
-                message: String::new(),
-            }),
-            "CreateLaunchTemplate" => {
-                let name = call.input["LaunchTemplateName"].as_str().unwrap();
-                let mut names = self.names.lock().unwrap();
-                names.insert(name.to_owned(), content(&call.input, self.bare));
-                Ok(json!({ "LaunchTemplate": { "LaunchTemplateName": name } }))
-            }
-            _ => Err(ApiError::Transport("only a probe".to_owned())),
-        }
-    }
-}
-
-/// Answers as recorded, under the recorded names of templates.
-#[derive(Debug)]
-struct Renamed {
-    replay: Replay,
-    bare: bool,
-    names: BTreeMap<String, String>,
-    /// A template call that is recorded to fail fails for every template, because ours are made at the same time.
-    failing: Option<RecordedCall>,
-}
-
-impl Answers for Renamed {
-    fn answer(&self, mut call: ApiCall) -> Result<Value, ApiError> {
-        rename(&mut call.input, &self.names);
-        if let Some(failing) = &self.failing {
-            if call.op == failing.op {
-                return failing.answer();
-            }
-            if call.op == "DescribeLaunchTemplates" {
-                return Err(ApiError::Service {
-                    code: "InvalidLaunchTemplateName.NotFoundException".to_owned(),
-                    message: String::new(),
-                });
-            }
-        }
-        self.replay.answer(canonical(call, self.bare))
-    }
-}
-
-fn rename(value: &mut Value, names: &BTreeMap<String, String>) {
-    match value {
-        Value::String(text) => {
-            if let Some(name) = names.get(text.as_str()) {
-                *text = name.clone();
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| rename(item, names)),
-        Value::Object(fields) => fields.values_mut().for_each(|item| rename(item, names)),
-        _ => {}
-    }
-}
-
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build()
         .unwrap()
-}
-
-/// A recorded case, made comparable.
-struct Recorded {
-    case: Case,
-    /// Why it makes more calls than we do.
-    wasteful: Option<&'static str>,
-    /// The call for a template that fails.
-    failing: Option<RecordedCall>,
-}
-
-/// Whether a case is below the level that knows tags: it has none.
-fn is_bare(case: &Case) -> bool {
-    case.op != "cloudprovider.Create"
-}
-
-impl Recorded {
-    /// The calls of a case in canonical form, without those that resolve the class and those that nothing needs.
-    fn of(case: &Case) -> Self {
-        let mut case = case.clone();
-        case.calls
-            .retain(|call| !RESOLVING.contains(&call.op.as_str()));
-        let made = case.calls.len();
-        let mut wasteful = None;
-        let has = |op: &str| case.calls.iter().any(|call| call.op == op);
-        if has("CreateFleet") {
-            let fleets: Vec<String> = case
-                .calls
-                .iter()
-                .filter(|call| call.op == "CreateFleet")
-                .map(|call| call.input["LaunchTemplateConfigs"].to_string())
-                .collect();
-            case.calls.retain(|call| {
-                let name = match call.op.as_str() {
-                    "CreateLaunchTemplate" => &call.input["LaunchTemplateName"],
-                    "DescribeLaunchTemplates" => &call.input["LaunchTemplateNames"][0],
-                    _ => return true,
-                };
-                fleets.iter().any(|fleet| fleet.contains(&name.to_string()))
-            });
-            wasteful = Some("no templates are made for types that the request does not ask for");
-        } else if !has("CreateLaunchTemplate") && case.expect["error"].is_object() {
-            case.calls.clear();
-            wasteful = Some("what is wrong with a class is found before AWS is asked");
-        }
-        let wasteful = wasteful.filter(|_| case.calls.len() < made);
-        let bare = is_bare(&case);
-        for call in &mut case.calls {
-            let input = std::mem::take(&mut call.input);
-            let op = call.op.clone();
-            call.input = canonical(ApiCall { op, input }, bare).input;
-        }
-        let mut calls = case.calls.iter();
-        let failing = calls.find(|call| call.op == "CreateLaunchTemplate" && call.error.is_some());
-        Self {
-            failing: failing.cloned(),
-            case,
-            wasteful,
-        }
-    }
-
-    /// Our templates that exist in the recording, with their names there.
-    fn names(&self, ours: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-        let bare = is_bare(&self.case);
-        let calls = self.case.calls.iter();
-        let made = calls
-            .filter(|call| call.op == "CreateLaunchTemplate")
-            .map(|call| {
-                (
-                    content(&call.input, bare),
-                    &call.input["LaunchTemplateName"],
-                )
-            });
-        let existing = self.existing();
-        let existing = existing.map(|each| (content(&each["body"], bare), &each["name"]));
-        let by_content: BTreeMap<String, &Value> = made.chain(existing).collect();
-        ours.iter()
-            .filter_map(|(name, content)| {
-                let recorded = by_content.get(content)?.as_str()?;
-                Some((name.clone(), recorded.to_owned()))
-            })
-            .collect()
-    }
-
-    fn existing(&self) -> impl Iterator<Item = &Value> {
-        let existing = self.case.given["existingLaunchTemplates"].as_array();
-        existing.into_iter().flatten()
-    }
 }
 
 /// The templates that launches of these claims make, by our names.
@@ -498,7 +269,7 @@ fn probe(case: &Case, class: CachedNodeClass, claims: Vec<Value>) -> BTreeMap<St
     });
     let answers = Arc::clone(&probe);
     runtime().block_on(async move {
-        let bench = Bench::new(case, class, answers);
+        let bench = Bench::new(case, class, answers).await;
         for claim in claims {
             // It ends without an instance, whatever it is.
             drop(bench.launch(case, claim).await);
@@ -536,7 +307,7 @@ fn run(case: &Case) -> Result<(), Difference> {
     let replay = Arc::clone(&answers);
     let runtime = runtime();
     let (bench, result) = runtime.block_on(async move {
-        let bench = Bench::new(case, class, replay);
+        let bench = Bench::new(case, class, replay).await;
         for (name, recorded) in names {
             if warm && known.contains(&*recorded) {
                 bench.launcher.templates().assume(&name);

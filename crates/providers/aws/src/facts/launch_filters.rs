@@ -88,8 +88,7 @@ fn run(case: &Case) -> Result<(), Difference> {
     match step {
         "compatibleAvailableFilter" if !has_own_capacity => {
             let requests = resources(&given["requests"]);
-            let usable = |_: &InstanceType, offering: &Offering| offering.available;
-            candidates = filters::compatible_available(&types, &asked, &requests, usable);
+            candidates = filters::compatible_available(&types, &asked, &requests);
         }
         "exoticInstanceFilter" => filters::without_exotic(&mut candidates, &asked),
         "spotOfferingFilter" => filters::without_expensive_spot(&mut candidates, &asked),

@@ -41,7 +41,7 @@ impl Answers for Source {
     }
 }
 
-type Region = (Arc<RegionOfferings>, OfferingsView);
+pub(super) type Region = (Arc<RegionOfferings>, OfferingsView);
 
 thread_local! {
     static REGIONS: RefCell<BTreeMap<String, Region>> = RefCell::default();
@@ -99,7 +99,7 @@ fn zones(class: &Ec2NodeClass) -> BTreeMap<Arc<str>, Option<Arc<str>>> {
 }
 
 /// What the region of a case offers. Read once per recorded answer.
-async fn region(case: &Case) -> Region {
+pub(super) async fn region(case: &Case) -> Region {
     let source = &case.given["instanceTypeSource"];
     let known = REGIONS.with_borrow(|all| all.get(&source.to_string()).cloned());
     if let Some(known) = known {

@@ -115,12 +115,11 @@ pub(crate) fn allows_offering(asked: &Requirements, offering: &Offering) -> bool
         && missing.all(|key| asked.get(key).is_none_or(Requirement::allows_absence))
 }
 
-/// First: types that meet the requirements and hold the requests, with their `usable` offerings that the requirements allow.
+/// First: types that meet the requirements and hold the requests, with their available offerings that the requirements allow.
 pub(crate) fn compatible_available<'a>(
     types: &'a [InstanceType],
     asked: &Requirements,
     requests: &Resources,
-    usable: impl Fn(&InstanceType, &Offering) -> bool,
 ) -> Vec<TypeCandidate<'a>> {
     let known = mortise_aws_class::labels::well_known();
     let candidate = |each: &'a InstanceType| TypeCandidate {
@@ -128,7 +127,7 @@ pub(crate) fn compatible_available<'a>(
         offerings: each
             .offerings
             .iter()
-            .filter(|offering| allows_offering(asked, offering) && usable(each, offering))
+            .filter(|offering| offering.available && allows_offering(asked, offering))
             .collect(),
     };
     let mut candidates: Vec<TypeCandidate<'a>> = types
@@ -326,7 +325,7 @@ mod tests {
 
     fn candidates(types: &[InstanceType]) -> Vec<TypeCandidate<'_>> {
         let asked = Requirements::new();
-        compatible_available(types, &asked, &Resources::zero(), |_, _| true)
+        compatible_available(types, &asked, &Resources::zero())
     }
 
     fn left(candidates: &[TypeCandidate<'_>]) -> Vec<String> {

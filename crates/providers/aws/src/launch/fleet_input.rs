@@ -1,6 +1,7 @@
 //! What a claim orders: the templates for all types that were selected for it, and the fleet request on top of them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -23,6 +24,7 @@ use crate::node_class::{CachedNodeClass, amis};
 use crate::sdk::cluster_info::ClusterInfo;
 use crate::tags;
 use crate::user_data::{self, BootInputs, UserDataError};
+use mortise_aws_catalog::expression_values::ReservedTexts;
 use mortise_aws_catalog::instance_type::EFA;
 
 /// Resource of pods that run in Nitro enclaves.
@@ -63,15 +65,19 @@ pub(crate) struct FleetInput<'a> {
     pub(crate) dedicated: bool,
     /// Partition of the placement group, if the claim asks for some.
     pub(crate) partition: Option<i32>,
+    /// Reserved amounts that the class gives as expressions, by instance type.
+    pub(crate) reserved: &'a BTreeMap<Arc<str>, ReservedTexts>,
 }
 
-/// Instances that can share a template: same image, same most number of pods, same number of fabric adapters, same reservation.
+/// Instances that can share a template: same image, same most number of pods, same number of fabric adapters, same reservation, same
+/// reserved amounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TemplateKey<'a> {
     image: &'a str,
     pods: i64,
     adapters: i64,
     reservation: Option<&'a str>,
+    reserved: Option<&'a ReservedTexts>,
 }
 
 /// A template with the overrides that need it.
@@ -123,7 +129,7 @@ impl FleetInput<'_> {
             let Some(ami) = class.amis.iter().find(|ami| ami.id == key.image) else {
                 continue;
             };
-            let user_data = self.user_data(ami, key.pods)?;
+            let user_data = self.user_data(ami, key)?;
             templates.push(TemplateOverrides {
                 template: self.template(key, user_data, tags.clone()),
                 overrides,
@@ -149,8 +155,9 @@ impl FleetInput<'_> {
             pods: instance_type.capacity.pods,
             adapters: 0,
             reservation: None,
+            reserved: self.reserved.get(&instance_type.name),
         };
-        let user_data = self.user_data(image, key.pods)?;
+        let user_data = self.user_data(image, key)?;
         Ok(self.template(key, user_data, self.tags()))
     }
 
@@ -210,6 +217,7 @@ impl FleetInput<'_> {
                     pods: each.capacity.pods,
                     adapters,
                     reservation,
+                    reserved: self.reserved.get(&each.name),
                 };
                 by_template.entry(key).or_default().push(Override {
                     instance_type: each.name.to_string(),
@@ -282,7 +290,7 @@ impl FleetInput<'_> {
         }
     }
 
-    fn user_data(&self, ami: &Ami, pods: i64) -> Result<String, LaunchError> {
+    fn user_data(&self, ami: &Ami, key: TemplateKey<'_>) -> Result<String, LaunchError> {
         let Self { config, class, .. } = *self;
         let cluster = self.network.cluster;
         let spec = &class.object.spec;
@@ -292,7 +300,7 @@ impl FleetInput<'_> {
             cluster_endpoint: &cluster.endpoint,
             ca_bundle: &cluster.ca_bundle,
             service_cidr: cluster.service_cidr.as_deref(),
-            kubelet: self.kubelet(pods),
+            kubelet: self.kubelet(key),
             taints: self.taints(),
             labels: self.node_labels(),
             raid0: class.settings.raid0,
@@ -310,18 +318,27 @@ impl FleetInput<'_> {
         })
     }
 
-    /// Kubelet settings of the class, with the number of pods that the type takes where the class sets none, and without reserved
-    /// amounts that are none.
-    fn kubelet(&self, pods: i64) -> Map<String, Value> {
+    /// Kubelet settings of the class, with the number of pods that the type takes where the class sets none, with the values of
+    /// expressions, and without reserved amounts that are none.
+    fn kubelet(&self, key: TemplateKey<'_>) -> Map<String, Value> {
         let own = &self.class.object.spec.kubelet;
         let mut kubelet: Map<String, Value> = own.clone().unwrap_or_default();
         if !kubelet.get("maxPods").is_some_and(Value::is_i64) {
-            kubelet.insert("maxPods".to_owned(), pods.into());
+            kubelet.insert("maxPods".to_owned(), key.pods.into());
         }
-        for field in ["kubeReserved", "systemReserved"] {
-            if let Some(Value::Object(reserved)) = kubelet.get_mut(field) {
-                reserved.retain(|_, amount| is_amount(amount));
+        let values = key.reserved;
+        let fields = [
+            ("kubeReserved", values.map(|values| &values.kube)),
+            ("systemReserved", values.map(|values| &values.system)),
+        ];
+        for (field, values) in fields {
+            let Some(Value::Object(reserved)) = kubelet.get_mut(field) else {
+                continue;
+            };
+            for (key, amount) in values.into_iter().flatten() {
+                reserved.insert((*key).to_owned(), amount.clone().into());
             }
+            reserved.retain(|_, amount| is_amount(amount));
         }
         let dns = self.config.cluster_dns.as_ref();
         if let (false, Some(address)) = (kubelet.contains_key("clusterDNS"), dns) {

@@ -202,9 +202,9 @@ impl FleetError {
     /// The reservation that was asked for.
     fn reservation(&self, subject: FleetSubject<'_>) -> Option<Arc<str>> {
         let zone = self.zone(subject.class)?;
-        let offering = subject
+        let (_, offering) = subject
             .selection
-            .offering(self.instance_type.as_deref()?, &zone)?;
+            .place(self.instance_type.as_deref()?, &zone)?;
         offering.reservation.as_ref().map(|(id, _)| Arc::clone(id))
     }
 

@@ -3,6 +3,7 @@
 //! Invariant: a launch is repeatable. The claim's UID is a tag of the instance and the token of the request; a launch that was cut
 //! off anywhere is found again by the tag, or answered again by the token, and never made twice.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::requirements::{Operator, Requirements};
-use mortise_apis::resources::{Resources, resources_of};
+use mortise_apis::resources::resources_of;
+use mortise_aws_catalog::expression_values::ReservedTexts;
+use mortise_aws_catalog::node_settings::ReservedExpressions;
 use mortise_aws_class::labels::{INSTANCE_TENANCY, PLACEMENT_GROUP_PARTITION};
 use mortise_cloudprovider::{
     CloudError, InstanceType, LaunchError, LaunchRequest, LaunchedInstance, Offering, Retry,
@@ -118,7 +121,6 @@ impl Launcher {
         }
         let cluster = self.services.cluster.get().await;
         let cluster = cluster.map_err(|failure| LaunchError::Other(failure.into()))?;
-
         let pending = PendingLaunch {
             claim,
             uid: &uid,
@@ -177,7 +179,16 @@ impl Launcher {
         } = pending;
         let asked = claim.requirements();
         let requests = claim.spec.requests().map(resources_of).unwrap_or_default();
-        let selection = self.select(class, &asked, &requests)?;
+        let demand = LaunchDemand {
+            asked: &asked,
+            requests: &requests,
+            best_effort: self.services.config.min_values_best_effort,
+        };
+        let known = mortise_aws_class::labels::well_known();
+        let is_asked = |each: &InstanceType| asked.is_compatible(&each.requirements, &known);
+        let types = self.services.classes.offered_to(class, is_asked);
+        let selection = choose(&types, demand)?;
+        let reserved = self.reserved_texts(class, &selection);
         let input = FleetInput {
             config: &self.services.config,
             region: &self.services.clients.region,
@@ -189,6 +200,7 @@ impl Launcher {
             requests: &requests,
             dedicated: is_dedicated(&asked),
             partition: partition(class, &asked),
+            reserved: &reserved,
         };
         let subnets = self.addresses.take(class, &input.addresses());
         let templates = input.templates(&subnets).map_err(AttemptError::from);
@@ -206,21 +218,29 @@ impl Launcher {
         self.settle(&input, &sent?)
     }
 
-    /// Types and offerings that the launch may take.
-    fn select<'a>(
+    /// What the class's expressions for reserved amounts give for the types that were selected.
+    fn reserved_texts(
         &self,
-        class: &'a CachedNodeClass,
-        asked: &Requirements,
-        requests: &Resources,
-    ) -> Result<LaunchSelection<'a>, LaunchError> {
-        let unavailable = class.unavailable(&self.services.unavailable);
-        let usable = |each: &InstanceType, offering: &Offering| unavailable.allow(each, offering);
-        let demand = LaunchDemand {
-            asked,
-            requests,
-            best_effort: self.services.config.min_values_best_effort,
-        };
-        choose(&class.types, demand, usable)
+        class: &CachedNodeClass,
+        selection: &LaunchSelection<'_>,
+    ) -> BTreeMap<Arc<str>, ReservedTexts> {
+        let none = ReservedExpressions::default();
+        let settings = &class.settings;
+        if settings.kube_reserved_expressions == none
+            && settings.system_reserved_expressions == none
+        {
+            return BTreeMap::new();
+        }
+        let types = selection.candidates.iter().map(|each| each.instance_type);
+        types
+            .filter_map(|each| {
+                let texts = self
+                    .services
+                    .offerings
+                    .reserved_texts(&each.name, settings)?;
+                Some((Arc::clone(&each.name), texts))
+            })
+            .collect()
     }
 
     /// Has the templates made and sends the request.
@@ -307,12 +327,12 @@ impl Launcher {
             self.tokens.done(uid);
             self.services.instances.launched(instance);
             tracing::info!(claim = %claim.name(), instance = instance.id, instance_type = instance.instance_type, zone = instance.zone, capacity_type = %instance.capacity_type, "launched instance");
-            let offering = selection.offering(&instance.instance_type, &instance.zone);
-            let reservation = offering.and_then(|offering| offering.reservation.as_ref());
+            let place = selection.place(&instance.instance_type, &instance.zone);
+            let reservation = place.and_then(|(_, offering)| offering.reservation.as_ref());
             if let Some((id, _)) = reservation {
                 self.services.reservations.launched(id, Instant::now());
             }
-            return Ok(self.launched(claim, class, instance, offering)?);
+            return Ok(self.launched(claim, class, instance, place)?);
         }
         self.tokens.answered(uid);
         let offerings: Vec<UnavailableOffering> = unavailable
@@ -327,20 +347,23 @@ impl Launcher {
         Err(response.failure(offerings))
     }
 
-    /// What the claim learns of its instance.
+    /// What the claim learns of its instance, which was launched as the offering of a type if that is remembered.
     fn launched(
         &self,
         claim: &NodeClaim,
         class: &CachedNodeClass,
         instance: &InstanceRecord,
-        offering: Option<&Offering>,
+        place: Option<(&InstanceType, &Offering)>,
     ) -> Result<LaunchedInstance, LaunchError> {
-        // The class may have lost the instance's zone, or EC2's list its type, since the launch.
         let name = &*instance.instance_type;
-        let found = class.instance_type(name).cloned();
+        let remembered = place.map(|(instance_type, _)| instance_type.clone());
+        let is_it = |each: &InstanceType| *each.name == *name;
+        let of_class = || self.services.classes.offered_to(class, is_it).pop();
+        // The class may have lost the instance's zone, or EC2's list its type, since the launch.
         let offerings = &self.services.offerings;
-        let found =
-            found.or_else(|| offerings.instance_type(name, &class.settings, &instance.zone));
+        let found = remembered
+            .or_else(of_class)
+            .or_else(|| offerings.instance_type(name, &class.settings, &instance.zone));
         let instance_type = found.ok_or_else(|| {
             let message = format!("instance type {name} of {} is not known", instance.id);
             create_error("InstanceTypeResolutionFailed", message)
@@ -348,7 +371,7 @@ impl Launcher {
         let origin = InstanceOrigin {
             class,
             instance_type: &instance_type,
-            offering,
+            offering: place.map(|(_, offering)| offering),
             partition: partition(class, &claim.requirements()),
         };
         Ok(launched_instance(claim, origin, instance))
@@ -383,247 +406,4 @@ fn partition(class: &CachedNodeClass, asked: &Requirements) -> Option<i32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use mortise_aws_class::status::{Ami, SecurityGroup, Subnet};
-    use mortise_cloudprovider::CapacityType;
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::facts::api::wire::{ApiCall, ApiError};
-    use crate::facts::api::{Answers, clients};
-    use crate::launch::tests::class;
-    use crate::node_class::{FoundSubnet, amis};
-    use crate::sdk::cluster_info::ClusterInfo;
-
-    const UID: &str = "8a7b6c5d-0000-4000-8000-000000000001";
-
-    /// An EC2 whose fleets answer one after the other as set.
-    #[derive(Debug, Default)]
-    struct Fleets {
-        answers: Mutex<Vec<Result<Value, ApiError>>>,
-        calls: Mutex<Vec<ApiCall>>,
-    }
-
-    impl Fleets {
-        fn made(&self, op: &str) -> Vec<Value> {
-            let calls = self.calls.lock().unwrap();
-            let calls = calls.iter().filter(|call| call.op == op);
-            calls.map(|call| call.input.clone()).collect()
-        }
-
-        fn tokens(&self) -> Vec<String> {
-            let fleets = self.made("CreateFleet").into_iter();
-            let token = |input: Value| input["ClientToken"].as_str().unwrap().to_owned();
-            fleets.map(token).collect()
-        }
-    }
-
-    impl Answers for Fleets {
-        fn answer(&self, call: ApiCall) -> Result<Value, ApiError> {
-            self.calls.lock().unwrap().push(call.clone());
-            match &*call.op {
-                "DescribeLaunchTemplates" => refused("InvalidLaunchTemplateName.NotFoundException"),
-                "CreateLaunchTemplate" => Ok(json!({})),
-                "CreateFleet" => self.answers.lock().unwrap().remove(0),
-                "DescribeInstances" => Ok(json!({ "Reservations": [{ "Instances": [{
-                    "InstanceId": "i-1",
-                    "InstanceType": "m5.large",
-                    "Placement": { "AvailabilityZone": "us-west-2a" },
-                }] }] })),
-                other => panic!("{other}"),
-            }
-        }
-    }
-
-    fn refused(code: &str) -> Result<Value, ApiError> {
-        Err(ApiError::Service {
-            code: code.to_owned(),
-            message: "said".to_owned(),
-        })
-    }
-
-    fn launched() -> Result<Value, ApiError> {
-        let overrides = json!({ "InstanceType": "m5.large", "AvailabilityZone": "us-west-2a", "SubnetId": "subnet-1" });
-        Ok(json!({ "Instances": [{
-            "InstanceIds": ["i-1"],
-            "InstanceType": "m5.large",
-            "LaunchTemplateAndOverrides": { "Overrides": overrides },
-        }] }))
-    }
-
-    fn short(code: &str) -> Result<Value, ApiError> {
-        let overrides = json!({ "InstanceType": "m5.large", "AvailabilityZone": "us-west-2a", "SubnetId": "subnet-1" });
-        Ok(json!({ "Errors": [{
-            "ErrorCode": code,
-            "ErrorMessage": "said",
-            "LaunchTemplateAndOverrides": { "Overrides": overrides },
-        }] }))
-    }
-
-    fn ready_class() -> CachedNodeClass {
-        let mut class = class();
-        let condition =
-            json!({ "type": "Ready", "status": "True", "reason": "Ready", "message": "" });
-        class.object.status.conditions = vec![serde_json::from_value(condition).unwrap()];
-        class.subnets = vec![FoundSubnet {
-            subnet: Subnet {
-                id: "subnet-1".to_owned(),
-                zone: "us-west-2a".to_owned(),
-                zone_id: None,
-            },
-            free: 100,
-        }];
-        class.groups = vec![SecurityGroup::default()];
-        class.amis = vec![Ami {
-            id: "ami-1".to_owned(),
-            ..Ami::default()
-        }];
-        let mut types = mortise_aws_catalog::embedded("us-west-2", &["us-west-2a"]).unwrap();
-        types.retain(|each| &*each.name == "m5.large");
-        class.images = amis::positions(&class.amis, &types);
-        class.types = types;
-        class
-    }
-
-    fn launcher(answers: Vec<Result<Value, ApiError>>) -> (Arc<Fleets>, Launcher) {
-        let fleets = Arc::new(Fleets {
-            answers: Mutex::new(answers),
-            ..Fleets::default()
-        });
-        let clients = Arc::new(clients(Arc::clone(&fleets) as Arc<dyn Answers>));
-        let config = Arc::new(AwsConfig::default());
-        let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(&config));
-        let cluster = Arc::new(cluster);
-        let tables = mortise_aws_catalog::embedded_catalog().unwrap();
-        let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
-        let unavailable = Arc::new(UnavailableOfferings::default());
-        let services = LaunchServices {
-            classes: Arc::new(NodeClassResolver::new(
-                Arc::clone(&clients),
-                Arc::clone(&config),
-                Arc::clone(&cluster),
-                Arc::clone(&offerings),
-                Arc::clone(&unavailable),
-            )),
-            instances: Arc::new(InstanceCache::new(
-                Arc::clone(&clients),
-                Arc::clone(&config),
-            )),
-            reservations: Arc::default(),
-            clients,
-            config,
-            cluster,
-            offerings,
-            unavailable,
-        };
-        (fleets, Launcher::new(services))
-    }
-
-    fn claim(age: Duration) -> NodeClaim {
-        let created = Timestamp::now() - age;
-        let claim = json!({
-            "metadata": { "name": "claim", "uid": UID, "creationTimestamp": created.to_string() },
-            "spec": { "requirements": [{ "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"] }] },
-        });
-        serde_json::from_value(claim).unwrap()
-    }
-
-    async fn launch(launcher: &Launcher) -> Result<LaunchedInstance, LaunchError> {
-        let (class, claim) = (ready_class(), claim(Duration::ZERO));
-        let cluster = ClusterInfo {
-            service_cidr: Some("10.0.0.0/16".to_owned()),
-            ..ClusterInfo::default()
-        };
-        let pending = PendingLaunch {
-            claim: &claim,
-            uid: UID,
-            class: &class,
-            network: NodeNetwork {
-                cluster: &cluster,
-                ipv6: false,
-            },
-        };
-        launcher.launch_pending(pending).await
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_template_that_vanished_is_made_again_once() {
-        let gone = "InvalidLaunchTemplateName.NotFoundException";
-        let (fleets, launcher_) = launcher(vec![refused(gone), launched()]);
-        launch(&launcher_).await.unwrap();
-        assert_eq!(fleets.made("CreateLaunchTemplate").len(), 2);
-        let (fleets, launcher_) = launcher(vec![refused(gone), refused(gone)]);
-        assert_eq!(
-            launch(&launcher_).await.unwrap_err().to_string(),
-            "LaunchFailed: Launch templates not found when creating fleet request: Instance launch failed"
-        );
-        assert_eq!(fleets.made("CreateFleet").len(), 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_unknown_outcome_is_asked_for_again_with_the_same_token() {
-        let cut = Err(ApiError::Transport("cut".to_owned()));
-        let (fleets, launcher) = launcher(vec![
-            cut,
-            short("InvalidParameterValue"),
-            refused(TOKEN_MISMATCH),
-            launched(),
-        ]);
-        let error = launch(&launcher).await.unwrap_err();
-        assert!(matches!(error, LaunchError::Other(_)), "{error:?}");
-        let error = launch(&launcher).await.unwrap_err();
-        assert!(matches!(error, LaunchError::Create { .. }), "{error:?}");
-        let error = launch(&launcher).await.unwrap_err();
-        assert!(matches!(error, LaunchError::Other(_)), "{error:?}");
-        launch(&launcher).await.unwrap();
-        let next = format!("{UID}-1");
-        assert_eq!(fleets.tokens(), [UID, UID, &next, &next]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn instances_are_looked_for_where_there_may_be_one() {
-        let (fleets, launcher) = launcher(vec![Err(ApiError::Transport("cut".to_owned()))]);
-        let looked = |claim: NodeClaim| {
-            let launcher = &launcher;
-            async move { launcher.launched_before(&claim, UID).await.unwrap() }
-        };
-        assert_eq!(looked(claim(Duration::ZERO)).await, None);
-        assert_eq!(fleets.made("DescribeInstances").len(), 0, "a new claim");
-        assert!(looked(claim(YOUNG * 2)).await.is_some(), "an old one");
-        launch(&launcher).await.unwrap_err();
-        assert!(
-            looked(claim(Duration::ZERO)).await.is_some(),
-            "tried before"
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_shortage_is_remembered_and_addresses_are_given_back() {
-        let (_, launcher) = launcher(vec![short("InsufficientInstanceCapacity"), launched()]);
-        let error = launch(&launcher).await.unwrap_err();
-        let LaunchError::InsufficientCapacity { unavailable, .. } = error else {
-            panic!("{error:?}")
-        };
-        assert_eq!(unavailable.len(), 1);
-        let marks = launcher.services.unavailable.snapshot();
-        let [mark] = &marks[..] else {
-            panic!("{marks:?}")
-        };
-        assert_eq!(&*mark.cause, "InsufficientInstanceCapacity");
-        assert_eq!(launcher.addresses.left()["subnet-1"], 100);
-        let error = launch(&launcher).await.unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "insufficient capacity: all requested instance types were unavailable during launch"
-        );
-        tokio::time::advance(Duration::from_secs(181)).await;
-        let launched = launch(&launcher).await.unwrap();
-        assert_eq!(
-            launched.labels[mortise_apis::labels::CAPACITY_TYPE],
-            CapacityType::OnDemand.as_str()
-        );
-        assert_eq!(launcher.addresses.left()["subnet-1"], 71, "29 pods");
-    }
-}
+mod tests;

@@ -19,8 +19,6 @@ pub(crate) mod templates;
 pub(crate) use self::launcher::{LaunchServices, Launcher};
 
 #[cfg(test)]
-pub(crate) use self::fleet_input::NodeNetwork;
-#[cfg(test)]
 pub(crate) use self::launcher::PendingLaunch;
 
 #[cfg(test)]

@@ -32,12 +32,17 @@ pub(crate) struct LaunchSelection<'a> {
 }
 
 impl<'a> LaunchSelection<'a> {
-    /// The selected offering of a type in a zone.
-    pub(crate) fn offering(&self, instance_type: &str, zone: &str) -> Option<&'a Offering> {
+    /// A selected type with its offering in a zone.
+    pub(crate) fn place(
+        &self,
+        instance_type: &str,
+        zone: &str,
+    ) -> Option<(&'a InstanceType, &'a Offering)> {
         let mut candidates = self.candidates.iter();
         let candidate = candidates.find(|each| &*each.instance_type.name == instance_type)?;
         let mut offerings = candidate.offerings.iter().copied();
-        offerings.find(|offering| &*offering.zone == zone)
+        let offering = offerings.find(|offering| &*offering.zone == zone)?;
+        Some((candidate.instance_type, offering))
     }
 }
 
@@ -52,19 +57,18 @@ pub(crate) struct LaunchDemand<'a> {
     pub(crate) best_effort: bool,
 }
 
-/// Chooses for a claim: types that meet its requirements and hold its requests, in `usable` offerings; prepaid before spot before
+/// Chooses for a claim: types that meet its requirements and hold its requests, in available offerings; prepaid before spot before
 /// on-demand where several are allowed.
 /// # Errors
 /// Nothing is left, or less variety than the claim asks for.
 pub(crate) fn choose<'a>(
     types: &'a [InstanceType],
     demand: LaunchDemand<'_>,
-    usable: impl Fn(&InstanceType, &Offering) -> bool,
 ) -> Result<LaunchSelection<'a>, LaunchError> {
     let LaunchDemand {
         asked, requests, ..
     } = demand;
-    let mut candidates = filters::compatible_available(types, asked, requests, usable);
+    let mut candidates = filters::compatible_available(types, asked, requests);
     filters::one_reservation_kind(&mut candidates, asked);
     filters::one_capacity_block(&mut candidates);
     filters::one_reservation_per_zone(&mut candidates);
@@ -167,10 +171,6 @@ mod tests {
     use mortise_apis::requirements::Operator;
     use mortise_aws_catalog as catalog;
 
-    fn all(_: &InstanceType, _: &Offering) -> bool {
-        true
-    }
-
     fn types() -> Vec<InstanceType> {
         catalog::embedded("us-east-1", &["us-east-1a", "us-east-1b"]).unwrap()
     }
@@ -179,14 +179,13 @@ mod tests {
         types: &'a [InstanceType],
         asked: &Requirements,
         requests: &Resources,
-        usable: impl Fn(&InstanceType, &Offering) -> bool,
     ) -> Option<LaunchSelection<'a>> {
         let demand = LaunchDemand {
             asked,
             requests,
             best_effort: false,
         };
-        super::choose(types, demand, usable).ok()
+        super::choose(types, demand).ok()
     }
 
     fn asked(entries: &[(&str, Operator, &[&str])]) -> Requirements {
@@ -213,9 +212,9 @@ mod tests {
             ("example.com/team", Operator::In, &["web"]),
         ]);
         let requests = Resources::new(1_000, 1 << 30);
-        let choice = choose(&types, &labelled, &requests, all);
+        let choice = choose(&types, &labelled, &requests);
         assert!(choice.is_some());
-        assert_eq!(choice, choose(&types, &plain, &requests, all));
+        assert_eq!(choice, choose(&types, &plain, &requests));
     }
 
     #[test]
@@ -225,7 +224,7 @@ mod tests {
             (labels::ARCH, Operator::In, &["amd64"]),
             (labels::CAPACITY_TYPE, Operator::In, &["on-demand"]),
         ]);
-        let choice = choose(&types, &amd64, &Resources::new(3_000, 10 << 30), all).unwrap();
+        let choice = choose(&types, &amd64, &Resources::new(3_000, 10 << 30)).unwrap();
         assert_eq!(choice.capacity_type, CapacityType::OnDemand);
         assert_eq!(choice.candidates.len(), MAX_TYPES);
         let prices: Vec<_> = choice
@@ -262,7 +261,7 @@ mod tests {
             ),
             (labels::TOPOLOGY_ZONE, Operator::In, &["us-east-1b"]),
         ]);
-        let choice = choose(&types, &any, &Resources::new(100, 1 << 20), all).unwrap();
+        let choice = choose(&types, &any, &Resources::new(100, 1 << 20)).unwrap();
         assert_eq!(choice.capacity_type, CapacityType::Spot);
         for candidate in &choice.candidates {
             assert_eq!(
@@ -284,8 +283,7 @@ mod tests {
             choose(
                 &types,
                 &gpu,
-                &Resources::new(100, 1 << 20).with("nvidia.com/gpu", 1),
-                all
+                &Resources::new(100, 1 << 20).with("nvidia.com/gpu", 1)
             )
             .is_some()
         );
@@ -294,7 +292,7 @@ mod tests {
             Operator::In,
             &["g5.xlarge", "m5.metal", "m5.xlarge"],
         )]);
-        let choice = choose(&types, &both, &Resources::new(100, 1 << 20), all).unwrap();
+        let choice = choose(&types, &both, &Resources::new(100, 1 << 20)).unwrap();
         assert_eq!(
             choice
                 .candidates
@@ -312,8 +310,7 @@ mod tests {
             choose(
                 &types,
                 &asked(&[(labels::INSTANCE_TYPE, Operator::In, &["m5.huge"])]),
-                &Resources::zero(),
-                all
+                &Resources::zero()
             )
             .is_none()
         );
@@ -321,17 +318,11 @@ mod tests {
             choose(
                 &types,
                 &asked(&[(labels::INSTANCE_TYPE, Operator::In, &["m5.large"])]),
-                &Resources::new(64_000, 0),
-                all
+                &Resources::new(64_000, 0)
             )
             .is_none()
         );
-        assert!(
-            choose(&types, &Requirements::new(), &Resources::zero(), |_, _| {
-                false
-            })
-            .is_none()
-        );
+        assert!(choose(&[], &Requirements::new(), &Resources::zero()).is_none());
     }
 
     #[test]
@@ -352,19 +343,13 @@ mod tests {
             best_effort: false,
         };
         assert_eq!(
-            super::choose(&types, demand, all).unwrap_err().to_string(),
+            super::choose(&types, demand).unwrap_err().to_string(),
             "insufficient capacity: truncating instance types based on the passed-in requirements, validating minValues, minValues requirement is not met for label(s) (label(s)=[node.kubernetes.io/instance-type])"
         );
         let relaxed = LaunchDemand {
             best_effort: true,
             ..demand
         };
-        assert_eq!(
-            super::choose(&types, relaxed, all)
-                .unwrap()
-                .candidates
-                .len(),
-            2
-        );
+        assert_eq!(super::choose(&types, relaxed).unwrap().candidates.len(), 2);
     }
 }

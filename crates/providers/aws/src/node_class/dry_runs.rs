@@ -157,6 +157,7 @@ impl DryRuns {
             requests: &Resources::zero(),
             dedicated,
             partition: None,
+            reserved: &BTreeMap::new(),
         };
         input.template_of(instance_type).map_err(invalid)
     }

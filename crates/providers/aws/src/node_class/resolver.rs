@@ -256,6 +256,22 @@ impl NodeClassResolver {
             .availability(class.unavailable(&self.unavailable))
     }
 
+    /// The class's `wanted` types as they are now.
+    pub(crate) fn offered_to(
+        &self,
+        class: &CachedNodeClass,
+        wanted: impl Fn(&InstanceType) -> bool,
+    ) -> Vec<InstanceType> {
+        let image = |each: &InstanceType| class.image(&each.name).map(|image| &*image.id);
+        let availability = self.availability(class);
+        let wanted = class.types.iter().filter(|each| wanted(each));
+        let now = wanted.flat_map(|each| {
+            let each = std::slice::from_ref(each);
+            self.moment.applied_to(each, &availability, image)
+        });
+        now.collect()
+    }
+
     /// The class's types as they are now.
     pub(crate) fn offered(&self, class: &CachedNodeClass) -> Vec<InstanceType> {
         let image = |each: &InstanceType| class.image(&each.name).map(|image| &*image.id);

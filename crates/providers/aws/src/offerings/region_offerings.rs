@@ -15,6 +15,7 @@ use crate::offerings::describe;
 use crate::offerings::prices::{PriceState, PriceView, Prices};
 use crate::sdk::AwsClients;
 use mortise_aws_catalog::Ec2Catalog;
+use mortise_aws_catalog::expression_values::ReservedTexts;
 use mortise_aws_catalog::instance_type::{LaunchZones, PlacementGroup, Reservation, ZonePrices};
 use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
 use mortise_aws_catalog::node_settings::NodeSettings;
@@ -209,6 +210,14 @@ impl RegionOfferings {
         view.types
             .get(at)
             .map(|info| info.instance_type(shape, &placement))
+    }
+
+    /// Reserved amounts of a class that are expressions, for a type; `None` for a type that is not known.
+    pub(crate) fn reserved_texts(&self, name: &str, shape: &NodeSettings) -> Option<ReservedTexts> {
+        let view = self.current()?;
+        let types = &view.types;
+        let at = types.binary_search_by(|each| (*each.name).cmp(name)).ok()?;
+        Some(types.get(at)?.reserved_texts(shape))
     }
 
     /// All types of the region as a class has them, as if every offering were available, and with nothing left in reservations: how
