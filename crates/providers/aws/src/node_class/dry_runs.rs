@@ -387,3 +387,7 @@ fn invalid(error: LaunchError) -> Verdict {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "dry_runs_tests.rs"]
+mod tests;
