@@ -388,3 +388,7 @@ fn invalid(error: LaunchError) -> Verdict {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "dry_runs_tests.rs"]
+mod tests;

@@ -249,6 +249,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::launch::templates::LaunchTemplates;
 
     #[test]
     fn our_tags_are_refused() {
@@ -300,5 +301,36 @@ mod tests {
             reason("Bottlerocket", json!({ "podsPerCore": 1 })),
             Some("UnsupportedKubeletConfiguration")
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_verdict_is_believed_until_what_it_depends_on_changes() {
+        let clients = Arc::new(crate::facts::api::clients(Arc::new(Nothing)));
+        let config = Arc::new(AwsConfig::default());
+        let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(&config));
+        let dry_runs = DryRuns::new(clients, Arc::clone(&config), Arc::new(templates));
+        let validation = Validation::new(config, dry_runs);
+        let mut class = crate::launch::tests::class();
+        let before = question(&class);
+        validation.remember(before.clone(), None);
+        assert_eq!(validation.remembered(&before), Some(None));
+        class.object.metadata.annotations =
+            Some(BTreeMap::from([("again".to_owned(), String::new())]));
+        assert_eq!(validation.remembered(&question(&class)), None);
+        tokio::time::advance(TTL).await;
+        assert_eq!(validation.remembered(&before), None);
+    }
+
+    /// Nothing answers.
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl crate::facts::api::Answers for Nothing {
+        fn answer(
+            &self,
+            call: crate::facts::api::wire::ApiCall,
+        ) -> Result<serde_json::Value, crate::facts::api::wire::ApiError> {
+            Err(crate::facts::api::wire::ApiError::Transport(call.op))
+        }
     }
 }
