@@ -1,5 +1,12 @@
 //! Recorded garbage collections of the reference implementation: which instances are ended, and which nodes go with them.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and its table is its output"
+)]
+
 use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -50,8 +57,8 @@ fn listed(case: &Value, at: Timestamp) -> Vec<Instance> {
         .filter_map(|each| each["Instances"].as_array());
     let instance = |each: &Value| {
         let age = time(&each["LaunchTime"]).map(|launched| now.duration_since(launched));
-        let tags = each["Tags"].as_array().into_iter().flatten();
-        let claim = tags.filter(|tag| tag["Key"] == "karpenter.sh/nodeclaim");
+        let mut tags = each["Tags"].as_array().into_iter().flatten();
+        let claim = tags.find(|tag| tag["Key"] == "karpenter.sh/nodeclaim");
         Instance {
             provider_id: format!(
                 "aws:///{}/{}",
@@ -60,9 +67,7 @@ fn listed(case: &Value, at: Timestamp) -> Vec<Instance> {
             )
             .as_str()
             .into(),
-            claim: claim
-                .last()
-                .and_then(|tag| Some(tag["Value"].as_str()?.to_owned())),
+            claim: claim.and_then(|tag| Some(tag["Value"].as_str()?.to_owned())),
             created: age.map(|age: SignedDuration| at - age),
             terminating: each["State"]["Name"] == "shutting-down",
             details: InstanceDetails::default(),
