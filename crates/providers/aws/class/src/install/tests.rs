@@ -245,7 +245,8 @@ fn what_is_switched_off_is_not_granted() {
 
 #[test]
 fn names_that_no_account_accepts_are_refused_with_what_is_allowed() {
-    let cases: [(&str, fn(&mut Installation)); 8] = [
+    type Spoil = fn(&mut Installation);
+    let cases: [(&str, Spoil); 8] = [
         ("--cluster-name", |each| each.cluster = "-x".to_owned()),
         ("--cluster-name", |each| each.cluster = "x".repeat(101)),
         ("--node-role", |each| each.cluster = "x".repeat(60)),
