@@ -333,9 +333,4 @@ impl CloudProvider for AwsProvider {
     fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
         Box::pin(self.interruptions.acknowledge(notice))
     }
-
-    fn gauges(&self) -> Vec<ProviderGauge> {
-        let now = jiff::Timestamp::now();
-        self.offerings.price_state().gauges(now)
-    }
 }

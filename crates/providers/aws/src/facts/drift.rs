@@ -18,7 +18,7 @@ use super::instances::{Stage, block_on, remembered};
 use super::replay::{Case, Difference, RecordedCall, resolved, score};
 use crate::node_class::amis::positions;
 use crate::node_class::{CachedNodeClass, FoundSubnet, PlacementGroup, PlacementStrategy};
-use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::region_offerings::{ClassShape, RegionOfferings};
 use crate::tags;
 
 /// Answers with the recorded source of instance types.
@@ -42,9 +42,15 @@ async fn types(case: &Case) -> Vec<InstanceType> {
         .filter_map(|each| Some((Arc::from(each["Location"].as_str()?), None)))
         .collect();
     let clients = Arc::new(api::clients(Arc::new(TypeSource(source))));
-    let offerings = RegionOfferings::new(clients, embedded_catalog().unwrap());
+    let offerings = RegionOfferings::as_recorded(clients, embedded_catalog().unwrap());
     let view = offerings.view().await.unwrap();
-    offerings.instance_types(&view, &NodeSettings::default(), &zones)
+    let shape = ClassShape {
+        settings: &NodeSettings::default(),
+        zones: &zones,
+        reservations: &[],
+        group: None,
+    };
+    offerings.instance_types(&view, &shape).unwrap()
 }
 
 /// The group that the recorded lookup found for the class.

@@ -126,8 +126,10 @@ impl Provider {
         let effects = NoticeEffects {
             claims: Arc::default(),
             instances: Arc::new(InstanceCache::new(
-                Arc::clone(&clients),
+                &clients,
                 Arc::<AwsConfig>::default(),
+                Arc::clone(&reservations),
+                Arc::default(),
             )),
             unavailable: Arc::clone(&unavailable),
             reservations: Arc::clone(&reservations),

@@ -200,7 +200,12 @@ impl Bench {
             },
             templates: Arc::clone(&templates),
         }));
-        let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(&config));
+        let instances = InstanceCache::new(
+            &clients,
+            Arc::clone(&config),
+            Arc::clone(&reservations),
+            Arc::default(),
+        );
         let launcher = Launcher::new(LaunchServices {
             templates,
             clients,

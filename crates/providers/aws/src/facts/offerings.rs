@@ -49,7 +49,7 @@ thread_local! {
 
 async fn region_of(source: Source) -> Region {
     let tables = catalog::embedded_catalog().unwrap();
-    let offerings = RegionOfferings::new(Arc::new(clients(Arc::new(source))), tables);
+    let offerings = RegionOfferings::as_recorded(Arc::new(clients(Arc::new(source))), tables);
     let view = offerings.view().await.unwrap();
     (Arc::new(offerings), view)
 }

@@ -146,7 +146,7 @@ async fn types_read_again(case: &Case) -> Result<(), Difference> {
     let replay = Arc::new(Replay::of(case));
     let tables = catalog::embedded_catalog().unwrap();
     let answers = WithoutPrices(Arc::clone(&replay));
-    let offerings = RegionOfferings::new(Arc::new(clients(Arc::new(answers))), tables);
+    let offerings = RegionOfferings::as_recorded(Arc::new(clients(Arc::new(answers))), tables);
     let view = offerings.view().await;
     view.map_err(|error| error.to_string())?;
     replay.settled()

@@ -61,7 +61,12 @@ fn interruptions(queue: Option<&str>, answer: Answer) -> (Arc<Scripted>, Interru
     let config = Arc::<AwsConfig>::default();
     let effects = NoticeEffects {
         claims: Arc::default(),
-        instances: Arc::new(InstanceCache::new(Arc::clone(&clients), config)),
+        instances: Arc::new(InstanceCache::new(
+            &clients,
+            config,
+            Arc::default(),
+            Arc::default(),
+        )),
         unavailable: Arc::default(),
         reservations: Arc::default(),
     };

@@ -150,7 +150,8 @@ mod tests {
         moment.shifted.replace([(Arc::from("id-b"), ended)]);
         let now = || {
             let zones = ["a", "b"].map(Arc::from).into_iter().collect();
-            let availability = moment.availability(UnavailableOfferings::default().view(zones));
+            let availability =
+                moment.availability(UnavailableOfferings::default().view(zones, None));
             let image = |_: &InstanceType| Some("ami-1");
             let types = moment.applied_to(std::slice::from_ref(&large), &availability, image);
             let [each] = types.as_slice() else {

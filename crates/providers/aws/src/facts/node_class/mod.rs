@@ -165,7 +165,7 @@ fn reconcile(case: &Case) -> Result<(), Difference> {
     let tables = mortise_aws_catalog::embedded_catalog().unwrap();
     let request = request(case);
     let resolved = paused(async {
-        let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
+        let offerings = Arc::new(RegionOfferings::as_recorded(Arc::clone(&clients), tables));
         let provider = AwsProvider::compose(clients, &Arc::new(config(case)), &offerings);
         provider.resolve_class(&request, now(case)).await
     });
@@ -292,7 +292,7 @@ fn validated(case: &Case) -> Result<(), Difference> {
             ..class()
         };
         let tables = mortise_aws_catalog::embedded_catalog().unwrap();
-        let offerings = RegionOfferings::new(Arc::clone(&clients), tables);
+        let offerings = RegionOfferings::as_recorded(Arc::clone(&clients), tables);
         let cluster = ClusterInfoCache::new(clients, Arc::clone(&config));
         let input = ValidationInput {
             class: &class,

@@ -114,7 +114,7 @@ fn launcher(answers: Vec<Result<Value, ApiError>>) -> (Arc<Fleets>, Launcher) {
     let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(&config));
     let cluster = Arc::new(cluster);
     let tables = mortise_aws_catalog::embedded_catalog().unwrap();
-    let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
+    let offerings = Arc::new(RegionOfferings::as_recorded(Arc::clone(&clients), tables));
     let unavailable = Arc::new(UnavailableOfferings::default());
     let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(&config));
     let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(&config));
@@ -132,8 +132,10 @@ fn launcher(answers: Vec<Result<Value, ApiError>>) -> (Arc<Fleets>, Launcher) {
         })),
         templates,
         instances: Arc::new(InstanceCache::new(
-            Arc::clone(&clients),
+            &clients,
             Arc::clone(&config),
+            Arc::default(),
+            Arc::default(),
         )),
         reservations: Arc::default(),
         clients,
