@@ -112,7 +112,7 @@ pub async fn start(
 
     let known = well_known(&clouds);
     let shared = service_state(&config, known.clone());
-    shared.set_providers(clouds.clone());
+    shared.set_providers(clouds.all().cloned().collect());
     clients.count_writes(shared.metrics.effects.count_writes());
     let certificates = load_certificates(&config, &clients, &namespace, &shared).await?;
     let addresses = listeners.addresses();

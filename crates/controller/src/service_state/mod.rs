@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use mortise_apis::labels::WellKnown;
-use mortise_cloudprovider::{CloudProvider, ProviderGauge};
+use mortise_cloudprovider::CloudProvider;
 use mortise_engine::freshness::Freshness;
 use mortise_engine::record::{Record, Verdict};
 use mortise_planning::scheduling::SolveOptions;
@@ -54,8 +54,18 @@ pub struct ServiceState {
     /// Effective flags and settings, for `/debug/config`. No secrets in here.
     pub effective: serde_json::Value,
     solving: OnceLock<SolveOptions>,
-    providers: OnceLock<CloudProviders>,
+    providers: OnceLock<ProviderList>,
     pub(crate) streams: Arc<Semaphore>,
+}
+
+/// The clouds.
+struct ProviderList(Vec<Arc<dyn CloudProvider>>);
+
+impl std::fmt::Debug for ProviderList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.0.iter().map(|each| each.descriptor().name);
+        f.debug_list().entries(names).finish()
+    }
 }
 
 impl ServiceState {
@@ -114,24 +124,14 @@ impl ServiceState {
         self.solving.get().cloned().unwrap_or_default()
     }
 
-    /// Sets whose gauges are served. The first call wins.
-    pub(crate) fn set_providers(&self, providers: CloudProviders) {
-        self.providers.get_or_init(|| providers);
+    /// Sets the clouds whose facts are shown. The first call wins.
+    pub(crate) fn set_providers(&self, providers: Vec<Arc<dyn CloudProvider>>) {
+        self.providers.get_or_init(|| ProviderList(providers));
     }
 
-    /// What the providers measure at the moment.
-    pub(crate) fn provider_gauges(&self) -> Vec<ProviderGauge> {
-        let providers = self.providers.get().into_iter();
-        let all = providers.flat_map(CloudProviders::all);
-        all.flat_map(|provider| provider.gauges()).collect()
-    }
-
-    /// The clouds; none for a service that runs without one.
-    pub(crate) fn providers(&self) -> impl Iterator<Item = &Arc<dyn CloudProvider>> {
-        self.providers
-            .get()
-            .into_iter()
-            .flat_map(CloudProviders::all)
+    /// The clouds; empty for a service that runs without one.
+    pub(crate) fn providers(&self) -> &[Arc<dyn CloudProvider>] {
+        self.providers.get().map_or(&[], |list| &list.0)
     }
 
     /// The newest snapshot. One atomic load.

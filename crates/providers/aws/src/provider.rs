@@ -12,7 +12,7 @@ use mortise_aws_class::labels;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, LaunchError, LaunchRequest,
     LaunchedInstance, NoticeSource, ProviderDescriptor, ProviderGauge, ProviderWorker,
-    RepairPolicy, ResolveRequest, ResolvedNodeClass, TerminationStatus,
+    RepairPolicy, ResolveRequest, ResolvedNodeClass, TerminationStatus, UnavailableCapacity,
 };
 
 use crate::config::AwsConfig;
@@ -74,6 +74,7 @@ pub struct AwsProvider {
     instances: Arc<InstanceCache>,
     interruptions: Interruptions,
     moment: Moment,
+    unavailable: Arc<UnavailableOfferings>,
     /// Zonal shifts of this cluster are watched; `None` when they are switched off.
     shifted_cluster: Option<String>,
     offerings: Arc<RegionOfferings>,
@@ -180,7 +181,7 @@ impl AwsProvider {
                 config: Arc::clone(config),
                 cluster,
                 offerings: Arc::clone(offerings),
-                unavailable,
+                unavailable: Arc::clone(&unavailable),
                 reservations: Arc::clone(&moment.reservations),
                 templates,
                 classes: Arc::clone(&classes),
@@ -191,6 +192,7 @@ impl AwsProvider {
             profiles,
             instances,
             moment,
+            unavailable,
             shifted_cluster: config.zonal_shift.then(|| config.cluster_name.clone()),
             offerings: Arc::clone(offerings),
         }
@@ -320,6 +322,10 @@ impl CloudProvider for AwsProvider {
         own.chain(shifts)
             .chain(self.offerings.price_workers())
             .collect()
+    }
+
+    fn unavailable(&self) -> Vec<UnavailableCapacity> {
+        self.unavailable.snapshot(Timestamp::now())
     }
 
     fn gauges(&self) -> Vec<ProviderGauge> {

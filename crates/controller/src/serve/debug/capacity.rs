@@ -11,7 +11,8 @@ use crate::service_state::ServiceState;
 
 /// All unavailable capacity of all providers.
 pub(super) fn view(shared: &ServiceState) -> DebugView {
-    let rows = shared.providers().flat_map(|provider| {
+    let providers = shared.providers().iter();
+    let rows = providers.flat_map(|provider| {
         let name = provider.descriptor().name;
         let all = provider.unavailable().into_iter();
         all.map(move |each| (name, each))

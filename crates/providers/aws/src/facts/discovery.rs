@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use mortise_apis::schema::requirement::RequirementSpec;
-use mortise_aws_class::spec::{Ec2NodeClass, PlacementGroupSelector};
+use mortise_aws_class::spec::Ec2NodeClass;
 use serde_json::{Value, json};
 
 use super::api::wire::{ApiCall, ApiError};
@@ -216,7 +216,7 @@ fn group(case: &Case) -> Result<(), Difference> {
     });
     let clients = api::clients(Arc::clone(&answers) as Arc<dyn Answers>);
     let groups = PlacementGroups::new(Arc::new(clients));
-    let selector = selector.unwrap_or_else(PlacementGroupSelector::default);
+    let selector = selector.unwrap_or_default();
     let found = paused(async {
         if known {
             groups.get(&selector).await.unwrap();

@@ -505,13 +505,13 @@ fn compare_launched(case: &Case, launched: &LaunchedInstance) -> Result<(), Diff
 /// Unavailable offerings, counts of reservations and free addresses, as the recording leaves them.
 fn compare_state(case: &Case, recorded: &Case, bench: &Bench) -> Result<(), Difference> {
     let after = &case.expect["after"];
-    let changed = |field: &str| after.get(field).unwrap_or(&case.given[field]).clone();
-    let ours: BTreeSet<UnavailableKey> = bench
-        .unavailable
-        .snapshot()
-        .into_iter()
-        .map(|mark| mark.key)
-        .collect();
+    let changed = |field: &str| {
+        after
+            .get(field)
+            .unwrap_or_else(|| &case.given[field])
+            .clone()
+    };
+    let ours: BTreeSet<UnavailableKey> = bench.unavailable.keys().into_iter().collect();
     let expected = marks(&changed("ice"));
     if ours != expected {
         return Err(format!("unavailable: ours {ours:?}\n    recorded {expected:?}").into());

@@ -66,6 +66,7 @@ pub(crate) struct InstanceReservation {
     pub(crate) interruptible: bool,
 }
 
+#[cfg(test)]
 impl InstanceReservation {
     /// The value of the label for its type.
     pub(crate) const fn type_label(&self) -> &'static str {

@@ -1,6 +1,6 @@
 //! Stories of instances in a cloud that counts its calls.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

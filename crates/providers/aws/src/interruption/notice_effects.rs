@@ -31,7 +31,8 @@ impl NoticeEffects {
                         .and_then(|claimed| claimed.spot_offering);
                     let offering = claimed.or_else(|| self.instances.spot_offering(id));
                     if let Some(offering) = offering {
-                        self.unavailable.mark(UnavailableKey::Offering(offering));
+                        let key = UnavailableKey::Offering(offering);
+                        self.unavailable.mark_because(key, "SpotInterruption");
                     }
                 }
                 InterruptionKind::CapacityReservationInterruption => {

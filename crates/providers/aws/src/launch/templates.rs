@@ -368,9 +368,8 @@ mod tests {
         let templates = templates(&account);
         let left = format!("{}1", tags::TEMPLATE_PREFIX);
         let foreign = "mine".to_owned();
-        let mut names = account.names.lock().unwrap();
-        names.extend([left.clone(), foreign.clone()]);
-        drop(names);
+        let both = [left.clone(), foreign.clone()];
+        account.names.lock().unwrap().extend(both);
         templates.sweep().await.unwrap();
         tokio::time::advance(UNUSED).await;
         templates.sweep().await.unwrap();

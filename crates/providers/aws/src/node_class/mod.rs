@@ -28,6 +28,4 @@ pub(crate) use self::dry_runs::DryRuns;
 #[cfg(test)]
 pub(crate) use self::networks::FoundSubnet;
 #[cfg(test)]
-pub(crate) use self::resolver::parse;
-#[cfg(test)]
 pub(crate) use self::validation::{Validation, ValidationInput};

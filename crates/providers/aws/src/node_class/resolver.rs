@@ -130,10 +130,8 @@ impl NodeClassResolver {
         // Asked before, so that prices that come meanwhile are not missed.
         let waits = self.offerings.awaits_prices();
         let reserved = self.options.reserved;
-        let found = self
-            .lookup
-            .find(&object, Asking::Resolve(&request.claims), now)
-            .await?;
+        let asking = Asking::Resolve(&request.claims);
+        let found = Box::pin(self.lookup.find(&object, asking, now)).await?;
         let failed = found.failure().cloned();
         let (cluster, offerings) = (found.cluster.clone(), found.offerings.clone());
         let stored = object.status.clone();
@@ -160,7 +158,7 @@ impl NodeClassResolver {
         let class = Arc::new(class);
         self.cache.insert(Arc::clone(&class));
         let retry_ms = self.retry_ms(class.name(), failed.as_ref(), &validity);
-        if let Some(failure) = failed.or_else(|| match validity {
+        if let Some(failure) = failed.or(match validity {
             Validity::Unknown(failure) => failure,
             _ => None,
         }) {
@@ -233,7 +231,7 @@ impl NodeClassResolver {
             return Ok(class);
         }
         let now = Timestamp::now();
-        let found = self.lookup.find(&object, Asking::Use, now).await?;
+        let found = Box::pin(self.lookup.find(&object, Asking::Use, now)).await?;
         let previous = self.cache.previous(&object);
         let mut class = assembly::assemble(
             object,

@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use mortise_aws_class::labels::PLACEMENT_GROUP_PARTITION;
-use mortise_cloudprovider::{CapacityType, InstanceType, Offering, UnavailableOffering};
+use mortise_cloudprovider::{
+    CapacityType, InstanceType, Offering, UnavailableCapacity, UnavailableOffering,
+};
 use tokio::time::Instant;
 
 /// How long an offering is left alone. Shorter, and every launch asks the same empty pools; longer, and freed capacity goes unused.
 /// # Source
 /// The reference implementation's number, which users' alerts are tuned to.
 const TTL: Duration = Duration::from_secs(180);
-/// The cause of a mark whose maker names none.
-const INTERRUPTED: &str = "Interrupted";
 
 /// A placement group, or one partition of it: lack of capacity in it says nothing about instances outside.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,15 +38,29 @@ pub(crate) enum UnavailableKey {
     Subnet(String),
 }
 
-/// What was unavailable, as a person reads it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnavailableMark {
-    /// What.
-    pub(crate) key: UnavailableKey,
-    /// The code of the error, or what else said so.
-    pub(crate) cause: Arc<str>,
-    /// From when on it is asked for again.
-    pub(crate) until: Instant,
+impl UnavailableKey {
+    /// As the port has it.
+    fn capacity(&self, cause: &str, until: Timestamp) -> UnavailableCapacity {
+        let (offering, capacity_type, scope) = match self {
+            Self::Offering(offering) => (Some(offering), Some(offering.capacity_type), None),
+            Self::Placed(offering, scope) => {
+                let partition = scope.partition.as_ref();
+                let partition = partition.map_or_else(String::new, |each| format!("/{each}"));
+                let scope = format!("placement-group/{}{partition}", scope.group);
+                (Some(offering), Some(offering.capacity_type), Some(scope))
+            }
+            Self::CapacityType(capacity_type) => (None, Some(*capacity_type), None),
+            Self::Subnet(subnet) => (None, None, Some(format!("subnet/{subnet}"))),
+        };
+        UnavailableCapacity {
+            instance_type: offering.map(|each| Arc::clone(&each.instance_type)),
+            zone: offering.map(|each| Arc::clone(&each.zone)),
+            capacity_type,
+            scope,
+            cause: cause.to_owned(),
+            until,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -62,8 +77,9 @@ pub(crate) struct UnavailableOfferings {
 
 impl UnavailableOfferings {
     /// Notes that something was taken away just now.
+    #[cfg(test)]
     pub(crate) fn mark(&self, key: UnavailableKey) {
-        self.mark_because(key, INTERRUPTED);
+        self.mark_because(key, "set by a test");
     }
 
     /// Notes that something was unavailable just now, and why. A later mark extends an earlier one.
@@ -80,16 +96,24 @@ impl UnavailableOfferings {
         self.has(&UnavailableKey::Subnet(subnet.to_owned()))
     }
 
-    /// Everything that is unavailable now, with cause and end. Sorted.
-    pub(crate) fn snapshot(&self) -> Vec<UnavailableMark> {
+    /// What is unavailable now.
+    #[cfg(test)]
+    pub(crate) fn keys(&self) -> Vec<UnavailableKey> {
         let mut marks = self.lock();
         drop_ended(&mut marks);
-        let marks = marks.iter().map(|(key, mark)| UnavailableMark {
-            key: key.clone(),
-            cause: Arc::clone(&mark.cause),
-            until: mark.until,
+        marks.keys().cloned().collect()
+    }
+
+    /// Everything that is unavailable `now`, with cause and end.
+    pub(crate) fn snapshot(&self, now: Timestamp) -> Vec<UnavailableCapacity> {
+        let mut marks = self.lock();
+        drop_ended(&mut marks);
+        let clock = Instant::now();
+        let all = marks.iter().map(|(key, mark)| {
+            let left = mark.until.saturating_duration_since(clock);
+            key.capacity(&mark.cause, now.saturating_add(left).unwrap_or(now))
         });
-        marks.collect()
+        all.collect()
     }
 
     /// What is unavailable now to instances in placement group `group`, or in none, for questions about many offerings. `zones` are
@@ -221,7 +245,7 @@ mod tests {
         assert_eq!(left(), 0);
         assert!(unavailable.is_subnet_full("subnet-1") && !unavailable.is_subnet_full("subnet-2"));
         let causes: Vec<String> = unavailable
-            .snapshot()
+            .snapshot(Timestamp::UNIX_EPOCH)
             .iter()
             .map(|mark| mark.cause.to_string())
             .collect();
@@ -232,7 +256,7 @@ mod tests {
         tokio::time::advance(TTL + Duration::from_secs(1)).await;
         assert_eq!(left(), 2);
         assert!(!unavailable.is_subnet_full("subnet-1"));
-        assert_eq!(unavailable.snapshot(), []);
+        assert_eq!(unavailable.keys(), []);
         let nowhere = unavailable.view(BTreeSet::new(), None);
         assert!(
             !large

@@ -435,7 +435,8 @@ fn without_pods(text: &str) -> String {
     for key in ["maxPods: ", "--max-pods=", "max-pods = "] {
         if let Some(at) = text.find(key) {
             let (before, after) = text.split_at(at);
-            let after = after[key.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
+            let after = after.strip_prefix(key).unwrap_or(after);
+            let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
             text = format!("{before}{after}");
         }
     }

@@ -14,6 +14,7 @@ use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{FoundSubnet, ResolverParts, amis};
 use crate::offerings::availability::Moment;
 use crate::sdk::cluster_info::ClusterInfo;
+use crate::tags;
 
 const UID: &str = "8a7b6c5d-0000-4000-8000-000000000001";
 
@@ -49,6 +50,7 @@ impl Answers for Fleets {
                 "InstanceId": "i-1",
                 "InstanceType": "m5.large",
                 "Placement": { "AvailabilityZone": "us-west-2a" },
+                "Tags": [{ "Key": tags::NODECLAIM_UID, "Value": UID }],
             }] }] })),
             other => panic!("{other}"),
         }
@@ -233,7 +235,10 @@ async fn a_shortage_is_remembered_and_addresses_are_given_back() {
         panic!("{error:?}")
     };
     assert_eq!(unavailable.len(), 1);
-    let marks = launcher.services.unavailable.snapshot();
+    let marks = launcher
+        .services
+        .unavailable
+        .snapshot(jiff::Timestamp::UNIX_EPOCH);
     let [mark] = &marks[..] else {
         panic!("{marks:?}")
     };
