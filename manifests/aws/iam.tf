@@ -118,7 +118,7 @@ resource "aws_iam_policy" "node_lifecycle" {
         ]
         Condition = {
           StringEquals = {
-            "aws:RequestTag/eks:eks-cluster-name"                      = "${var.cluster_name}"
+            "aws:RequestTag/eks:eks-cluster-name"                      = var.cluster_name
             "aws:RequestTag/kubernetes.io/cluster/${var.cluster_name}" = "owned"
           }
           StringLike = {
@@ -139,7 +139,7 @@ resource "aws_iam_policy" "node_lifecycle" {
         Action = "ec2:CreateLaunchTemplate"
         Condition = {
           StringEquals = {
-            "aws:RequestTag/eks:eks-cluster-name"                      = "${var.cluster_name}"
+            "aws:RequestTag/eks:eks-cluster-name"                      = var.cluster_name
             "aws:RequestTag/kubernetes.io/cluster/${var.cluster_name}" = "owned"
           }
           StringLike = {
@@ -154,7 +154,7 @@ resource "aws_iam_policy" "node_lifecycle" {
         Action = "ec2:CreateTags"
         Condition = {
           StringEquals = {
-            "aws:RequestTag/eks:eks-cluster-name"                      = "${var.cluster_name}"
+            "aws:RequestTag/eks:eks-cluster-name"                      = var.cluster_name
             "aws:RequestTag/kubernetes.io/cluster/${var.cluster_name}" = "owned"
             "ec2:CreateAction" = [
               "CreateFleet",
@@ -192,7 +192,7 @@ resource "aws_iam_policy" "node_lifecycle" {
             "aws:ResourceTag/kubernetes.io/cluster/${var.cluster_name}" = "owned"
           }
           StringEqualsIfExists = {
-            "aws:RequestTag/eks:eks-cluster-name" = "${var.cluster_name}"
+            "aws:RequestTag/eks:eks-cluster-name" = var.cluster_name
           }
           StringLike = {
             "aws:ResourceTag/karpenter.sh/nodepool" = "*"
@@ -254,9 +254,9 @@ resource "aws_iam_policy" "instance_profiles" {
         Action = "iam:CreateInstanceProfile"
         Condition = {
           StringEquals = {
-            "aws:RequestTag/eks:eks-cluster-name"                      = "${var.cluster_name}"
+            "aws:RequestTag/eks:eks-cluster-name"                      = var.cluster_name
             "aws:RequestTag/kubernetes.io/cluster/${var.cluster_name}" = "owned"
-            "aws:RequestTag/topology.kubernetes.io/region"             = "${data.aws_region.current.id}"
+            "aws:RequestTag/topology.kubernetes.io/region"             = data.aws_region.current.id
           }
           StringLike = {
             "aws:RequestTag/karpenter.k8s.aws/ec2nodeclass" = "*"
@@ -270,11 +270,11 @@ resource "aws_iam_policy" "instance_profiles" {
         Action = "iam:TagInstanceProfile"
         Condition = {
           StringEquals = {
-            "aws:RequestTag/eks:eks-cluster-name"                       = "${var.cluster_name}"
+            "aws:RequestTag/eks:eks-cluster-name"                       = var.cluster_name
             "aws:RequestTag/kubernetes.io/cluster/${var.cluster_name}"  = "owned"
-            "aws:RequestTag/topology.kubernetes.io/region"              = "${data.aws_region.current.id}"
+            "aws:RequestTag/topology.kubernetes.io/region"              = data.aws_region.current.id
             "aws:ResourceTag/kubernetes.io/cluster/${var.cluster_name}" = "owned"
-            "aws:ResourceTag/topology.kubernetes.io/region"             = "${data.aws_region.current.id}"
+            "aws:ResourceTag/topology.kubernetes.io/region"             = data.aws_region.current.id
           }
           StringLike = {
             "aws:RequestTag/karpenter.k8s.aws/ec2nodeclass"  = "*"
@@ -294,7 +294,7 @@ resource "aws_iam_policy" "instance_profiles" {
         Condition = {
           StringEquals = {
             "aws:ResourceTag/kubernetes.io/cluster/${var.cluster_name}" = "owned"
-            "aws:ResourceTag/topology.kubernetes.io/region"             = "${data.aws_region.current.id}"
+            "aws:ResourceTag/topology.kubernetes.io/region"             = data.aws_region.current.id
           }
           StringLike = {
             "aws:ResourceTag/karpenter.k8s.aws/ec2nodeclass" = "*"
@@ -410,7 +410,7 @@ resource "aws_iam_policy" "resource_discovery" {
         ]
         Condition = {
           StringEquals = {
-            "aws:RequestedRegion" = "${data.aws_region.current.id}"
+            "aws:RequestedRegion" = data.aws_region.current.id
           }
         }
         Effect   = "Allow"

@@ -308,7 +308,7 @@ async fn a_class_with_a_role_has_a_profile_of_its_own() -> Result<()> {
 
     // A role that does not exist: the class is not ready, its status names what is there, and nothing is left behind.
     let mut wrong = self::class(&account.fixtures);
-    wrong["spec"]["role"] = json!("nobody");
+    wrong["spec"]["role"] = json!("no-such-role");
     scene.apply(&[wrong]).await?;
     class_when(&scene, "the class not to be ready", |class| {
         let ready = class

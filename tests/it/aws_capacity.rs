@@ -50,7 +50,7 @@ async fn reserved_nodes(scene: &Scene) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Reserved capacity is used first, on-demand capacity when it is used up; a reservation that nobody selected stays full, open or not.
+/// Reserved capacity is used first, on-demand capacity when it is used up; a reservation that no class selected stays full, open or not.
 #[tokio::test]
 async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
     let account = Account::open().await?;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::boxed::BoxFuture;
 use crate::error::CloudError;
-use crate::port::BoxFuture;
 
 /// Type of an interruption notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -3,6 +3,7 @@
 //! Invariant: nothing here names a cloud. Labels are data, errors are classified once (in the provider), and a number that a
 //! cloud does not know is `None`, never zero.
 
+mod boxed;
 mod capacity_type;
 pub mod conformance;
 mod drift;
@@ -15,6 +16,7 @@ mod launch;
 mod port;
 mod unavailable;
 
+pub use boxed::BoxFuture;
 pub use capacity_type::CapacityType;
 pub use drift::DriftReason;
 pub use error::{CloudError, LaunchError, Retry};
@@ -24,7 +26,7 @@ pub use instance_type::{InstanceType, Offering};
 pub use interruption::{InterruptionKind, InterruptionNotice, NoticeSource, PlannedInterruption};
 pub use launch::{LaunchRequest, LaunchedInstance, UnavailableOffering};
 pub use port::{
-    BoxFuture, CloudProvider, ProviderDescriptor, ProviderWorker, RepairPolicy, ResolveRequest,
+    CloudProvider, ProviderDescriptor, ProviderWorker, RepairPolicy, ResolveRequest,
     ResolvedNodeClass,
 };
 pub use unavailable::UnavailableCapacity;

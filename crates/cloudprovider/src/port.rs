@@ -1,10 +1,9 @@
 //! The provider port: the calls that a cloud implements.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::boxed::BoxFuture;
 use crate::drift::DriftReason;
 use crate::error::{CloudError, LaunchError};
 use crate::gauge::ProviderGauge;
@@ -19,9 +18,6 @@ use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
-
-/// Future that methods of the port return, so that several providers can be used as `Arc<dyn CloudProvider>`.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Input of [`CloudProvider::resolve`].
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Capacity that a cloud refused lately, as it stands in one place for planning, launches, consolidation and drift.
+//! Capacity that a cloud refused lately, kept in one place for planning, launches, consolidation and drift.
 
 use std::sync::Arc;
 

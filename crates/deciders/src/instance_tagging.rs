@@ -5,8 +5,8 @@
 //! Must never: tag the instance of a claim that is being deleted, or one again of which the claim says that it is tagged;
 //! keep a provider busy with tags: a limited number is under way at a time.
 //!
-//! What is done stands in the claim's annotations, which are written after the tags: a crash between the two has the tags
-//! looked at again, and nothing changed that is there.
+//! What is done is stored in the claim's annotations, which are written after the tags: a crash between the two has the tags
+//! checked again, and nothing changed that is there.
 //!
 //! Implements karpenter-aws 7 (tagging), without its pace of one instance a second.
 

@@ -21,7 +21,7 @@ use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::TestCluster;
 use serde_json::{Value, json};
 
-/// The cases, where that file exists: beside other recorded facts, or below the folder in the environment.
+/// The cases, where that file exists: next to other recorded facts, or below the folder in the environment.
 fn cases() -> Vec<Value> {
     let own = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/facts");
     let root = std::env::var_os("MORTISE_FACTS_DIR").map_or_else(own, PathBuf::from);

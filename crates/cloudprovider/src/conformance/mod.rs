@@ -8,8 +8,9 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::boxed::BoxFuture;
 use crate::instance::Instance;
-use crate::port::{BoxFuture, CloudProvider, ResolvedNodeClass};
+use crate::port::{CloudProvider, ResolvedNodeClass};
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 

@@ -1,6 +1,6 @@
 //! Instances that left their capacity reservation: their claims and nodes still say that they are paid for.
 //!
-//! A reservation that ends, or is taken back, leaves its instances running on demand. What still says `reserved` is planned
+//! A reservation that ends, or is reclaimed, leaves its instances running on demand. What still says `reserved` is planned
 //! with a price of zero and holds a place in a reservation that is free.
 
 use crate::garbage_collection::GarbageCollectionDecider;

@@ -5,7 +5,7 @@
 //! or no time at all left. Pods should run elsewhere before their instance ends, and nothing that was announced may be forgotten.
 //!
 //! # What follows
-//! - An interruption without time (spot, stopping, taken back): the node is fenced and its NodeClaim deleted. Provisioning plans the
+//! - An interruption without time (spot, stopping, reclaimed): the node is fenced and its NodeClaim deleted. Provisioning plans the
 //!   pods of a deleted NodeClaim as soon as the deletion shows, so their replacement is launched while the drain is under way.
 //! - A failed status check: the same, and the termination grace period ends now: nothing on the instance answers.
 //! - An interruption with a start (scheduled change, end of a capacity block): it is stored on the NodeClaim. A day ahead the node is
@@ -109,7 +109,7 @@ impl InterruptionDecider {
         }
     }
 
-    /// Brings the claims by instance up to date. Returns those to be looked at.
+    /// Brings the claims by instance up to date. Returns those to be evaluated.
     fn index(&mut self, input: &StepInput<'_>) -> BTreeSet<ClaimName> {
         let mut changed: BTreeSet<ClaimName> = input.changes.claims.clone();
         if input.changes.everything {
@@ -132,7 +132,7 @@ impl InterruptionDecider {
         changed
     }
 
-    /// Takes a notice in. Returns the claims to be looked at.
+    /// Takes a notice in. Returns the claims to be evaluated.
     fn notice(
         &mut self,
         input: &StepInput<'_>,

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::instances::{InstanceCache, TAGGED_ANNOTATIONS};
 use crate::interruption::{Interruptions, NoticeEffects};
 use crate::launch::templates::LaunchTemplates;
-use crate::launch::{LaunchServices, Launcher};
+use crate::launch::{DryRuns, LaunchServices, Launcher};
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{NodeClassResolver, ResolverParts};
 use crate::offerings::availability::Moment;
@@ -151,6 +151,11 @@ impl AwsProvider {
         let profiles = Arc::new(profiles);
         let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(config));
         let templates = Arc::new(templates);
+        let trial = DryRuns::new(
+            Arc::clone(&clients),
+            Arc::clone(config),
+            Arc::clone(&templates),
+        );
         let classes = Arc::new(NodeClassResolver::new(ResolverParts {
             clients: Arc::clone(&clients),
             config: Arc::clone(config),
@@ -159,7 +164,7 @@ impl AwsProvider {
             unavailable: Arc::clone(&unavailable),
             profiles: Arc::clone(&profiles),
             moment: moment.clone(),
-            templates: Arc::clone(&templates),
+            trial: Arc::new(trial),
         }));
         let instances = Arc::new(InstanceCache::new(
             &clients,

@@ -214,7 +214,7 @@ mod tests {
     fn an_offering_without_a_label_is_not_for_who_asks_for_it() {
         let catalog = Catalog::build(vec![reserved_and_not()]);
         let known = WellKnown::core();
-        let bought = |asked: Requirement| {
+        let chosen = |asked: Requirement| {
             let asked: Requirements = [asked].into_iter().collect();
             let kinds = catalog.table().kinds_meeting(&asked, &known);
             let kinds = kinds
@@ -225,17 +225,17 @@ mod tests {
             types
         };
         assert_eq!(
-            bought(Requirement::is(KEY, "r-1")),
+            chosen(Requirement::is(KEY, "r-1")),
             [CapacityType::Reserved]
         );
-        assert_eq!(bought(Requirement::is(KEY, "r-2")), []);
-        assert_eq!(bought(Requirement::exists(KEY)), [CapacityType::Reserved]);
+        assert_eq!(chosen(Requirement::is(KEY, "r-2")), []);
+        assert_eq!(chosen(Requirement::exists(KEY)), [CapacityType::Reserved]);
         assert_eq!(
-            bought(Requirement::does_not_exist(KEY)),
+            chosen(Requirement::does_not_exist(KEY)),
             [CapacityType::OnDemand]
         );
         assert_eq!(
-            bought(Requirement::new(KEY, Operator::NotIn, ["r-1"])),
+            chosen(Requirement::new(KEY, Operator::NotIn, ["r-1"])),
             [CapacityType::OnDemand]
         );
         let covered = |asked: Requirement| {

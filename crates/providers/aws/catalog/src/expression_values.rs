@@ -27,11 +27,24 @@ fn rounded(amount: i64, step: i64) -> i64 {
     amount.saturating_add(step - 1) / step * step
 }
 
-impl InstanceTypeInfo {
+/// The expressions of a class, evaluated for a type.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpressionValues<'a> {
+    info: &'a InstanceTypeInfo,
+    shape: &'a NodeSettings,
+}
+
+impl<'a> ExpressionValues<'a> {
+    /// Of a class with these settings, for `info`.
+    #[must_use]
+    pub const fn new(info: &'a InstanceTypeInfo, shape: &'a NodeSettings) -> Self {
+        Self { info, shape }
+    }
+
     /// Reserved amounts of the class that are expressions, for this type.
     #[must_use]
-    pub fn reserved_texts(&self, shape: &NodeSettings) -> ReservedTexts {
-        let variables = self.variables(self.pods(shape));
+    pub fn reserved_texts(self) -> ReservedTexts {
+        let variables = self.variables(self.info.pods(self.shape));
         let amount = |of: &Option<Expression>| {
             let amount = of.as_ref()?.number(&variables).ok()?;
             (amount >= 0).then_some(amount)
@@ -55,26 +68,27 @@ impl InstanceTypeInfo {
             texts.filter_map(|(key, text)| Some((key, text?))).collect()
         };
         ReservedTexts {
-            kube: texts(&shape.kube_reserved_expressions),
-            system: texts(&shape.system_reserved_expressions),
+            kube: texts(&self.shape.kube_reserved_expressions),
+            system: texts(&self.shape.system_reserved_expressions),
         }
     }
 
-    fn variables(&self, max_pods: i64) -> Variables {
-        let interfaces = self.interfaces.get(self.default_card);
+    fn variables(self, max_pods: i64) -> Variables {
+        let info = self.info;
+        let interfaces = info.interfaces.get(info.default_card);
         Variables {
-            instance_type: Arc::clone(&self.name),
-            vcpus: self.vcpus,
-            memory_mib: self.memory_mib,
+            instance_type: Arc::clone(&info.name),
+            vcpus: info.vcpus,
+            memory_mib: info.memory_mib,
             default_enis: interfaces.copied().unwrap_or_default(),
-            ips_per_eni: self.ipv4_per_interface,
+            ips_per_eni: info.ipv4_per_interface,
             max_pods,
         }
     }
 
     /// Value of `maxPods`; the error is the reference implementation's text.
-    pub(crate) fn max_pods_of(&self, of: &Expression, by_family: i64) -> Result<i64, String> {
-        let (text, name) = (of.text(), &self.name);
+    pub(crate) fn max_pods(self, of: &Expression, by_family: i64) -> Result<i64, String> {
+        let (text, name) = (of.text(), &self.info.name);
         let pods = of.number(&self.variables(by_family)).map_err(|error| {
             format!(
                 "evaluating maxPods expression, {}",
@@ -91,8 +105,8 @@ impl InstanceTypeInfo {
 
     /// Why `maxPods` of the class has no value for this type; `None` when it has one.
     #[must_use]
-    pub fn max_pods_failure(&self, shape: &NodeSettings) -> Option<String> {
-        let (name, error) = (&self.name, self.max_pods_problem(shape)?);
+    pub fn max_pods_failure(self) -> Option<String> {
+        let (name, error) = (&self.info.name, self.max_pods_problem()?);
         Some(format!(
             "resolving instance type {name}, resolving maxPods, {error} (instance-type={name})"
         ))
@@ -100,24 +114,24 @@ impl InstanceTypeInfo {
 
     /// The same, in the words of the class's condition.
     #[must_use]
-    pub fn max_pods_problem(&self, shape: &NodeSettings) -> Option<String> {
-        let expression = shape.max_pods_expression.as_ref()?;
+    pub fn max_pods_problem(self) -> Option<String> {
+        let expression = self.shape.max_pods_expression.as_ref()?;
         let without = NodeSettings {
             max_pods_expression: None,
             pods_per_core: None,
-            ..shape.clone()
+            ..self.shape.clone()
         };
-        self.max_pods_of(expression, self.pods(&without)).err()
+        self.max_pods(expression, self.info.pods(&without)).err()
     }
 
     /// Why a reserved amount of the class has no value for this type, the first by field and key; `None` when all have one. Such an
     /// amount counts as not given.
     #[must_use]
-    pub fn reserved_failure(&self, shape: &NodeSettings) -> Option<String> {
-        let variables = self.variables(self.pods(shape));
+    pub fn reserved_failure(self) -> Option<String> {
+        let variables = self.variables(self.info.pods(self.shape));
         let (kube, system) = (
-            &shape.kube_reserved_expressions,
-            &shape.system_reserved_expressions,
+            &self.shape.kube_reserved_expressions,
+            &self.shape.system_reserved_expressions,
         );
         let fields = [("kubeReserved", kube), ("systemReserved", system)];
         let mut entries = fields.into_iter().flat_map(|(field, of)| {
@@ -130,7 +144,7 @@ impl InstanceTypeInfo {
         });
         entries.find_map(|(field, key, of)| {
             let of = of.as_ref()?;
-            let (text, name) = (of.text(), &self.name);
+            let (text, name) = (of.text(), &self.info.name);
             let place = format!("(expression={text}, field={field}, instance-type={name}, key={key}");
             match of.number(&variables) {
                 Ok(amount) if amount >= 0 => None,
@@ -147,15 +161,14 @@ impl InstanceTypeInfo {
 
     /// Reserved amounts: those that are given, and the values of expressions. An expression without a value counts as not given.
     pub(crate) fn reserved(
-        &self,
-        shape: &NodeSettings,
+        self,
         given: &ReservedResources,
         of: &ReservedExpressions,
     ) -> ReservedResources {
         if *of == ReservedExpressions::default() {
             return *given;
         }
-        let variables = self.variables(self.pods(shape));
+        let variables = self.variables(self.info.pods(self.shape));
         let amount = |of: &Option<Expression>| {
             let amount = of.as_ref()?.number(&variables).ok()?;
             (amount >= 0).then_some(amount)

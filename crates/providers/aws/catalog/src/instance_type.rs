@@ -11,9 +11,11 @@ use mortise_apis::labels;
 use mortise_apis::resources::Resources;
 use mortise_cloudprovider::InstanceType;
 
+use crate::expression_values::ExpressionValues;
 use crate::instance_type_info::InstanceTypeInfo;
-pub use crate::launch_zones::{LaunchZones, PlacementGroup, Reservation, ZonePrices};
+use crate::launch_zones::LaunchZones;
 use crate::node_settings::{GIB, MIB, NodeSettings, Threshold};
+use crate::type_requirements::TypeLabels;
 
 /// Resource: branch network interfaces for pods with security groups of their own.
 const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
@@ -46,7 +48,7 @@ impl InstanceTypeInfo {
         let capacity = self.capacity(shape);
         InstanceType {
             name: Arc::clone(&self.name),
-            requirements: self.requirements(shape, placement),
+            requirements: TypeLabels::new(self, shape, placement).requirements(),
             overhead: self.overhead(shape, &capacity),
             capacity,
             offerings: self.offerings(shape, placement),
@@ -151,8 +153,8 @@ impl InstanceTypeInfo {
         };
         let most = match (shape.max_pods, &shape.max_pods_expression) {
             (Some(most), _) => most,
-            (None, Some(expression)) => self
-                .max_pods_of(expression, by_family())
+            (None, Some(expression)) => ExpressionValues::new(self, shape)
+                .max_pods(expression, by_family())
                 .unwrap_or_else(|_| by_family()), // such a type is refused, see `max_pods_failure`
             (None, None) => by_family(),
         };
@@ -174,11 +176,8 @@ impl InstanceTypeInfo {
         } else {
             self.pods(shape)
         };
-        let own = self.reserved(
-            shape,
-            &shape.kube_reserved,
-            &shape.kube_reserved_expressions,
-        );
+        let own = ExpressionValues::new(self, shape)
+            .reserved(&shape.kube_reserved, &shape.kube_reserved_expressions);
         Resources {
             cpu: own.cpu.unwrap_or_else(|| reserved_cpu(self.vcpus * 1000)),
             memory: own.memory.unwrap_or((11 * pods + 255) * MIB),
@@ -191,7 +190,7 @@ impl InstanceTypeInfo {
     #[must_use]
     pub fn system_reserved(&self, shape: &NodeSettings) -> Resources {
         let (amounts, expressions) = (&shape.system_reserved, &shape.system_reserved_expressions);
-        let own = self.reserved(shape, amounts, expressions);
+        let own = ExpressionValues::new(self, shape).reserved(amounts, expressions);
         Resources {
             cpu: own.cpu.unwrap_or_default(),
             memory: own.memory.unwrap_or_default(),

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use mortise_apis::labels;
 use mortise_aws_class::labels as key;
 
-/// Names of labels beside the provider's well-known ones, and words that many types have as a value.
+/// Names of labels in addition to the provider's well-known ones, and words that many types have as a value.
 const MORE: [&str; 20] = [
     labels::ARCH,
     labels::ARCH_AMD64,

@@ -1,7 +1,7 @@
 //! Where a type can be launched with a class, and the offerings that follow from it. Pure.
 //!
 //! Invariant: an offering is available only if the class can use the type, and the zone sells it and has a subnet of the class. What
-//! is not available stays listed, so that it is known to exist; how much is left of prepaid capacity is a count beside it.
+//! is not available stays listed, so that it is known to exist; how much is left of prepaid capacity is a count next to it.
 
 use std::sync::Arc;
 
@@ -177,7 +177,7 @@ impl InstanceTypeInfo {
                 && i64::try_from(efa_only).is_ok_and(|asked| asked <= self.efa))
     }
 
-    /// What can be bought of the type: every zone as on-demand and spot, and prepaid capacity.
+    /// What can be launched of the type: every zone as on-demand and spot, and prepaid capacity.
     pub(crate) fn offerings(&self, shape: &NodeSettings, placement: &LaunchZones) -> Vec<Offering> {
         let fits = self.unfit(shape, placement.group.as_ref()).is_none();
         let here = placement.places.iter().map(|place| (place, fits));
@@ -216,7 +216,7 @@ impl InstanceTypeInfo {
 }
 
 impl ZonePrices {
-    /// The labels that nodes in the zone have beside its name.
+    /// The labels that nodes in the zone have in addition to its name.
     fn labels(&self) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
         self.zone_id
             .iter()

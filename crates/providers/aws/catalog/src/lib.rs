@@ -13,7 +13,7 @@ pub mod instance_type;
 pub mod instance_type_info;
 pub mod kubelet_expression;
 mod label_names;
-mod launch_zones;
+pub mod launch_zones;
 pub mod node_settings;
 mod type_requirements;
 
@@ -34,7 +34,7 @@ pub use self::error::Ec2CatalogError;
 use self::prices::PriceFile;
 pub use self::prices::{Currency, PriceTable};
 pub use self::read::{CatalogRow, TypeTables};
-use crate::instance_type::{LaunchZones, ZonePrices};
+use crate::launch_zones::{LaunchZones, ZonePrices};
 use crate::node_settings::NodeSettings;
 
 /// Instance types with hardware, prices and zones.

@@ -74,7 +74,7 @@ pub struct PriceTable {
     pub by_type: BTreeMap<Arc<str>, MicroUsd>,
 }
 
-/// A file of price tables: packed as it is stored, read anew for each question.
+/// A file of price tables: packed as it is stored, read again for each question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PriceFile {
     name: &'static str,

@@ -137,10 +137,10 @@ pub(crate) fn tables_only(
 }
 
 /// Line number and object.
-type Line = (usize, Map<String, Value>);
+type NumberedObject = (usize, Map<String, Value>);
 
 /// The objects of a file behind its header line, with their line numbers.
-fn objects(file: &str, text: &str, kind: &str) -> Result<Vec<Line>, Ec2CatalogError> {
+fn objects(file: &str, text: &str, kind: &str) -> Result<Vec<NumberedObject>, Ec2CatalogError> {
     let syntax = |line: usize, column: usize, message: String| Ec2CatalogError::Syntax {
         file: file.to_owned(),
         line,

@@ -70,7 +70,7 @@ fn every_table_is_whole() {
             "{region} has {}",
             table.by_type.len()
         );
-        // The dearest instance costs a few hundred an hour, the cheapest a fraction of a cent.
+        // The most expensive instance costs a few hundred an hour, the cheapest a fraction of a cent.
         let plausible = |price: &MicroUsd| (1_000..2_000_000_000).contains(&price.0);
         assert!(table.by_type.values().all(plausible), "{region}");
     }

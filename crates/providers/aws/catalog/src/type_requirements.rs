@@ -18,20 +18,38 @@ use crate::node_settings::NodeSettings;
 /// A label with at most one value; `None` requires it to be absent.
 type SingleLabel = (&'static str, Option<Arc<str>>);
 
-impl InstanceTypeInfo {
+/// The labels that nodes of a type have with a class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TypeLabels<'a> {
+    info: &'a InstanceTypeInfo,
+    shape: &'a NodeSettings,
+    placement: &'a LaunchZones,
+}
+
+impl<'a> TypeLabels<'a> {
+    /// Of `info`, for a class with these settings, where it can be launched.
+    pub(crate) const fn new(
+        info: &'a InstanceTypeInfo,
+        shape: &'a NodeSettings,
+        placement: &'a LaunchZones,
+    ) -> Self {
+        Self {
+            info,
+            shape,
+            placement,
+        }
+    }
+
     /// Every well-known label of the type. A label that the type does not have is required to be absent.
-    pub(crate) fn requirements(
-        &self,
-        shape: &NodeSettings,
-        placement: &LaunchZones,
-    ) -> Requirements {
+    pub(crate) fn requirements(self) -> Requirements {
+        let placement = self.placement;
         let single = self
-            .name_labels(&placement.region)
+            .name_labels()
             .into_iter()
-            .chain(self.hardware_labels(shape))
+            .chain(self.hardware_labels())
             .chain(self.accelerator_labels())
             .map(|(key, value)| listed(key, value));
-        self.zone_requirements(shape, placement)
+        self.zone_requirements()
             .chain(reservation_requirements(&placement.reservations))
             .chain(group_requirements(placement.group.as_ref()))
             .chain(single)
@@ -40,11 +58,12 @@ impl InstanceTypeInfo {
     }
 
     /// Where and how the type can be launched: labels with several values.
-    fn zone_requirements(
-        &self,
-        shape: &NodeSettings,
-        placement: &LaunchZones,
-    ) -> impl Iterator<Item = Requirement> {
+    fn zone_requirements(self) -> impl Iterator<Item = Requirement> {
+        let Self {
+            info,
+            shape,
+            placement,
+        } = self;
         let places = &placement.places;
         let zones = places.iter().map(|place| Arc::clone(&place.zone));
         // Subnets may not say them; then nothing is known of the label.
@@ -56,10 +75,10 @@ impl InstanceTypeInfo {
         let reserved = (!placement.reservations.is_empty()).then_some(CapacityType::Reserved);
         let capacity_types = [CapacityType::OnDemand, CapacityType::Spot]
             .into_iter()
-            .filter(|each| self.sold_as(each.as_str()))
+            .filter(|each| info.sold_as(each.as_str()))
             .chain(reserved)
             .map(|each| label_names::shared(each.as_str()));
-        let os = match (shape.family.is_windows(), &*self.arch()) {
+        let os = match (shape.family.is_windows(), &*info.arch()) {
             (false, _) => Some(labels::OS_LINUX),
             (true, labels::ARCH_AMD64) => Some(labels::OS_WINDOWS),
             (true, _) => None, // no Windows image boots on it: the empty set, which nothing matches
@@ -78,11 +97,12 @@ impl InstanceTypeInfo {
     }
 
     /// The name of the type and its parts.
-    fn name_labels(&self, region: &Arc<str>) -> [SingleLabel; 7] {
-        let parts = self.category_and_generation();
-        let (family, size) = (self.family(), self.size());
+    fn name_labels(self) -> [SingleLabel; 7] {
+        let (info, region) = (self.info, &self.placement.region);
+        let parts = info.category_and_generation();
+        let (family, size) = (info.family(), info.size());
         [
-            (labels::INSTANCE_TYPE, Some(Arc::clone(&self.name))),
+            (labels::INSTANCE_TYPE, Some(Arc::clone(&info.name))),
             (labels::TOPOLOGY_REGION, Some(Arc::clone(region))),
             (
                 key::INSTANCE_CATEGORY,
@@ -105,55 +125,56 @@ impl InstanceTypeInfo {
     }
 
     /// Processor, memory, disks and network.
-    fn hardware_labels(&self, shape: &NodeSettings) -> [SingleLabel; 12] {
+    fn hardware_labels(self) -> [SingleLabel; 12] {
+        let (info, shape) = (self.info, self.shape);
         [
-            (labels::ARCH, Some(self.arch())),
+            (labels::ARCH, Some(info.arch())),
             (
                 labels::WINDOWS_BUILD,
                 shape.family.windows_build().map(Arc::from),
             ),
-            (key::INSTANCE_CPU, number(self.vcpus)),
+            (key::INSTANCE_CPU, number(info.vcpus)),
             (
                 key::INSTANCE_CPU_MANUFACTURER,
-                Some(kebab(self.cpu_manufacturer.as_deref().unwrap_or_default())),
+                Some(kebab(info.cpu_manufacturer.as_deref().unwrap_or_default())),
             ),
             (
                 key::INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ,
-                number(self.clock_mhz.unwrap_or_default()),
+                number(info.clock_mhz.unwrap_or_default()),
             ),
-            (key::INSTANCE_MEMORY, number(self.memory_mib)),
-            (key::INSTANCE_EBS_BANDWIDTH, self.ebs_mbps.and_then(number)),
+            (key::INSTANCE_MEMORY, number(info.memory_mib)),
+            (key::INSTANCE_EBS_BANDWIDTH, info.ebs_mbps.and_then(number)),
             (
                 key::INSTANCE_NETWORK_BANDWIDTH,
-                self.network_mbps.and_then(number),
+                info.network_mbps.and_then(number),
             ),
             (
                 key::INSTANCE_LOCAL_NVME,
-                if self.nvme {
-                    number(self.disk_gb)
+                if info.nvme {
+                    number(info.disk_gb)
                 } else {
                     None
                 },
             ),
             (
                 key::INSTANCE_HYPERVISOR,
-                Some(self.hypervisor.clone().unwrap_or_else(|| Arc::from(""))),
+                Some(info.hypervisor.clone().unwrap_or_else(|| Arc::from(""))),
             ),
             (
                 key::INSTANCE_ENCRYPTION_IN_TRANSIT_SUPPORTED,
-                flag(self.encryption_in_transit),
+                flag(info.encryption_in_transit),
             ),
-            (key::NITRO_SANDBOX, flag(self.enclaves)),
+            (key::NITRO_SANDBOX, flag(info.enclaves)),
         ]
     }
 
     /// Graphics processors and accelerators; a type with several kinds of one has no label for it.
-    fn accelerator_labels(&self) -> [SingleLabel; 7] {
-        let gpu = match self.gpus.as_slice() {
+    fn accelerator_labels(self) -> [SingleLabel; 7] {
+        let gpu = match self.info.gpus.as_slice() {
             [gpu] => Some(gpu),
             _ => None,
         };
-        let accelerator = match (self.inference.as_slice(), self.neuron.as_slice()) {
+        let accelerator = match (self.info.inference.as_slice(), self.info.neuron.as_slice()) {
             ([one], []) => Some((&one.name, kebab(&one.manufacturer), one.count)),
             (_, [one]) => Some((&one.name, Arc::from("aws"), one.count)),
             _ => None,

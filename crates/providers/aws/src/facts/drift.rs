@@ -105,7 +105,7 @@ async fn class(case: &Case) -> CachedNodeClass {
     }
 }
 
-/// Whether the recorded operation looked at a reservation again although the instance had drifted for another reason.
+/// Whether the recorded operation checked a reservation again although the instance had drifted for another reason.
 fn looked_again_for_nothing(case: &Case) -> bool {
     let result = &case.expect["result"];
     let looks = case.calls.iter().filter(|call| !is_lookup(call)).count();
@@ -127,7 +127,7 @@ async fn compare(case: &Case) -> Result<(), Difference> {
     let result = &case.expect["result"];
     let error = &case.expect["error"];
     if case.given["nodePool"].is_null() || case.given["nodeClass"].is_null() {
-        // Without pool or class nobody asks: the decider's rule. What is recorded must be that nothing drifted and nothing was called.
+        // Without pool or class no caller asks: the decider's rule. What is recorded must be that nothing drifted and nothing was called.
         let is_silent = *result == "" && error.is_null() && case.calls.is_empty();
         return if is_silent {
             Ok(())
@@ -152,7 +152,7 @@ async fn compare(case: &Case) -> Result<(), Difference> {
     }
     stage.replay.settled()?;
     if again {
-        let why = "a reservation is looked at again only when nothing before it in order drifted";
+        let why = "a reservation is checked again only when nothing before it in order drifted";
         return Err(Difference::Meant(why));
     }
     Ok(())

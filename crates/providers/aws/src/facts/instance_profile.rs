@@ -320,7 +320,7 @@ fn collected(case: &Case) -> Result<(), Difference> {
     answers.replay.settled()
 }
 
-/// A call that ends the reconcile: not a profile that is looked for and not there.
+/// A call that ends the reconcile: not a profile that is searched for and not there.
 fn is_failure(call: &RecordedCall) -> bool {
     let code = |error: &RecordedError| error.aws.as_ref().map(|each| each.code.clone());
     let error = call.error.as_ref();

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::check;
 use mortise_aws_catalog::CapacityOptions;
-use mortise_aws_catalog::instance_type::{LaunchZones, ZonePrices};
+use mortise_aws_catalog::launch_zones::{LaunchZones, ZonePrices};
 use mortise_aws_catalog::node_settings::NodeSettings;
 use mortise_aws_catalog::{self as catalog, CatalogRow};
 

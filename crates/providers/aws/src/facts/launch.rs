@@ -25,7 +25,7 @@ use crate::config::AwsConfig;
 use crate::instances::InstanceCache;
 use crate::launch::fleet_input::NodeNetwork;
 use crate::launch::templates::LaunchTemplates;
-use crate::launch::{LaunchServices, Launcher, PendingLaunch};
+use crate::launch::{DryRuns, LaunchServices, Launcher, PendingLaunch};
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{
     CachedNodeClass, FoundSubnet, NodeClassResolver, PlacementGroup, PlacementStrategy,
@@ -198,7 +198,11 @@ impl Bench {
                 reservations: Arc::clone(&reservations),
                 ..Moment::default()
             },
-            templates: Arc::clone(&templates),
+            trial: Arc::new(DryRuns::new(
+                Arc::clone(&clients),
+                Arc::clone(&config),
+                Arc::clone(&templates),
+            )),
         }));
         let instances = InstanceCache::new(
             &clients,

@@ -1,5 +1,5 @@
 //! Recorded steps of the selection of a launch, one by one. The recording has the keys of requirements, not their values: what
-//! depends on values cannot be replayed, but for the kinds of offerings that names tell.
+//! depends on values cannot be replayed, except for the kinds of offerings that names tell.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_apis::requirements::{Operator, Requirement};
-use mortise_aws_catalog::instance_type::PlacementGroup;
+use mortise_aws_catalog::launch_zones::PlacementGroup;
 use mortise_aws_catalog::node_settings::NodeSettings;
 use mortise_aws_catalog::{self as catalog, CapacityOptions};
 use mortise_aws_class::labels as key;
@@ -202,7 +202,7 @@ pub(super) fn moment(case: &Case, class: &Ec2NodeClass, types: &[InstanceType]) 
     moment
 }
 
-/// The class's types, as if everything could be bought.
+/// The class's types, as if everything could be launched.
 pub(super) async fn all_types(
     case: &Case,
     class: &Ec2NodeClass,

@@ -128,7 +128,7 @@ async fn memory(case: &Case) -> Result<(), Difference> {
     Ok(())
 }
 
-/// Prices are read beside the types, and are another operation.
+/// Prices are read separately from the types, and are another operation.
 #[derive(Debug)]
 struct WithoutPrices(Arc<Replay>);
 

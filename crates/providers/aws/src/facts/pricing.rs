@@ -100,7 +100,7 @@ fn known(pricing: &Value) -> Option<Known> {
     })
 }
 
-/// Where a case stands in its file.
+/// Where a case is in its file.
 #[derive(Debug)]
 struct Position {
     suite: String,

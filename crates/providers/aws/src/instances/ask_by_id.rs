@@ -1,7 +1,7 @@
 //! One call about many instances, of which a few may be missing or spoil the call for the others.
 //!
 //! What an answer leaves out is asked for once more. EC2 refuses a call for the sake of one id; it names missing ids, which are then left
-//! out; for what it does not name, the ids are halved until the bad one is alone. A failure that is nobody's in particular (a limit, the
+//! out; for what it does not name, the ids are halved until the bad one is alone. A failure that is no single id's fault (a limit, the
 //! network) is tried once more as it is.
 
 use std::collections::BTreeMap;

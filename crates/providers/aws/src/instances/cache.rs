@@ -187,7 +187,7 @@ impl InstanceCache {
     }
 
     /// Terminates an instance, or says how far that is: it is asked for again and again, EC2 is not. One that was described a moment ago is
-    /// ended without another look; those that are ending are looked at together.
+    /// ended without another look; those that are ending are described together.
     pub(crate) async fn terminate(
         &self,
         provider_id: &ProviderId,

@@ -182,12 +182,12 @@ fn distinct(ids: &[String]) -> Vec<String> {
     all.into_iter().cloned().collect()
 }
 
-/// A failed description may be the fault of one id, except for what is nobody's in particular: permissions are for the call as a whole.
+/// A failed description may be the fault of one id, except for what is no single id's fault: permissions are for the call as a whole.
 const OF_DESCRIBE: Persistence = Persistence {
     blames: |failure| !failure.passes() && failure.label() != "unauthorized",
     again: true,
 };
-/// What is ending is looked at again soon.
+/// What is ending is described again soon.
 const OF_LOOK: Persistence = Persistence {
     again: false,
     ..OF_DESCRIBE

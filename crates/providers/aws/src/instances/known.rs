@@ -16,15 +16,15 @@ pub(super) const FRESH: Duration = Duration::from_secs(5 * 60);
 /// How long instances are remembered at all.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// How often instances that are ending are looked at, all together. They take half a minute and more.
+/// How often instances that are ending are described, all together. They take half a minute and more.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// How far the end of an instance is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// Nobody asked for it.
+    /// No caller asked for it.
     No,
-    /// It was asked for, and looked at then.
+    /// It was asked for, and described then.
     Asked { looked: Instant },
     /// EC2 has it no more.
     Gone,
@@ -37,7 +37,7 @@ pub(super) enum EndingView {
     NotAsked,
     /// It was ending a moment ago.
     Recent,
-    /// It is time to look at these, which are all that are ending. Who gets this answer looks; for all others they count as looked at.
+    /// It is time to describe these, which are all that are ending. Who gets this answer does so; for all others they count as described.
     Due(Vec<String>),
     /// It is gone.
     Gone,

@@ -356,7 +356,7 @@ async fn tags_are_added_once_at_the_rate_of_the_api() {
         3,
         "the user's name stays: {tags}"
     );
-    // A crash before the annotations were written has them looked at again, and nothing written.
+    // A crash before the annotations were written has them checked again, and nothing written.
     assert_eq!(tag(7).await.len(), 2);
     let done = json!({ TAGGED_ANNOTATIONS[0]: "true", TAGGED_ANNOTATIONS[1]: "true" });
     assert!(
@@ -466,7 +466,7 @@ const SHUTDOWN_S: usize = 40;
 /// Calls in an hour of 1,000 nodes of which 100 are replaced, one by one, ours against the reference's.
 ///
 /// # Source
-/// Of the reference: its garbage collection lists every 2 min and its sync of capacity types every minute; drift is looked at in what those
+/// Of the reference: its garbage collection lists every 2 min and its sync of capacity types every minute; drift is checked in what those
 /// lists remember. A new node costs a look and the tags. The end of an instance costs a look, the call, a look every 5 s until it is gone,
 /// and the last one twice, because what is missing is asked for again. Its batches have a window of a second at most: what is replaced one
 /// by one shares none.

@@ -19,7 +19,7 @@ pub(crate) struct NoticeEffects {
 }
 
 impl NoticeEffects {
-    /// A spot instance that is taken marks its offering; an instance whose reservation is taken back empties the reservation.
+    /// A spot instance that is taken marks its offering; an instance whose reservation is reclaimed empties the reservation.
     /// Instances of others mean nothing.
     pub(crate) fn note(&self, notice: &InterruptionNotice) {
         for id in &notice.instances {

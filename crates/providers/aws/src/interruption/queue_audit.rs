@@ -1,5 +1,5 @@
 //! Whether the queue says everything. EC2 sends an event for every instance that ends; when those of instances that we ended do not
-//! come, somebody else reads the queue, such as a second cluster, or a rule is missing. Messages about instances of others say
+//! come, another reader takes from the queue, such as a second cluster, or a rule is missing. Messages about instances of others say
 //! nothing: the rules are for the whole account.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Events come within seconds; one that has not come after this was lost.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// So many instances are looked back on.
+/// This many instances are looked back on.
 const REMEMBERED: usize = 50;
 /// Fewer say nothing.
 const ENOUGH: usize = 10;

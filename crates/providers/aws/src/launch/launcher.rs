@@ -130,7 +130,7 @@ impl Launcher {
         self.launch_pending(pending).await
     }
 
-    /// The instance of an earlier attempt, by this process or one that ended. It is looked for only where there may be one.
+    /// The instance of an earlier attempt, by this process or one that ended. It is searched for only where there may be one.
     async fn launched_before(
         &self,
         claim: &NodeClaim,

@@ -1,6 +1,7 @@
 //! Launches: selection, launch templates, fleet requests, client tokens.
 
 mod client_tokens;
+mod dry_runs;
 mod error;
 pub(crate) mod filters;
 pub(crate) mod fleet_input;
@@ -9,6 +10,7 @@ mod fleet_response;
 mod launch_price;
 mod launched;
 mod launcher;
+mod probe_type;
 mod readiness;
 pub(crate) mod selection;
 mod subnet_addresses;
@@ -16,6 +18,7 @@ pub(crate) mod template;
 mod template_data;
 pub(crate) mod templates;
 
+pub(crate) use self::dry_runs::DryRuns;
 pub(crate) use self::launcher::{LaunchServices, Launcher};
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::launch::error::create_error;
 
 /// Refuses a class whose conditions do not say that it is ready as it is now.
 /// # Errors
-/// It is not, or nobody has looked yet.
+/// It is not, or has not been checked yet.
 pub(super) fn check_ready(class: &Ec2NodeClass) -> Result<(), LaunchError> {
     let not_ready = |message: &str| LaunchError::NodeClassNotReady {
         message: message.to_owned(),

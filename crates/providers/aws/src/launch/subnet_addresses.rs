@@ -1,7 +1,7 @@
 //! Free addresses of subnets: EC2's own count, less what launches on their way will take.
 //!
 //! Invariant: an estimate is never below zero, and ends when EC2 was asked again. What a launch took for a subnet that was not used is
-//! given back, exactly once and only to the estimate it was taken from.
+//! returned, exactly once and only to the estimate it was taken from.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};

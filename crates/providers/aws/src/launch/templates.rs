@@ -1,7 +1,7 @@
 //! Launch templates in EC2.
 //!
 //! Invariant: equal contents have equal names and different contents different ones, so a template is never changed, only created, and
-//! creating it twice is no error. A template that a launch needs is looked for by one call at a time, however many launches wait for it.
+//! creating it twice is no error. A template that a launch needs is searched for by one call at a time, however many launches wait for it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ use crate::tags;
 const SEEN: Duration = Duration::from_secs(3600);
 /// How long a template is kept that nothing used.
 const UNUSED: Duration = Duration::from_secs(3600);
-/// How often unused templates are looked for.
+/// How often unused templates are searched for.
 const SWEEP: Duration = Duration::from_secs(600);
 /// A process that was asked for nothing for so long is not the one that works: its templates may be another's.
 const WORKING: Duration = Duration::from_secs(900);
@@ -38,7 +38,7 @@ struct TemplateUse {
     used: Instant,
 }
 
-/// A template that is being looked for or made.
+/// A template that is being searched for or made.
 type Pending = Shared<BoxFuture<'static, Result<(), Failure>>>;
 
 #[derive(Debug, Default)]

@@ -25,7 +25,7 @@ pub(crate) struct ReadOptions {
     pub(crate) reserved: bool,
 }
 
-/// The class with its parts, and its status brought up to date but for its validity. What could not be asked for stays as `previous`
+/// The class with its parts, and its status brought up to date except for its validity. What could not be asked for stays as `previous`
 /// knew it, or as the status says.
 pub(crate) fn assemble(
     mut object: Ec2NodeClass,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::node_class::networks::FoundSubnet;
 use crate::offerings::unavailable_offerings::{UnavailableOfferings, UnavailableView};
 use crate::tags;
-use mortise_aws_catalog::instance_type;
+use mortise_aws_catalog::launch_zones;
 use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long a launch may use what was found before; the class is resolved every few minutes anyway.
@@ -39,13 +39,13 @@ pub(crate) struct PlacementGroup {
 
 impl PlacementGroup {
     /// What instance types need to know of it.
-    pub(crate) fn shape(&self) -> instance_type::PlacementGroup {
+    pub(crate) fn shape(&self) -> launch_zones::PlacementGroup {
         let (strategy, partitions) = match self.strategy {
             PlacementStrategy::Cluster => ("cluster", 0),
             PlacementStrategy::Partition => ("partition", self.partitions),
             PlacementStrategy::Spread => ("spread", 0),
         };
-        instance_type::PlacementGroup {
+        launch_zones::PlacementGroup {
             id: Arc::from(&*self.id),
             strategy,
             partition_count: u32::try_from(partitions).unwrap_or(0),

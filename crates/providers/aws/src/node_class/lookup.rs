@@ -74,7 +74,7 @@ pub(crate) struct FoundParts {
     pub(crate) groups: ClassPart<Vec<SecurityGroup>>,
     /// Newest first. Not empty.
     pub(crate) amis: ClassPart<Vec<Ami>>,
-    /// `None` for a class that names neither a role nor a profile, and while nobody has seen the profile.
+    /// `None` for a class that names neither a role nor a profile, and while the profile has not been seen.
     pub(crate) profile: ClassPart<Option<String>>,
     /// `None` for a class that selects none.
     pub(crate) placement_group: ClassPart<Option<PlacementGroup>>,

@@ -3,6 +3,7 @@
 pub(crate) mod amis;
 pub(crate) mod cache;
 pub(crate) mod instance_profiles;
+pub(crate) mod launch_trial;
 pub(crate) mod networks;
 pub(crate) mod placement_groups;
 
@@ -10,21 +11,18 @@ mod ami_alias;
 mod assembly;
 mod capacity_reservations;
 mod conditions;
-mod dry_runs;
 mod lookup;
-mod probe_type;
 mod resolver;
 mod validation;
 
 pub(crate) use self::cache::CachedNodeClass;
+pub(crate) use self::lookup::UnmetCondition;
 pub(crate) use self::resolver::{NodeClassResolver, ResolverParts};
 
 #[cfg(test)]
 pub(crate) use self::cache::{PlacementGroup, PlacementStrategy};
 #[cfg(test)]
 pub(crate) use self::conditions::Validity;
-#[cfg(test)]
-pub(crate) use self::dry_runs::DryRuns;
 #[cfg(test)]
 pub(crate) use self::networks::FoundSubnet;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Placement groups that classes select, as EC2 describes them.
 //!
-//! Invariant: a group that cannot be read is never taken for one that does not exist. What was read within a day stands in for it.
+//! Invariant: a group that cannot be read is never taken for one that does not exist. What was read within a day is used instead.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

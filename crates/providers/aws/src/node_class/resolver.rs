@@ -11,12 +11,11 @@ use mortise_cloudprovider::{CloudError, InstanceType, ResolveRequest, ResolvedNo
 
 use crate::config::AwsConfig;
 use crate::failure::Failure;
-use crate::launch::templates::LaunchTemplates;
 use crate::node_class::assembly::{self, ReadOptions};
 use crate::node_class::cache::{CachedNodeClass, NodeClassCache};
 use crate::node_class::conditions::{self, Validity};
-use crate::node_class::dry_runs::DryRuns;
 use crate::node_class::instance_profiles::InstanceProfiles;
+use crate::node_class::launch_trial::LaunchTrial;
 use crate::node_class::lookup::{Asking, ClassLookup};
 use crate::node_class::validation::{Validation, ValidationInput};
 use crate::offerings::availability::{Availability, Moment};
@@ -43,7 +42,7 @@ pub(crate) struct ResolverParts {
     pub(crate) unavailable: Arc<UnavailableOfferings>,
     pub(crate) profiles: Arc<InstanceProfiles>,
     pub(crate) moment: Moment,
-    pub(crate) templates: Arc<LaunchTemplates>,
+    pub(crate) trial: Arc<dyn LaunchTrial>,
 }
 
 /// How soon zonal shifts are to be seen in a class's types.
@@ -92,9 +91,8 @@ impl NodeClassResolver {
             unavailable,
             profiles,
             moment,
-            templates,
+            trial,
         } = parts;
-        let dry_runs = DryRuns::new(Arc::clone(&clients), Arc::clone(&config), templates);
         let reserved = config.reserved_capacity;
         Self {
             options: ReadOptions {
@@ -109,7 +107,7 @@ impl NodeClassResolver {
                 reserved.then(|| Arc::clone(&moment.reservations)),
             ),
             watches_shifts: config.zonal_shift,
-            validation: Validation::new(config, dry_runs),
+            validation: Validation::new(config, trial),
             offerings,
             unavailable,
             moment,
@@ -220,7 +218,7 @@ impl NodeClassResolver {
         }
     }
 
-    /// The class as it was found a moment ago, or found now. Its conditions but for its validity are judged again; nothing is made
+    /// The class as it was found a moment ago, or found now. Its conditions except for its validity are judged again; nothing is made
     /// for it.
     pub(crate) async fn get(
         &self,
@@ -248,7 +246,7 @@ impl NodeClassResolver {
         Ok(class)
     }
 
-    /// What of the class can be bought now.
+    /// What of the class can be launched now.
     pub(crate) fn availability(&self, class: &CachedNodeClass) -> Availability {
         self.moment
             .availability(class.unavailable(&self.unavailable))

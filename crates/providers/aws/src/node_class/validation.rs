@@ -16,12 +16,13 @@ use tokio::time::Instant;
 use crate::config::AwsConfig;
 use crate::node_class::cache::CachedNodeClass;
 use crate::node_class::conditions::{self, Validity};
-use crate::node_class::dry_runs::{DryRuns, Verdict};
+use crate::node_class::launch_trial::{LaunchTrial, Verdict};
 use crate::node_class::lookup::{ClassPart, ClassResult, PartProblem, UnmetCondition};
 use crate::offerings::region_offerings::OfferingsView;
 use crate::sdk::cluster_info::ClusterInfo;
 use crate::tags;
 use mortise_aws_catalog::ami_family::AmiFamily;
+use mortise_aws_catalog::expression_values::ExpressionValues;
 use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
 use mortise_aws_catalog::node_settings::{self, NodeClassFieldError, NodeSettings};
 
@@ -58,17 +59,17 @@ struct KnownVerdict {
 #[derive(Debug)]
 pub(crate) struct Validation {
     config: Arc<AwsConfig>,
-    dry_runs: DryRuns,
+    trial: Arc<dyn LaunchTrial>,
     /// Verdicts by what was asked about.
     known: Mutex<HashMap<String, KnownVerdict>>,
 }
 
 impl Validation {
     /// Knows no verdict yet, and calls nothing.
-    pub(crate) fn new(config: Arc<AwsConfig>, dry_runs: DryRuns) -> Self {
+    pub(crate) fn new(config: Arc<AwsConfig>, trial: Arc<dyn LaunchTrial>) -> Self {
         Self {
             config,
-            dry_runs,
+            trial,
             known: Mutex::default(),
         }
     }
@@ -110,7 +111,7 @@ impl Validation {
             return Validity::Valid;
         }
         let known = input.offerings.types();
-        match self.dry_runs.run(class, cluster, known, input.pools).await {
+        match self.trial.run(class, cluster, known, input.pools).await {
             Verdict::Passed => {
                 self.remember(question, None);
                 Validity::Valid
@@ -224,8 +225,10 @@ fn kubelet(spec: &Ec2NodeClassSpec, config: &AwsConfig) -> ClassResult<()> {
 /// Why an expression of the class has no value for some type; `None` when all have one for all.
 fn unevaluable(types: &[InstanceTypeInfo], settings: &NodeSettings) -> Option<String> {
     types.iter().find_map(|each| {
-        each.max_pods_problem(settings)
-            .or_else(|| each.reserved_failure(settings))
+        let values = ExpressionValues::new(each, settings);
+        values
+            .max_pods_problem()
+            .or_else(|| values.reserved_failure())
     })
 }
 
@@ -249,6 +252,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::launch::DryRuns;
     use crate::launch::templates::LaunchTemplates;
 
     #[test]
@@ -309,7 +313,7 @@ mod tests {
         let config = Arc::new(AwsConfig::default());
         let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(&config));
         let dry_runs = DryRuns::new(clients, Arc::clone(&config), Arc::new(templates));
-        let validation = Validation::new(config, dry_runs);
+        let validation = Validation::new(config, Arc::new(dry_runs));
         let mut class = crate::launch::tests::class();
         let before = question(&class);
         validation.remember(before.clone(), None);

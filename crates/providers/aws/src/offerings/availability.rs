@@ -1,4 +1,4 @@
-//! What can be bought at one moment: offerings without those that were unavailable a moment ago, that are in a zone that is shifted
+//! What can be launched at one moment: offerings without those that were unavailable a moment ago, that are in a zone that is shifted
 //! away, or of a reservation that is used up.
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// What can be bought now, beside what was unavailable a moment ago.
+    /// What can be launched now, except for what was unavailable a moment ago.
     pub(crate) fn availability(&self, unavailable: UnavailableView) -> Availability {
         Availability {
             unavailable,
@@ -55,7 +55,7 @@ impl Moment {
     }
 }
 
-/// What can be bought now.
+/// What can be launched now.
 #[derive(Clone, Debug)]
 pub(crate) struct Availability {
     unavailable: UnavailableView,

@@ -34,7 +34,7 @@ pub(crate) struct DiscoveredMemory {
 }
 
 impl DiscoveredMemory {
-    /// A node of the type has so many bytes. Returns whether that is news.
+    /// A node of the type has this many bytes. Returns whether that is news.
     pub(crate) fn observe(&self, instance_type: &str, image: &str, bytes: i64) -> bool {
         if bytes <= 0 {
             return false;

@@ -278,7 +278,7 @@ impl Prices {
         workers
     }
 
-    /// Reads at once, and again for ever.
+    /// Reads at once, and again indefinitely.
     async fn keep(self: Arc<Self>, kind: PriceKind) {
         self.lock().first_reads += 1;
         let (mut pause, mut is_first) = (RETRY, true);
@@ -446,7 +446,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(
             !prices.awaits_first(),
-            "nobody waits for a service that is down"
+            "no caller waits for a service that is down"
         );
         assert_eq!(prices.view().on_demand("m5.large"), Some(MicroUsd(107_000)));
         // After 1, 2, 4, 8 minutes, then every 15.

@@ -15,9 +15,9 @@ use crate::offerings::describe;
 use crate::offerings::prices::{PriceState, PriceView, Prices};
 use crate::sdk::AwsClients;
 use mortise_aws_catalog::Ec2Catalog;
-use mortise_aws_catalog::expression_values::ReservedTexts;
-use mortise_aws_catalog::instance_type::{LaunchZones, PlacementGroup, Reservation, ZonePrices};
+use mortise_aws_catalog::expression_values::{ExpressionValues, ReservedTexts};
 use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
+use mortise_aws_catalog::launch_zones::{LaunchZones, PlacementGroup, Reservation, ZonePrices};
 use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long types and zones are believed: EC2 adds some every few weeks.
@@ -217,7 +217,7 @@ impl RegionOfferings {
         let view = self.current()?;
         let types = &view.types;
         let at = types.binary_search_by(|each| (*each.name).cmp(name)).ok()?;
-        Some(types.get(at)?.reserved_texts(shape))
+        Some(ExpressionValues::new(types.get(at)?, shape).reserved_texts())
     }
 
     /// All types of the region as a class has them, as if every offering were available, and with nothing left in reservations: how
@@ -238,12 +238,13 @@ impl RegionOfferings {
         if class.zones.is_empty() {
             return Err(NoInstanceTypes::Subnets);
         }
-        let mut failed = view.types.iter();
-        if let Some(text) = failed.find_map(|info| info.max_pods_failure(class.settings)) {
+        let values = |info| ExpressionValues::new(info, class.settings);
+        let mut failed = view.types.iter().map(values);
+        if let Some(text) = failed.find_map(ExpressionValues::max_pods_failure) {
             return Err(NoInstanceTypes::Expression(text));
         }
-        let mut ignored = view.types.iter();
-        if let Some(error) = ignored.find_map(|info| info.reserved_failure(class.settings)) {
+        let mut ignored = view.types.iter().map(values);
+        if let Some(error) = ignored.find_map(ExpressionValues::reserved_failure) {
             tracing::warn!(error, "a reserved amount has no value, the default is used");
         }
         let region: Arc<str> = Arc::from(&*self.clients.region);

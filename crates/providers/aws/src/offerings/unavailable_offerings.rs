@@ -251,7 +251,7 @@ mod tests {
             .collect();
         assert_eq!(
             causes,
-            ["UnfulfillableCapacity", "Interrupted", "Interrupted"]
+            ["UnfulfillableCapacity", "set by a test", "set by a test"]
         );
         tokio::time::advance(TTL + Duration::from_secs(1)).await;
         assert_eq!(left(), 2);

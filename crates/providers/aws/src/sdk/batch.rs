@@ -1,7 +1,7 @@
 //! Calls that arrive together are made together: a window collects what is asked for and asks the cloud once.
 //!
 //! A window opens with the first item of a group and closes when no other came for a while, when it has been open for long, or when it is full.
-//! Each window runs as a task of its own, so that a caller that gives up takes nothing from the others.
+//! Each window runs as a task of its own, so that a caller that stops waiting takes nothing from the others.
 //!
 //! # Source
 //! The windows of the reference implementation: `idle`, `longest` and `items` of each kind of call.
@@ -22,7 +22,7 @@ pub(crate) struct BatchLimits {
     pub(crate) idle: Duration,
     /// So long after the first item, however many still arrive.
     pub(crate) longest: Duration,
-    /// With so many items, which is also the most that one call takes.
+    /// With this many items, which is also the most that one call takes.
     pub(crate) items: usize,
 }
 
@@ -178,7 +178,7 @@ async fn collect<K: Ord, I, O>(
     requests
 }
 
-/// Runs the requests that somebody still waits for, and hands each its answer.
+/// Runs the requests that a caller still waits for, and hands each its answer.
 async fn execute<K: Clone, I, O>(
     limits: BatchLimits,
     run: &Run<K, I, O>,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_gives_up_takes_nothing_from_the_others() {
+    async fn a_caller_that_stops_waiting_takes_nothing_from_the_others() {
         let (batcher, calls) = doubling(INSTANCES);
         let first = {
             let batcher = Arc::clone(&batcher);
@@ -292,7 +292,7 @@ mod tests {
         let second = batcher.call("a", 2);
         first.abort();
         assert_eq!(second.await, Ok(4));
-        assert_eq!(lock(&calls)[0].2, [2], "nobody waits for the first");
+        assert_eq!(lock(&calls)[0].2, [2], "no caller waits for the first");
         assert!(
             lock(&batcher.open).is_empty(),
             "closed windows are forgotten"

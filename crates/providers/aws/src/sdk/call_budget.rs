@@ -30,7 +30,7 @@ pub(crate) enum Urgency {
     Terminate,
     /// An instance starts; pods wait until then.
     Launch,
-    /// Something is looked at or tidied up.
+    /// Something is read or tidied up.
     Background,
 }
 
@@ -180,7 +180,7 @@ impl Gate {
     }
 }
 
-/// A place in the queue of a limit, given up when it is dropped.
+/// A place in the queue of a limit, released when it is dropped.
 struct Place<'a> {
     gate: &'a Gate,
     place: (Urgency, u64),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_gives_up_leaves_its_place() {
+    async fn a_caller_that_stops_waiting_leaves_its_place() {
         let budget = CallBudget::default();
         let action = "ec2:RunInstances";
         taken(&budget, action, 5).await;

@@ -1,6 +1,6 @@
 //! Parameters of the Systems Manager: AWS publishes its images' ids there.
 //!
-//! Invariant: a parameter that cannot be read is never taken for one that does not exist. What was read before stands in for it.
+//! Invariant: a parameter that cannot be read is never taken for one that does not exist. What was read before is used instead.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_old_value_stands_in_for_one_that_cannot_be_read() {
+    async fn an_old_value_is_used_for_one_that_cannot_be_read() {
         let (ssm, cache) = cache(Ok("ami-1"));
         assert_eq!(cache.get("/mine").await.unwrap().as_deref(), Some("ami-1"));
         ssm.0.lock().unwrap().1 = Err("ThrottlingException");

@@ -19,9 +19,10 @@ use super::api::{self, Answers};
 use super::discovery::{now, paused};
 use super::replay::{Case, Difference, score, score_of, table};
 use crate::config::AwsConfig;
+use crate::launch::DryRuns;
 use crate::launch::templates::LaunchTemplates;
 use crate::launch::tests::class;
-use crate::node_class::{CachedNodeClass, DryRuns, Validation, ValidationInput, Validity};
+use crate::node_class::{CachedNodeClass, Validation, ValidationInput, Validity};
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::provider::AwsProvider;
 use crate::sdk::cluster_info::ClusterInfoCache;
@@ -300,7 +301,9 @@ fn validated(case: &Case) -> Result<(), Difference> {
             offerings: &offerings.view().await.unwrap(),
             pools: &[],
         };
-        Validation::new(config, dry_runs).judge(input).await
+        Validation::new(config, Arc::new(dry_runs))
+            .judge(input)
+            .await
     });
     let ends = match validity {
         Validity::Waiting(_) => json!({ "Requeue": false, "RequeueAfter": "10m0s" }),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::facts::api::wire::{ApiCall, ApiError};
 use crate::facts::api::{Answers, clients};
+use crate::launch::DryRuns;
 use crate::launch::tests::class;
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{FoundSubnet, ResolverParts, amis};
@@ -130,7 +131,11 @@ fn launcher(answers: Vec<Result<Value, ApiError>>) -> (Arc<Fleets>, Launcher) {
             unavailable: Arc::clone(&unavailable),
             profiles: Arc::new(profiles),
             moment: Moment::default(),
-            templates: Arc::clone(&templates),
+            trial: Arc::new(DryRuns::new(
+                Arc::clone(&clients),
+                Arc::clone(&config),
+                Arc::clone(&templates),
+            )),
         })),
         templates,
         instances: Arc::new(InstanceCache::new(
@@ -211,7 +216,7 @@ async fn an_unknown_outcome_is_asked_for_again_with_the_same_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn instances_are_looked_for_where_there_may_be_one() {
+async fn instances_are_searched_for_where_there_may_be_one() {
     let (fleets, launcher) = launcher(vec![Err(ApiError::Transport("cut".to_owned()))]);
     let looked = |claim: NodeClaim| {
         let launcher = &launcher;
@@ -228,7 +233,7 @@ async fn instances_are_looked_for_where_there_may_be_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shortage_is_remembered_and_addresses_are_given_back() {
+async fn a_shortage_is_remembered_and_addresses_are_returned() {
     let (_, launcher) = launcher(vec![short("InsufficientInstanceCapacity"), launched()]);
     let error = launch(&launcher).await.unwrap_err();
     let LaunchError::InsufficientCapacity { unavailable, .. } = error else {

@@ -1,4 +1,4 @@
-//! What is remembered of instance profiles: what IAM said, what may not be repeated yet, and what must not be deleted. Pure but for
+//! What is remembered of instance profiles: what IAM said, what may not be repeated yet, and what must not be deleted. Pure except for
 //! the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ pub(crate) enum ProfileFate {
     Keep,
     /// Its class does not use it any more.
     Delete,
-    /// Its class does not exist any more, so nobody speaks for the instances that may be left of it.
+    /// Its class does not exist any more, so no class speaks for the instances that may be left of it.
     DeleteIfUnused,
 }
 

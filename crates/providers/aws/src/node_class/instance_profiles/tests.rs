@@ -305,7 +305,7 @@ async fn a_profile_that_is_complete_after_a_failure_is_kept() {
     });
     assert_eq!(ensured(&process(&iam), &class("u", "a", None)).await, name);
     assert_eq!(iam.profiles()[&name].as_deref(), Some("a"));
-    // A profile whose role somebody has changed is replaced, not repaired: instances have it.
+    // A profile whose role a user has changed is replaced, not repaired: instances have it.
     iam.set(|state| state.profiles.get_mut(&name).unwrap()["Roles"] = json!([{ "RoleName": "z" }]));
     let other = ensured(&process(&iam), &class("u", "a", Some(&name))).await;
     assert_ne!(other, name);

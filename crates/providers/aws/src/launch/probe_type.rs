@@ -9,7 +9,8 @@ use mortise_aws_class::labels as key;
 use mortise_aws_class::status::Ami;
 use mortise_cloudprovider::{CapacityType, InstanceType};
 
-use crate::node_class::cache::{CachedNodeClass, PlacementGroup};
+use crate::node_class::CachedNodeClass;
+use crate::node_class::cache::PlacementGroup;
 use mortise_aws_catalog::ami_family::AmiFamily;
 use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
 

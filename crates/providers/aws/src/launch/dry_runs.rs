@@ -19,17 +19,17 @@ use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::resources::Resources;
 use mortise_aws_class::spec::Ec2NodeClassSpec;
 use mortise_aws_class::status::Subnet;
-use mortise_cloudprovider::{CapacityType, InstanceType, LaunchError};
+use mortise_cloudprovider::{BoxFuture, CapacityType, InstanceType, LaunchError};
 
 use crate::config::AwsConfig;
 use crate::failure::{self, Failure};
 use crate::launch::fleet_input::{FleetInput, NodeNetwork};
+use crate::launch::probe_type::{self, is_dedicated};
 use crate::launch::selection::LaunchSelection;
 use crate::launch::template::LaunchTemplate;
 use crate::launch::templates::LaunchTemplates;
-use crate::node_class::cache::CachedNodeClass;
-use crate::node_class::lookup::UnmetCondition;
-use crate::node_class::probe_type::{self, is_dedicated};
+use crate::node_class::launch_trial::{LaunchTrial, Verdict};
+use crate::node_class::{CachedNodeClass, UnmetCondition};
 use crate::sdk::AwsClients;
 use crate::sdk::arguments::ec2_tags;
 use crate::sdk::cluster_info::ClusterInfo;
@@ -43,18 +43,6 @@ const NO_PROFILE: &str = "Invalid IAM Instance Profile name";
 
 /// Reason of user data that EC2 does not take.
 const TOO_LARGE: &str = "UserDataSizeLimitExceeded";
-
-/// What AWS thinks of a class.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Passed,
-    /// It refuses until somebody changes something.
-    Refused(UnmetCondition),
-    /// It refuses, and may change its mind by itself.
-    RefusedForNow(UnmetCondition),
-    /// It did not say, for this reason if it is one that does not go away by itself.
-    Unknown(Option<Failure>),
-}
 
 /// Why a step was not passed.
 type StepResult = Result<(), Verdict>;
@@ -76,6 +64,18 @@ struct Probe<'a> {
     template: &'a str,
 }
 
+impl LaunchTrial for DryRuns {
+    fn run<'a>(
+        &'a self,
+        class: &'a CachedNodeClass,
+        cluster: &'a ClusterInfo,
+        known: &'a [InstanceTypeInfo],
+        pools: &'a [Arc<NodePool>],
+    ) -> BoxFuture<'a, Verdict> {
+        Box::pin(self.tried(class, cluster, known, pools))
+    }
+}
+
 impl DryRuns {
     /// Calls nothing yet.
     pub(crate) const fn new(
@@ -91,7 +91,7 @@ impl DryRuns {
     }
 
     /// Whether a type that the pools are likely to launch can be launched with the class.
-    pub(crate) async fn run(
+    async fn tried(
         &self,
         class: &CachedNodeClass,
         cluster: &ClusterInfo,
@@ -119,7 +119,7 @@ impl DryRuns {
         };
         match self.steps(probe).await {
             Err(Verdict::Unknown(Some(failure))) if failure::is_template_missing(&failure.code) => {
-                // Somebody deleted the template after it was seen: it is made again the next time.
+                // Another actor deleted the template after it was seen: it is made again the next time.
                 self.templates.forget([&*name]);
                 Verdict::Unknown(None)
             }
@@ -390,5 +390,4 @@ fn invalid(error: LaunchError) -> Verdict {
 }
 
 #[cfg(test)]
-#[path = "dry_runs_tests.rs"]
 mod tests;
