@@ -92,6 +92,12 @@ serve *FLAGS:
         LEADER_ELECTION_NAMESPACE="${LEADER_ELECTION_NAMESPACE-kube-system}" \
         target/debug/mortise serve --kubeconfig {{cluster_dir}}/kubeconfig {{FLAGS}}
 
+# A container image of a release build in target/image, without a container engine; flags as in `target/release/image --help`
+image *FLAGS:
+    CARGO_PROFILE_RELEASE_STRIP=symbols {{build}} --release
+    rm -rf target/image
+    target/release/image --binary target/release/mortise --out target/image {{FLAGS}}
+
 # kubectl on the cluster of `just cluster`
 kubectl *ARGS:
     @KUBECONFIG={{cluster_dir}}/kubeconfig {{cluster_dir}}/kubectl {{ARGS}}

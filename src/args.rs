@@ -3,6 +3,7 @@
 //! A flag takes precedence over its variable, a variable over the default. Unlike in Karpenter, an invalid variable is
 //! an error: a typo that silently becomes a default is found weeks later (`docs/differences.md`).
 
+mod aws;
 mod inert;
 #[cfg(test)]
 mod readers;
@@ -12,13 +13,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+pub use aws::AwsArgs;
 use clap::{ArgAction, Args, ValueEnum};
 pub use inert::Inert;
 use mortise_apis::nearest::nearest;
-use mortise_aws_catalog::CapacityOptions;
 use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElection, Listen};
 use mortise_planning::scheduling::{SchedulerConfig, SpreadDefaults};
-use mortise_planning::settings::{FeatureGates, Settings};
+use mortise_planning::settings::{FeatureGates, RebalancePolicy, Settings};
 use mortise_process::Millis;
 
 /// Which clouds to serve.
@@ -223,6 +224,9 @@ struct OwnArgs {
     /// How long a node that replaced another one, or received its pods, is excluded from disruption
     #[arg(long, env = "MORTISE_DISRUPTION_COOLDOWN", default_value = "5m")]
     disruption_cooldown: Millis,
+    /// What follows when the cloud expects to interrupt a spot instance: an event, a cordon, or a replacement before the drain; a NodePool may say otherwise by annotation
+    #[arg(long, env = "MORTISE_REBALANCE_RECOMMENDATION", default_value = "ignore", value_parser = RebalancePolicy::WORDS)]
+    rebalance_recommendation: String,
     /// Delete a NodeClaim whose instance was not launched within this time
     #[arg(long, env = "MORTISE_LAUNCH_TIMEOUT", default_value = "5m")]
     launch_timeout: Millis,
@@ -267,102 +271,6 @@ struct OwnArgs {
     seed: u64,
 }
 
-/// Flags of the AWS provider.
-#[derive(Args, Clone, Debug)]
-pub struct AwsArgs {
-    /// aws: cluster name, for tags and user data
-    #[arg(long, env = "CLUSTER_NAME", default_value = "")]
-    pub cluster_name: String,
-    /// aws: API server URL, for user data
-    #[arg(long, env = "CLUSTER_ENDPOINT", default_value = "")]
-    pub cluster_endpoint: String,
-    /// aws: CA of the API server (base64 of PEM), for user data; default: the one in the kubeconfig or service account
-    #[arg(long, env = "CLUSTER_CA_BUNDLE", default_value = "")]
-    pub cluster_ca_bundle: String,
-    /// aws: name of the SQS queue for interruption messages; default: interruption handling is disabled
-    #[arg(long, env = "INTERRUPTION_QUEUE", default_value = "")]
-    pub interruption_queue: String,
-    /// aws: fraction of memory reserved for the hypervisor
-    #[arg(long, env = "VM_MEMORY_OVERHEAD_PERCENT", default_value_t = 0.075)]
-    pub vm_memory_overhead_percent: f64,
-    /// aws: number of network interfaces that pods do not use
-    #[arg(long, env = "RESERVED_ENIS", default_value_t = 0)]
-    pub reserved_enis: u32,
-    /// aws: AWS region
-    #[arg(long, env = "AWS_REGION", default_value = "us-east-1")]
-    pub aws_region: String,
-    /// aws: endpoint URL of EC2 and SQS, for emulators and VPC endpoints
-    #[arg(long, env = "AWS_ENDPOINT_URL")]
-    pub aws_endpoint_url: Option<String>,
-    #[command(flatten)]
-    accepted: AcceptedAwsArgs,
-}
-
-/// Flags of Karpenter's AWS provider that are accepted for its charts and have no effect.
-#[derive(Args, Clone, Debug)]
-struct AcceptedAwsArgs {
-    /// Accepted without effect; on-demand prices come from the built-in list
-    #[arg(long, env = "ISOLATED_VPC", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
-    isolated_vpc: bool,
-    /// Accepted without effect; the API server is taken from flags, the kubeconfig or the service account
-    #[arg(long, env = "EKS_CONTROL_PLANE", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
-    eks_control_plane: bool,
-    /// Accepted without effect; there are no dry-run launches
-    #[arg(long, env = "DISABLE_DRY_RUN", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
-    disable_dry_run: bool,
-    /// Accepted as false; zonal shifts are not supported, true is rejected
-    #[arg(long, env = "ENABLE_ZONAL_SHIFT", hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
-    enable_zonal_shift: bool,
-    /// Accepted without effect; AMIs are resolved every `--nodeclass-resync-interval`
-    #[arg(long, env = "AMI_REFRESH_INTERVAL", hide = true, default_value = "1m0s", value_parser = at_least_a_minute)]
-    ami_refresh_interval: Millis,
-    /// Accepted without effect; subnets are resolved every `--nodeclass-resync-interval`
-    #[arg(long, env = "SUBNET_REFRESH_INTERVAL", hide = true, default_value = "1m0s", value_parser = at_least_a_minute)]
-    subnet_refresh_interval: Millis,
-    /// Accepted without effect; the CRDs always have their CEL rules
-    #[arg(
-        long,
-        env = "AWS_FEATURE_GATES",
-        hide = true,
-        default_value = "NodeClassCEL=false"
-    )]
-    aws_feature_gates: String,
-}
-
-fn at_least_a_minute(text: &str) -> Result<Millis, String> {
-    let millis: Millis = text.parse()?;
-    if millis.0 < 60_000 {
-        return Err("must be at least 1m".to_owned());
-    }
-    Ok(millis)
-}
-
-impl AwsArgs {
-    /// Rejects settings that are known but not supported.
-    fn check(&self) -> anyhow::Result<()> {
-        if self.accepted.enable_zonal_shift {
-            bail!(
-                "--enable-zonal-shift: true: zonal shifts are not supported; omit the flag or set it to false"
-            );
-        }
-        Ok(())
-    }
-
-    /// Resources of an instance that are not available to pods.
-    #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the share is clamped to 0..1 before it becomes millionths"
-    )]
-    pub fn shape(&self) -> CapacityOptions {
-        let ppm = (self.vm_memory_overhead_percent.clamp(0.0, 1.0) * 1e6).round();
-        CapacityOptions {
-            vm_overhead_ppm: ppm as i64,
-            reserved_enis: i64::from(self.reserved_enis),
-        }
-    }
-}
-
 impl ServeArgs {
     /// Log filter of the flags.
     #[must_use]
@@ -390,6 +298,8 @@ impl ServeArgs {
             disruption_validation_delay_ms: own.disruption_validation_delay.0,
             bind_grace_period_ms: own.bind_grace_period.0,
             disruption_cooldown_ms: own.disruption_cooldown.0,
+            // The parser has checked the word.
+            rebalance: RebalancePolicy::parse(&own.rebalance_recommendation).unwrap_or_default(),
             launch_timeout_ms: own.launch_timeout.0,
             registration_timeout_ms: own.registration_timeout.0,
             initialization_timeout_ms: own.initialization_timeout.0,

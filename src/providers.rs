@@ -30,6 +30,8 @@ pub(crate) struct Provider {
     class: &'static dyn NodeClassApi,
     /// Whether it creates Node objects; instances of a cloud register themselves.
     creates_nodes: bool,
+    /// Whether it tells nodes the range of Services.
+    reads_service_ranges: bool,
     /// Makes the provider itself.
     pub(crate) connect: Connect,
 }
@@ -62,6 +64,7 @@ impl Provider {
             name: self.name,
             node_class: self.class.kind(),
             creates_nodes: self.creates_nodes,
+            reads_service_ranges: self.reads_service_ranges,
         }
     }
 }

@@ -13,7 +13,7 @@
 //! bound.
 //!
 //! `mortise-bench convert` converts recorded objects between their versions, `mortise-bench admission` answers admission
-//! reviews.
+//! reviews, `mortise-bench interruption` reads interruption messages and decides what follows from them.
 //!
 //! `mortise-bench end-to-end` runs the program itself on a real control plane, `mortise-bench lifecycle` creates and removes
 //! many nodes there, `mortise-bench compare` runs the same workloads with and without the extender, `mortise-bench drains`
@@ -28,6 +28,7 @@ mod convert;
 mod end_to_end;
 mod extender;
 mod inputs;
+mod interruption;
 mod lifecycle;
 mod output;
 mod report;
@@ -55,6 +56,8 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Answers admission reviews about a cluster of 2,000 nodes and 20,000 pods, previews of edits included.
     Admission(admission::AdmissionArgs),
+    /// Reads interruption messages and decides what follows from them.
+    Interruption(interruption::InterruptionArgs),
     /// Places pods in clusters far larger than the recorded inputs.
     Scale(scale::ScaleArgs),
     /// Compares what plans for recorded workload traces cost with what any plan costs at least.
@@ -83,6 +86,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Schedule(args) => schedule::run(&args),
         Command::Convert(args) => report::run(&args),
         Command::Admission(args) => report::run(&args),
+        Command::Interruption(args) => report::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Traces(args) => report::run(&args),
         Command::Agreement(args) => agreement::run(&args),

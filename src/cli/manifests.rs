@@ -1,4 +1,7 @@
-//! `mortise manifests`: manifests that a cluster needs, as YAML.
+//! `mortise manifests`: manifests that a cluster needs, as YAML; and what an AWS account needs, in several forms.
+
+mod iam;
+mod queue;
 
 use std::path::{Path, PathBuf};
 
@@ -33,6 +36,8 @@ enum ManifestTarget {
     Webhooks(WebhooksArgs),
     Rbac(RbacArgs),
     Scheduler(SchedulerArgs),
+    Iam(iam::IamArgs),
+    Queue(queue::QueueArgs),
 }
 
 /// CustomResourceDefinitions
@@ -309,14 +314,25 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
         ManifestTarget::Webhooks(args) => args.documents()?,
         ManifestTarget::Rbac(args) => args.documents(),
         ManifestTarget::Scheduler(args) => args.documents()?,
+        ManifestTarget::Iam(args) => {
+            line(args.text()?.trim_end());
+            return Ok(());
+        }
+        ManifestTarget::Queue(args) => {
+            line(args.text()?.trim_end());
+            return Ok(());
+        }
     };
     for document in documents {
         line("---");
-        line(
-            serde_saphyr::to_string(&document)
-                .context("manifest cannot be written as YAML")?
-                .trim_end(),
-        );
+        line(yaml(&document)?.trim_end());
     }
     Ok(())
 }
+
+fn yaml(document: &Value) -> anyhow::Result<String> {
+    serde_saphyr::to_string(document).context("manifest cannot be written as YAML")
+}
+
+#[cfg(test)]
+mod tests;

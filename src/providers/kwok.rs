@@ -15,6 +15,7 @@ pub(crate) const KWOK: Provider = Provider {
     name: "kwok",
     class: &KwokNodeClassApi,
     creates_nodes: true,
+    reads_service_ranges: false,
     connect: |args, clients| Box::pin(std::future::ready(connect(args, clients))),
 };
 

@@ -5,7 +5,9 @@ use base64::Engine as _;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams};
 use mortise_aws_class::spec::Ec2NodeClass;
-use mortise_tests::harness::{ControlPlane, Fixtures, Instance, Moto, NodeFactory, wait_until};
+use mortise_tests::harness::{
+    ControlPlane, Fault, Fixtures, Instance, Moto, NodeFactory, wait_until,
+};
 use serde_json::{Value, json};
 
 use crate::objects::{deployment, pool};
@@ -226,6 +228,106 @@ async fn an_interrupted_instance_is_replaced_and_drained() -> Result<()> {
         Ok(())
     })
     .await?;
+    let left = account.moto.instance_profiles().await?;
+    ensure!(left.is_empty(), "the class leaves {left:?}");
+    drop(factory);
+    scene.end().await;
+    account.moto.stop().await;
+    Ok(())
+}
+
+/// The class as the API server has it, when `what` holds for it.
+async fn class_when(
+    scene: &Scene,
+    what: &str,
+    holds: impl Fn(&Ec2NodeClass) -> bool,
+) -> Result<Ec2NodeClass> {
+    wait_until(what, SOON, || async {
+        let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
+        let class = classes.get("default").await?;
+        ensure!(holds(&class), "{:?}", class.status);
+        Ok(class)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_class_with_a_role_has_a_profile_of_its_own() -> Result<()> {
+    let account = Account::open().await?;
+    let moto = &account.moto;
+    // EC2 does not know a new profile for a while, and the answer that one was made is lost.
+    moto.set_profile_delay(5.0).await?;
+    let lost = [
+        Fault::lose_answer("CreateInstanceProfile"),
+        Fault::lose_answer("AddRoleToInstanceProfile"),
+    ];
+    moto.set_faults(&lost).await?;
+    let (scene, factory) = account.scene(&[]).await?;
+    scene
+        .apply(&[deployment("web", 1, ("700m", "1Gi"), json!({}))])
+        .await?;
+    scene.running("web", 1).await?;
+    let node = scene.settled(1).await?;
+    let node = node.first().context("one")?;
+    let instance = account.instance_of(node).await?;
+
+    // The instance has the profile of the status, and IAM has it as Karpenter would have made it.
+    let class = class_when(&scene, "the profile", |class| {
+        class.status.instance_profile.is_some()
+    })
+    .await?;
+    let name = class.status.instance_profile.context("a profile")?;
+    let uid = class.metadata.uid.context("a UID")?;
+    ensure!(
+        instance.instance_profile.as_ref() == Some(&name),
+        "{instance:?}"
+    );
+    let profiles = moto.instance_profiles().await?;
+    ensure!(profiles.len() == 1, "{profiles:?}");
+    let profile = profiles.get(&name).context("it is in IAM")?;
+    let path = format!("/karpenter/{}/{CLUSTER}/{uid}/", Moto::REGION);
+    ensure!(profile.path == path, "{profile:?}");
+    ensure!(
+        profile.roles == [account.fixtures.role.clone()],
+        "{profile:?}"
+    );
+    for (key, value) in [
+        (&*format!("kubernetes.io/cluster/{CLUSTER}"), "owned"),
+        ("eks:eks-cluster-name", CLUSTER),
+        ("karpenter.k8s.aws/ec2nodeclass", "default"),
+        ("topology.kubernetes.io/region", Moto::REGION),
+        ("story", "told"),
+    ] {
+        ensure!(
+            profile.tags.get(key).is_some_and(|has| has == value),
+            "{key}: {profile:?}"
+        );
+    }
+    let annotations = node.claim.metadata.annotations.clone().unwrap_or_default();
+    ensure!(annotations.get("karpenter.k8s.aws/instance-profile-name") == Some(&name));
+
+    // A role that does not exist: the class is not ready, its status names what is there, and nothing is left behind.
+    let mut wrong = self::class(&account.fixtures);
+    wrong["spec"]["role"] = json!("no-such-role");
+    scene.apply(&[wrong]).await?;
+    class_when(&scene, "the class not to be ready", |class| {
+        let ready = class
+            .status
+            .conditions
+            .iter()
+            .find(|each| each.type_ == "Ready");
+        ready.is_some_and(|each| each.status.to_string() != "True")
+            && class.status.instance_profile.as_ref() == Some(&name)
+    })
+    .await?;
+    wait_until("the half-made profile to go", SOON, || async {
+        let profiles = moto.instance_profiles().await?;
+        ensure!(profiles.keys().eq([&name]), "{profiles:?}");
+        Ok(())
+    })
+    .await?;
+    let made = moto.calls("iam:CreateInstanceProfile").await?;
+    ensure!(made <= 4, "{made} profiles for a role that does not exist");
     drop(factory);
     scene.end().await;
     account.moto.stop().await;
@@ -305,11 +407,6 @@ fn is_as_told(
         Some(&instance.image) == fixtures.images.get("amd64"),
         "{}",
         instance.image
-    );
-    ensure!(
-        instance.instance_profile.as_ref() == Some(&fixtures.instance_profile),
-        "{:?}",
-        instance.instance_profile
     );
     ensure!(
         fixtures.subnets.get(&instance.zone) == Some(&instance.subnet),

@@ -135,6 +135,8 @@ async fn ec2_keeps_the_rules_of_providers() -> Result<()> {
         return in_own_process("conformance::ec2_keeps_the_rules_of_providers").await;
     }
     let account = Account::open().await?;
+    // Launches follow the first resolution at once here, not when the class is ready.
+    account.moto.set_profile_delay(0.0).await?;
     let provider = AwsProvider::connect(AwsConfig {
         cluster_name: account.fixtures.cluster.clone(),
         region: Some(Moto::REGION.to_owned()),

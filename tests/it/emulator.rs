@@ -10,8 +10,22 @@ use crate::harness::{SOON, wait_for_node};
 
 /// A call of EC2's query API.
 async fn ec2(moto: &Moto, parameters: &[(&str, &str)]) -> Result<String> {
+    query(moto, "ec2", "2016-11-15", parameters).await
+}
+
+/// A call of IAM's query API.
+async fn iam(moto: &Moto, parameters: &[(&str, &str)]) -> Result<String> {
+    query(moto, "iam", "2010-05-08", parameters).await
+}
+
+async fn query(
+    moto: &Moto,
+    service: &str,
+    version: &str,
+    parameters: &[(&str, &str)],
+) -> Result<String> {
     let credential = format!(
-        "AWS4-HMAC-SHA256 Credential=test/20260101/{}/ec2/aws4_request, SignedHeaders=host, Signature=0",
+        "AWS4-HMAC-SHA256 Credential=test/20260101/{}/{service}/aws4_request, SignedHeaders=host, Signature=0",
         Moto::REGION
     );
     let query: Vec<String> = parameters
@@ -21,7 +35,7 @@ async fn ec2(moto: &Moto, parameters: &[(&str, &str)]) -> Result<String> {
     let reply = Http::new("", None)?
         .with_header("Authorization", &credential)
         .get(&format!(
-            "{}/?Version=2016-11-15&{}",
+            "{}/?Version={version}&{}",
             moto.endpoint(),
             query.join("&")
         ))
@@ -97,14 +111,49 @@ async fn the_emulated_fleet_behaves() -> Result<()> {
                 "LaunchTemplateData.SecurityGroupId.1",
                 &fixtures.security_group,
             ),
-            (
-                "LaunchTemplateData.IamInstanceProfile.Name",
-                &fixtures.instance_profile,
-            ),
+            ("LaunchTemplateData.IamInstanceProfile.Name", "profile"),
             ("LaunchTemplateData.UserData", "aGVsbG8="),
         ],
     )
     .await?;
+
+    // A new profile is refused until EC2 knows it, and without a role.
+    let named = [("InstanceProfileName", "profile"), ("Path", "/a/b/")];
+    moto.set_profile_delay(3600.0).await?;
+    iam(
+        &moto,
+        &[&[("Action", "CreateInstanceProfile")], &named[..]].concat(),
+    )
+    .await?;
+    let refused = create_fleet(&moto, subnet, &["m5.large"], "on-demand", "new").await?;
+    assert!(
+        refused.contains("Invalid IAM Instance Profile name"),
+        "{refused}"
+    );
+    let template = ("LaunchTemplate.LaunchTemplateName", "lt-test");
+    let dry_run = [("Action", "RunInstances"), ("DryRun", "true"), template];
+    let refused = ec2(&moto, &dry_run).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("Invalid IAM Instance Profile name"),
+        "{refused}"
+    );
+    moto.set_profile_delay(0.0).await?;
+    let refused = create_fleet(&moto, subnet, &["m5.large"], "on-demand", "bare").await?;
+    assert!(refused.contains("no associated IAM Roles"), "{refused}");
+    let role = ("RoleName", fixtures.role.as_str());
+    iam(
+        &moto,
+        &[&[("Action", "AddRoleToInstanceProfile"), role], &named[..1]].concat(),
+    )
+    .await?;
+    let refused = ec2(&moto, &dry_run).await.unwrap_err().to_string();
+    assert!(refused.contains("DryRunOperation"), "{refused}");
+    for (prefix, listed) in [("/a/", true), ("/b/", false)] {
+        let prefix = ("PathPrefix", prefix);
+        let found = iam(&moto, &[("Action", "ListInstanceProfiles"), prefix]).await?;
+        let name = "<InstanceProfileName>profile<";
+        assert_eq!(found.contains(name), listed, "{found}");
+    }
 
     // The cheapest override wins, wherever it stands; the instance has what template and fleet say.
     create_fleet(
@@ -131,10 +180,7 @@ async fn the_emulated_fleet_behaves() -> Result<()> {
         instance.security_groups,
         std::slice::from_ref(&fixtures.security_group)
     );
-    assert_eq!(
-        instance.instance_profile.as_ref(),
-        Some(&fixtures.instance_profile)
-    );
+    assert_eq!(instance.instance_profile.as_deref(), Some("profile"));
     assert_eq!(instance.user_data.as_deref(), Some("aGVsbG8="));
     assert!(instance.tags.contains_key("aws:ec2:fleet-id"));
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 /// `over` merged into `base`: objects by key, everything else replaced.
-fn merged(mut base: Value, over: Value) -> Value {
+pub(crate) fn merged(mut base: Value, over: Value) -> Value {
     merge(&mut base, over);
     base
 }

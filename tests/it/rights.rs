@@ -115,6 +115,10 @@ const DEFINITION: (&str, &str, &str, &[&str]) = (
     &["get", "patch"],
 );
 
+/// The range of Services, which nodes on AWS are told.
+const SERVICE_RANGE: (&str, &str, &str, &[&str]) =
+    ("networking.k8s.io", "servicecidrs", "kubernetes", &["get"]);
+
 /// Verb, group, resource, namespace, name.
 type Right = (&'static str, String, String, &'static str, &'static str);
 
@@ -217,7 +221,7 @@ async fn compare(
     // A right without a name is a right to an object of any name: one name stands for all that are not named.
     const ANY: &str = "any-other";
     let resources = resources(plane).await?;
-    let names: BTreeMap<(&str, &str), &'static str> = [SECRET, LEASE, DEFINITION]
+    let names: BTreeMap<(&str, &str), &'static str> = [SECRET, LEASE, DEFINITION, SERVICE_RANGE]
         .iter()
         .map(|(group, resource, name, _)| ((*group, *resource), *name))
         .chain(
@@ -307,8 +311,9 @@ async fn nothing_outside_the_list_is_allowed() -> Result<()> {
     )
     .await?;
     ensure!(asked > 2_000, "{asked} questions: are all resources there?");
-    compare(&plane, "on-aws", &[EVERYWHERE, AWS], &with(&[LEASE])).await?;
-    let all = with(&[SECRET, LEASE, DEFINITION]);
+    let on_aws = with(&[LEASE, SERVICE_RANGE]);
+    compare(&plane, "on-aws", &[EVERYWHERE, AWS], &on_aws).await?;
+    let all = with(&[SECRET, LEASE, DEFINITION, SERVICE_RANGE]);
     compare(&plane, "of-both", &[EVERYWHERE, KWOK, AWS], &all).await?;
     plane.stop().await;
     Ok(())

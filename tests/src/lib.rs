@@ -6,3 +6,4 @@
 
 pub mod agreement;
 pub mod harness;
+pub mod image;

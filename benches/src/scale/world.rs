@@ -228,7 +228,7 @@ impl World {
             again_ms: None,
         };
         let outcome = Outcome {
-            effect: Arc::new(Effect::Resolve(class)),
+            effect: Arc::new(Effect::Resolve(Box::new(class.into()))),
             result: Ok(EffectOutput::Resolved(Arc::new(resolved))),
         };
         let (decider, term) = (DeciderId::NodeClass, self.engine.term());

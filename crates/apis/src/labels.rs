@@ -275,6 +275,10 @@ impl WellKnown {
 
 /// Annotation of NodeClaims, set by mortise: why the node is fenced; the label of a `FenceReason`.
 pub const FENCE: &str = "mortise.sh/fence";
+/// Annotation of NodeClaims, set by mortise: the interruption that the cloud has announced, and when it begins if that is known.
+pub const INTERRUPTION: &str = "mortise.sh/interruption";
+/// Annotation of NodePools: what follows a rebalance recommendation: `ignore`, `cordon` or `replace-first`.
+pub const REBALANCE_RECOMMENDATION: &str = "mortise.sh/rebalance-recommendation";
 /// Annotation of NodeClaims, set by mortise: provider ID of the instance, together with its labels; status may follow shortly
 /// after.
 pub const PROVIDER_ID: &str = "mortise.sh/provider-id";

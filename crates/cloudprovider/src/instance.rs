@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::capacity_type::CapacityType;
 use mortise_apis::names::ProviderId;
 
 /// Result of [`crate::CloudProvider::terminate`], which is called again until the instance does not exist.
@@ -26,4 +27,21 @@ pub struct Instance {
     pub created: Option<Timestamp>,
     /// `true` while it is terminating.
     pub terminating: bool,
+    /// What it is, as far as the cloud says.
+    pub details: InstanceDetails,
+}
+
+/// What an instance is; `None` is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct InstanceDetails {
+    /// Name of its instance type, which may be one that no node class offers any more.
+    pub instance_type: Option<String>,
+    /// Its zone.
+    pub zone: Option<String>,
+    /// How it is paid for now.
+    pub capacity_type: Option<CapacityType>,
+    /// The capacity reservation that it was launched into and still runs in.
+    pub reservation: Option<String>,
+    /// Its image.
+    pub image: Option<String>,
 }

@@ -1,22 +1,48 @@
 //! The provider port: the calls that a cloud implements.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
+use std::sync::Arc;
 
+use crate::boxed::BoxFuture;
 use crate::drift::DriftReason;
 use crate::error::{CloudError, LaunchError};
+use crate::gauge::ProviderGauge;
 use crate::instance::{Instance, TerminationStatus};
 use crate::instance_type::InstanceType;
-use crate::interruption::InterruptionNotice;
+use crate::interruption::NoticeSource;
 use crate::launch::{LaunchRequest, LaunchedInstance};
+use crate::unavailable::UnavailableCapacity;
+use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
 
-/// Future that methods of the port return, so that several providers can be used as `Arc<dyn CloudProvider>`.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// Input of [`CloudProvider::resolve`].
+#[derive(Clone, Debug)]
+pub struct ResolveRequest {
+    /// The node class.
+    pub class: NodeClassObject,
+    /// NodePools that refer to it: what is likely to be launched with it.
+    pub node_pools: Vec<Arc<NodePool>>,
+    /// NodeClaims that refer to it: what their instances use must stay.
+    pub claims: Vec<Arc<NodeClaim>>,
+    /// Registered nodes of those claims, what they really have included.
+    pub nodes: Vec<Arc<Node>>,
+}
+
+impl From<NodeClassObject> for ResolveRequest {
+    /// A class that nothing refers to.
+    fn from(class: NodeClassObject) -> Self {
+        Self {
+            class,
+            node_pools: Vec::new(),
+            claims: Vec::new(),
+            nodes: Vec::new(),
+        }
+    }
+}
 
 /// Result of resolving a node class: its status, as a JSON merge patch, and its instance types.
 #[derive(Clone, Debug)]
@@ -53,6 +79,10 @@ pub struct ProviderDescriptor {
     pub node_classes: &'static [NodeClassKind],
     /// Node conditions that require repair.
     pub repair_policies: &'static [RepairPolicy],
+    /// Annotations of NodeClaims whose instance has all its tags, see [`CloudProvider::tag`]. Empty: it tags nothing after a launch.
+    pub tagged_annotations: &'static [&'static str],
+    /// Labels that only NodeClaims and Nodes of instances in capacity reservations have.
+    pub reservation_labels: &'static [&'static str],
 }
 
 /// Background work of a provider: what keeps its own facts current, or completes what a killed process began. The shell runs it
@@ -75,7 +105,7 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// Resolves a node class: its status and its instance types. Called when the object changes and every few minutes.
     fn resolve<'a>(
         &'a self,
-        class: &'a NodeClassObject,
+        request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>>;
 
     /// Launches the instance of a NodeClaim, or returns the one that exists for the same NodeClaim UID.
@@ -109,9 +139,19 @@ pub trait CloudProvider: Send + Sync + 'static {
         class: &'a NodeClassObject,
     ) -> BoxFuture<'a, Result<Option<DriftReason>, CloudError>>;
 
-    /// Waits for messages (long poll); `None` if the cloud sends none at all.
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        None
+    /// Gives the instance of a NodeClaim the tags that name its node and its NodeClaim, as far as it lacks them. Returns the annotations
+    /// by which the NodeClaim remembers that this is done; none while it is not, and for an instance that is gone.
+    fn tag<'a>(
+        &'a self,
+        _claim: &'a NodeClaim,
+    ) -> BoxFuture<'a, Result<BTreeMap<String, String>, CloudError>> {
+        Box::pin(std::future::ready(Ok(BTreeMap::new())))
+    }
+
+    /// Sources of interruption notices, each of which is read by one loop while the process leads; none if the cloud announces
+    /// nothing.
+    fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {
+        Vec::new()
     }
 
     /// Removes a message from the queue.
@@ -119,8 +159,18 @@ pub trait CloudProvider: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Capacity that the cloud refused lately and is not asked for now.
+    fn unavailable(&self) -> Vec<UnavailableCapacity> {
+        Vec::new()
+    }
+
     /// Background work, for a process that serves a cluster. Calls do not depend on it: without it they know less.
     fn workers(&self) -> Vec<ProviderWorker> {
+        Vec::new()
+    }
+
+    /// What it measures of its own facts at the moment, for metrics. Asked at each scrape: calls nothing.
+    fn gauges(&self) -> Vec<ProviderGauge> {
         Vec::new()
     }
 }

@@ -7,6 +7,7 @@ mod conditions;
 mod disruption;
 mod expiration;
 mod garbage_collection;
+mod instance_tagging;
 mod interruption;
 mod lifecycle;
 mod node_claim_request;
@@ -25,6 +26,7 @@ pub use conditions::ClaimConditionsDecider;
 pub use disruption::DisruptionDecider;
 pub use expiration::ExpirationDecider;
 pub use garbage_collection::GarbageCollectionDecider;
+pub use instance_tagging::InstanceTaggingDecider;
 pub use interruption::InterruptionDecider;
 pub use lifecycle::LifecycleDecider;
 pub use node_class::NodeClassDecider;
@@ -50,6 +52,7 @@ pub fn all() -> Vec<Box<dyn Decider>> {
         Box::new(TerminationDecider::default()),
         Box::new(ClaimConditionsDecider::default()),
         Box::new(ExpirationDecider::default()),
+        Box::new(InstanceTaggingDecider::default()),
         Box::new(GarbageCollectionDecider::default()),
         Box::new(RepairDecider::default()),
         Box::new(StaticCapacityDecider::default()),

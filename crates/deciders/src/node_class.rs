@@ -2,11 +2,11 @@
 //!
 //! May: have a provider resolve a class when its spec changed and every five minutes; write what the provider found
 //! (status, annotations, finalizer); stamp claims whose hash of the class was made by another version of the algorithm;
-//! keep the finalizer of a deleted class while claims use it, then remove it.
+//! keep the finalizer of a deleted class while claims use it, then have its provider release what it made for it, then remove it.
 //!
 //! Must never: decide what a class means (its provider does); write a status twice for one answer, or write one that
 //! changes nothing; remove a finalizer that is not the provider's; give a claim that drifted a new hash (it would look
-//! as if it had not).
+//! as if it had not); let a deleted class go before its provider has released it, which would leave what only the class names.
 //!
 //! The catalogue in an answer is put into the index by the engine. This decider is the only writer of the status.
 //!
@@ -29,7 +29,7 @@ use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef};
 use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::after;
-use mortise_cloudprovider::ResolvedNodeClass;
+use mortise_cloudprovider::{ResolveRequest, ResolvedNodeClass};
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectOutput, Outcome};
@@ -54,6 +54,36 @@ struct NodeClassState {
     written: bool,
     /// Finalizer that the provider asked for at some time.
     finalizer: Option<&'static str>,
+    /// The provider has been asked for the class since it is being deleted and no claim uses it: what it made is gone.
+    released: bool,
+}
+
+/// The class with what refers to it.
+fn request(input: &StepInput<'_>, class: &NodeClassObject) -> ResolveRequest {
+    let pools = input.snapshot.pools.values();
+    let claims: Vec<Arc<NodeClaim>> = claims_of(input, &class.key).cloned().collect();
+    let nodes = claims.iter().filter_map(|claim| {
+        let node = input.snapshot.node_of_claim(claim.name().as_str())?;
+        node.node.clone().filter(|_| node.registered)
+    });
+    ResolveRequest {
+        class: class.clone(),
+        node_pools: pools
+            .filter(|pool| pool.node_class_key() == class.key)
+            .cloned()
+            .collect(),
+        nodes: nodes.collect(),
+        claims,
+    }
+}
+
+/// The claims that use a class.
+fn claims_of<'a>(
+    input: &'a StepInput<'_>,
+    key: &'a NodeClassKey,
+) -> impl Iterator<Item = &'a Arc<NodeClaim>> {
+    let claims = input.snapshot.claims.values();
+    claims.filter(|claim| claim.node_class_key() == *key)
 }
 
 /// The decider. See the module's documentation.
@@ -95,7 +125,8 @@ impl NodeClassDecider {
         step: &mut Step,
     ) -> Option<NodeClassKey> {
         match &*outcome.effect {
-            Effect::Resolve(class) => {
+            Effect::Resolve(request) => {
+                let class = &request.class;
                 let target = ObjectRef::NodeClass(class.key.clone());
                 let known = self.known.entry(class.key.clone()).or_default();
                 match &outcome.result {
@@ -112,6 +143,7 @@ impl NodeClassDecider {
                         known.finalizer = answer.finalizer.or(known.finalizer);
                         known.answer = Some(Arc::clone(answer));
                         known.written = false;
+                        known.released = class.is_being_deleted() && request.claims.is_empty();
                         self.told.forget(&target, "resolve");
                     }
                     Ok(_) => self.resolves.succeeded(&class.key),
@@ -179,7 +211,7 @@ impl NodeClassDecider {
             return None;
         };
         let meta = &*class.metadata;
-        let again = self.resolve(input.now, class, meta.generation, step);
+        let again = self.resolve(input, class, meta.generation, step);
         let Some(write) = self.next_write(input, class, meta, step) else {
             return again;
         };
@@ -190,13 +222,17 @@ impl NodeClassDecider {
     /// Has the class resolved if its spec is new or its time has come.
     fn resolve(
         &mut self,
-        now: Timestamp,
+        input: &StepInput<'_>,
         class: &NodeClassObject,
         generation: Option<i64>,
         step: &mut Step,
     ) -> Option<Timestamp> {
+        let now = input.now;
         let known = self.known.entry(class.key.clone()).or_default();
-        let new = known.generation != generation || known.next.is_none();
+        let release = class.is_being_deleted()
+            && !known.released
+            && claims_of(input, &class.key).next().is_none();
+        let new = known.generation != generation || known.next.is_none() || release;
         if let Some(next) = known.next.filter(|next| !new && *next > now) {
             return Some(next);
         }
@@ -205,7 +241,7 @@ impl NodeClassDecider {
         }
         known.generation = generation;
         known.next.get_or_insert(now);
-        step.effect(Effect::Resolve(class.clone()));
+        step.effect(Effect::Resolve(Box::new(request(input, class))));
         None
     }
 
@@ -224,7 +260,11 @@ impl NodeClassDecider {
             let finalizer = known
                 .finalizer
                 .map_or_else(|| format!("{}/termination", class.key.group), str::to_owned);
-            if !has_finalizer(meta, &finalizer) || self.is_used(input, &class.key, step) {
+            let released = known.released;
+            if !has_finalizer(meta, &finalizer)
+                || self.is_used(input, &class.key, step)
+                || !released
+            {
                 return None;
             }
             return Some(ObjectWrite::remove_finalizer(target, meta, &finalizer));
@@ -284,13 +324,7 @@ impl NodeClassDecider {
 
     /// Claims use the class. Says so once in ten minutes.
     fn is_used(&mut self, input: &StepInput<'_>, key: &NodeClassKey, step: &mut Step) -> bool {
-        let users: BTreeSet<_> = input
-            .snapshot
-            .claims
-            .values()
-            .filter(|claim| claim.node_class_key() == *key)
-            .map(|claim| claim.name())
-            .collect();
+        let users: BTreeSet<_> = claims_of(input, key).map(|claim| claim.name()).collect();
         if users.is_empty() {
             return false;
         }
@@ -393,6 +427,7 @@ mod tests {
 
     use super::would_change;
     use crate::tests::{bare_cluster, cluster};
+    use mortise_cloudprovider::{CloudError, Retry};
     use mortise_planning::settings::Settings;
     use mortise_sim::test_cluster::{KIND, TestCluster};
 
@@ -523,6 +558,27 @@ mod tests {
         world.delete("NodeClaim/c");
         world.pass(30_000);
         assert!(!world.has("NodeClaim/c") && !world.has("FakeNodeClass/default"));
+    }
+
+    #[test]
+    fn a_deleted_class_goes_when_its_provider_has_released_it() {
+        let mut world = cluster();
+        world.up("c", &json!({}));
+        world.delete("FakeNodeClass/default");
+        world.pass(60_000);
+        let before = resolves(&world);
+        world.answers.resolve_error = Some(CloudError {
+            label: "throttled",
+            message: "slow down".to_owned(),
+            retry: Retry::Again,
+        });
+        world.delete("NodeClaim/c");
+        world.pass(60_000);
+        assert!(!world.has("NodeClaim/c") && world.has("FakeNodeClass/default"));
+        world.answers.resolve_error = None;
+        world.pass(60_000);
+        assert!(!world.has("FakeNodeClass/default"));
+        assert!(resolves(&world) > before);
     }
 
     #[test]

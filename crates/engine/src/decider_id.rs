@@ -24,6 +24,8 @@ pub enum DeciderId {
     Conditions,
     /// Claims that are too old.
     Expiration,
+    /// Instances: tags that wait for the node.
+    InstanceTagging,
     /// Claims without instances, instances without claims.
     GarbageCollection,
     /// Nodes whose conditions are bad.
@@ -51,6 +53,7 @@ impl DeciderId {
             Self::Termination => "termination",
             Self::Conditions => "conditions",
             Self::Expiration => "expiration",
+            Self::InstanceTagging => "instance_tagging",
             Self::GarbageCollection => "garbage_collection",
             Self::Repair => "repair",
             Self::StaticCapacity => "static_capacity",

@@ -5,6 +5,7 @@
 //! by the claim's UID.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -15,8 +16,8 @@ use mortise_apis::names::{ClaimName, NodeClassKey, NodeName, ObjectRef, PodKey, 
 use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::{
-    CloudError, Instance, LaunchError, LaunchRequest, LaunchedInstance, ResolvedNodeClass,
-    TerminationStatus,
+    CloudError, Instance, LaunchError, LaunchRequest, LaunchedInstance, ResolveRequest,
+    ResolvedNodeClass, TerminationStatus,
 };
 
 use crate::write::lifecycle_step::LifecycleStep;
@@ -97,7 +98,7 @@ pub enum Effect {
         provider_id: ProviderId,
     },
     /// Resolves a node class.
-    Resolve(NodeClassObject),
+    Resolve(Box<ResolveRequest>),
     /// Asks the provider whether a claim's instance still fits its class.
     CheckDrift {
         /// The claim.
@@ -105,6 +106,8 @@ pub enum Effect {
         /// Its class.
         class: NodeClassObject,
     },
+    /// Gives the instance of a claim the tags that it lacks now that its node is known.
+    TagInstance(Arc<NodeClaim>),
     /// Removes a message from a provider's queue.
     Acknowledge {
         /// Provider name.
@@ -132,6 +135,7 @@ impl Effect {
             Self::FindInstance { .. } => "find_instance",
             Self::Resolve(_) => "resolve",
             Self::CheckDrift { .. } => "check_drift",
+            Self::TagInstance(_) => "tag_instance",
             Self::Acknowledge { .. } => "acknowledge",
             Self::Event(_) => "event",
         }
@@ -141,16 +145,16 @@ impl Effect {
     #[must_use]
     pub fn target(&self) -> Option<ObjectRef> {
         Some(match self {
-            Self::CreateClaim(claim) | Self::CheckDrift { claim, .. } => {
-                ObjectRef::Claim(claim.name())
-            }
+            Self::CreateClaim(claim)
+            | Self::CheckDrift { claim, .. }
+            | Self::TagInstance(claim) => ObjectRef::Claim(claim.name()),
             Self::Launch(request) => ObjectRef::Claim(request.claim.name()),
             Self::Write(write) => write.target.clone(),
             Self::Delete { target, .. } => target.clone(),
             Self::Evict { pod, .. } => ObjectRef::Pod(pod.clone()),
             Self::ListPods(node) => ObjectRef::Node(node.clone()),
             Self::Terminate { claim, .. } => ObjectRef::Claim(claim.clone()),
-            Self::Resolve(class) => ObjectRef::NodeClass(class.key.clone()),
+            Self::Resolve(request) => ObjectRef::NodeClass(request.class.key.clone()),
             Self::Event(event) => event.target.clone(),
             Self::ListInstances | Self::FindInstance { .. } | Self::Acknowledge { .. } => {
                 return None;
@@ -198,6 +202,7 @@ impl Effect {
             | Self::FindInstance { .. }
             | Self::Resolve(_)
             | Self::CheckDrift { .. }
+            | Self::TagInstance(_)
             | Self::Acknowledge { .. }
             | Self::Event(_) => None,
         }
@@ -217,6 +222,8 @@ pub struct InstanceListing {
     pub provider: Arc<str>,
     /// Node classes whose instances it launches.
     pub serves: ServedNodeClasses,
+    /// Labels that only objects of instances in capacity reservations have.
+    pub reservation_labels: &'static [&'static str],
     /// All its instances; an error says nothing about any of them, least of all that there are none.
     pub instances: Result<Vec<Instance>, CloudError>,
 }
@@ -256,6 +263,8 @@ pub enum EffectOutput {
     Resolved(Arc<ResolvedNodeClass>),
     /// Drift reason, if any.
     Drift(Option<String>),
+    /// Annotations by which the claim remembers that its instance has all tags; none while there is nothing to remember.
+    Tagged(BTreeMap<String, String>),
     /// The message is gone from the queue.
     Acknowledged,
     /// The event was sent, or dropped by the limiter.

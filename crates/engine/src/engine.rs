@@ -294,9 +294,10 @@ impl Engine {
     fn outcome(&mut self, decider: DeciderId, term: Term, outcome: Outcome, now: Timestamp) {
         let is_current = term == self.term;
         match (&*outcome.effect, &outcome.result) {
-            (Effect::Resolve(class), Ok(EffectOutput::Resolved(resolved))) => {
+            (Effect::Resolve(request), Ok(EffectOutput::Resolved(resolved))) => {
                 let catalog = Catalog::build(resolved.instance_types.clone());
-                self.index.set_catalog(&class.key, Arc::new(catalog));
+                self.index
+                    .set_catalog(&request.class.key, Arc::new(catalog));
             }
             (
                 Effect::Launch(request),

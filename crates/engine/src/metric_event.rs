@@ -25,6 +25,11 @@ pub enum MetricEvent {
     FailedValidation(CommandKind),
     /// A command was abandoned after its nodes were marked.
     QueueFailure(CommandKind),
+    /// A status of an instance has become bad.
+    InstanceUnhealthy {
+        /// Which one: Karpenter's `category`.
+        category: &'static str,
+    },
     /// A move was scored for a pool with the policy `Balanced`.
     Scored {
         /// The pool.

@@ -173,7 +173,7 @@ fn only_records_for_users_have_events() {
 #[test]
 fn related_objects_are_told_the_same_in_turn() {
     let kind = InterruptionKind::SpotInterruption;
-    let reasons = vec![Reason::Interrupted, Reason::Notice { kind }];
+    let reasons = vec![Reason::Interrupted { kind }, Reason::Notice { kind }];
     let claim = ObjectRef::Claim("c".into());
     let interrupted = Record {
         related: vec![ObjectRef::Node("n".into())],

@@ -362,6 +362,7 @@ fn rendered_manifests_name_it() {
             name: "balloons",
             node_class: KIND,
             creates_nodes: false,
+            reads_service_ranges: false,
         }],
         definitions: &definitions,
         conversion: true,

@@ -25,6 +25,9 @@ pub struct Settings {
     /// Conditions of nodes that require repair, by provider.
     #[serde(skip)]
     pub repair: Vec<RepairPolicies>,
+    /// What providers tag after a launch.
+    #[serde(skip)]
+    pub tagging: Vec<InstanceTagging>,
     /// How long a disruption command waits before it is validated and executed (Karpenter's validation: 15 s).
     pub disruption_validation_delay_ms: i64,
     /// How long a node is fenced against new pods before its pods are validated for the last time.
@@ -68,6 +71,8 @@ pub struct Settings {
     pub nodeclass_resync_interval_ms: i64,
     /// Pods that claim devices are ignored (`ignore-dra-requests`).
     pub ignore_devices: bool,
+    /// What follows a rebalance recommendation where the NodePool does not say (`rebalance-recommendation`, `ignore`).
+    pub rebalance: RebalancePolicy,
     /// Most instance type names in one NodeClaim (600).
     pub max_instance_types: usize,
 }
@@ -82,6 +87,7 @@ impl Default for Settings {
             spread_defaults: SpreadDefaults::default(),
             gates: FeatureGates::default(),
             repair: Vec::new(),
+            tagging: Vec::new(),
             disruption_validation_delay_ms: 15_000,
             bind_grace_period_ms: 2_000,
             min_drain_ms: 5_000,
@@ -101,9 +107,46 @@ impl Default for Settings {
             garbage_collection_interval_ms: 2 * 60_000,
             nodeclass_resync_interval_ms: 5 * 60_000,
             ignore_devices: true,
+            rebalance: RebalancePolicy::default(),
             max_instance_types: 600,
         }
     }
+}
+
+/// What follows when the cloud says that a spot instance is likely to be interrupted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RebalancePolicy {
+    /// An event, as in Karpenter.
+    #[default]
+    Ignore,
+    /// The node accepts no further pods.
+    Cordon,
+    /// The node is replaced; it is drained when its replacement is ready.
+    ReplaceFirst,
+}
+
+impl RebalancePolicy {
+    /// Every word, in flags and annotations.
+    pub const WORDS: [&str; 3] = ["ignore", "cordon", "replace-first"];
+
+    /// Parses a word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        let policies = [Self::Ignore, Self::Cordon, Self::ReplaceFirst];
+        let mut all = Self::WORDS.iter().zip(policies);
+        all.find(|(each, _)| **each == word)
+            .map(|(_, policy)| policy)
+    }
+}
+
+/// What a provider tags once the node of an instance is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceTagging {
+    /// Node classes whose instances it concerns.
+    pub serves: ServedNodeClasses,
+    /// Annotations of claims whose instance has all tags. Empty: nothing is tagged.
+    pub annotations: &'static [&'static str],
 }
 
 /// A provider's repair policies.

@@ -24,7 +24,7 @@ mod stats;
 pub mod test_cluster;
 mod watches;
 
-pub use cluster::{ApiServer, Cloud, Extender, SimInstance};
+pub use cluster::{ApiServer, Cloud, Extender, RESERVATION_ID, SimInstance, TAGGED};
 pub use faults::{Fault, FaultTarget, WatchFault};
 pub use options::{Deployment, JobSpec, SimOptions};
 pub use simulation::Simulation;

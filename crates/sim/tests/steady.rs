@@ -103,9 +103,10 @@ fn a_busy_cluster_gets_each_event_once() {
     let mut seen: BTreeMap<String, Timestamp> = BTreeMap::new();
     for record in simulation.take_records() {
         if matches!(record.verdict, Verdict::Refused | Verdict::Blocked) {
+            // A refusal that was only logged so far may be announced: that is news for its readers.
             let what = format!(
-                "{} {} {:?} {:?}",
-                record.decider, record.subject, record.verdict, record.reasons
+                "{} {} {:?} {:?} {:?}",
+                record.decider, record.subject, record.verdict, record.reasons, record.visibility
             );
             if let Some(before) = seen.insert(what.clone(), record.at) {
                 let passed = mortise_apis::values::since(record.at, before);

@@ -384,6 +384,54 @@ mod tests {
         json!([{ "key": key, "operator": "In", "values": [value] }])
     }
 
+    /// Names of the types on offer to the NodePool `p`, in order of price.
+    fn offered(types: Vec<InstanceType>, overlays: &[(&str, Value)]) -> Vec<String> {
+        let pool = json!({ "metadata": { "name": "p" }, "spec": { "template": {
+            "spec": { "nodeClassRef": { "group": "g", "kind": "K", "name": "n" } } } } });
+        let pool: NodePool = serde_json::from_value(pool).unwrap();
+        let overlays = overlays.iter().map(|(name, spec)| {
+            let object = json!({ "metadata": { "name": name }, "spec": spec });
+            let overlay: NodeOverlay = serde_json::from_value(object).unwrap();
+            (Arc::from(*name), Arc::new(overlay))
+        });
+        let catalog = Arc::new(Catalog::build(types));
+        let pools = [(PoolName::from("p"), Arc::new(pool))].into();
+        let overlays = overlays.collect();
+        let (found, _) =
+            overlaid_catalogs(&overlays, &pools, &[(class(), Arc::clone(&catalog))].into());
+        let catalog = found.get("p").unwrap_or(&catalog);
+        let known = mortise_apis::labels::WellKnown::core();
+        let offers = catalog.offers(&Requirements::new(), &known);
+        offers
+            .iter()
+            .map(|offer| offer.instance_type.name.to_string())
+            .collect()
+    }
+
+    #[test]
+    fn types_without_a_price_come_last_until_an_overlay_gives_them_one() {
+        let types = || {
+            let mut preview = of_type("a-preview");
+            for offering in &mut preview.offerings {
+                offering.price = None;
+            }
+            vec![preview, of_type("large"), of_type("small")]
+        };
+        assert_eq!(offered(types(), &[]), ["large", "small", "a-preview"]);
+        let preview = only(labels::INSTANCE_TYPE, "a-preview");
+        let absolute = json!({ "requirements": preview, "price": "0.5" });
+        assert_eq!(
+            offered(types(), &[("o", absolute)]),
+            ["a-preview", "large", "small"]
+        );
+        let relative = json!({ "requirements": preview, "priceAdjustment": "-50%" });
+        assert_eq!(
+            offered(types(), &[("o", relative)]),
+            ["large", "small", "a-preview"],
+            "half of an unknown price is unknown"
+        );
+    }
+
     #[test]
     fn prices_and_resources_of_what_is_asked_for() {
         let all = [("p", json!({ "team": "a" })), ("q", json!({}))];

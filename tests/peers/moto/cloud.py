@@ -5,7 +5,12 @@ import threading
 
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
+from limits import Buckets
+from policy import Policy
+
 ON_DEMAND, SPOT = "on-demand", "spot"
+# Seconds until EC2 knows a new instance profile: IAM is one for all regions, and tells them later.
+PROFILE_DELAY = 2.0
 
 
 def fraction(text):
@@ -47,8 +52,15 @@ class Cloud:
             self.faults = []
             self.calls = {}
             self.fleet_tokens = {}
+            self.reservations = []
+            self.placement_groups = []
+            self.zonal_shifts = []
+            self.policy = Policy([], "")
+            self.denied = []
+            self.buckets = Buckets()
             self.announce = False
             self.linger = False
+            self.profile_delay = PROFILE_DELAY
             self.changed.notify_all()
 
     def bump(self):
@@ -100,6 +112,21 @@ class Cloud:
                 fault["times"] -= 1
             self.changed.notify_all()
             return fault
+
+    def throttled(self, action):
+        """Whether a call to EC2 comes too early for its rate limit."""
+        with self.changed:
+            return not self.buckets.take(action)
+
+    def refusal(self, service, action, params, tags_of):
+        """Why the policy does not allow a call; `None` if it does."""
+        with self.changed:
+            policy = self.policy
+        reason = policy.denial(service, action, params, tags_of)
+        if reason:
+            with self.changed:
+                self.denied.append(reason)
+        return reason
 
     def hold(self, fault):
         """Blocks until the fault is released."""

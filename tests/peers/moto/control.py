@@ -1,20 +1,30 @@
 """The control endpoint: how a test looks into the emulator and interferes with it. JSON in, JSON out.
 
 GET  /instances[?after=N]     all instances; with `after`, waits (at most 30 s) until something changed since generation N
-GET  /calls                   {"ec2:CreateFleet": 3, ...} since the last reset
+GET  /calls                   {"ec2:CreateFleet": 3, ...} since the last reset; dry runs as ec2:CreateFleet:DryRun
 GET  /prices?type=&zone=&capacity_type=
 GET  /messages?queue=         bodies in an SQS queue, oldest first; they stay there
 POST /reset                   an empty account
 POST /fixtures                {cluster, kubernetes_version, zones}: see fixtures.py
 POST /pools                   [{instance_type, zone, capacity_type, remaining, code, message}]: replaces all of them
 POST /prices                  [{instance_type, zone, capacity_type, price}]: adds to those set before
-POST /faults                  [{action, times, when, hold, code, message, status}]: replaces all; releases held calls
+POST /faults                  [{action, times, when, hold, code, message, status}]: replaces all; releases held calls.
+                              A dry run is an action of its own, CreateFleet:DryRun
 POST /events                  {source, detail_type, detail, resources}: through EventBridge
 POST /events/spot-interruption, /events/rebalance   {instance_id}
 POST /events/state-change     {instance_id, state}
 POST /announce                {enabled}: state-change events at every launch and termination by themselves
 POST /terminate               {instance_id}: as if EC2 had taken the instance back
 POST /protect                 {instance_id, enabled}: its owner's protection against termination
+GET  /profiles                IAM's instance profiles: name, path, roles, tags
+POST /profile-delay           {seconds}: until EC2 knows a new instance profile
+POST /reservations            [{id, instance_type, zone, count, match, type, owner, tags, ends_in_seconds}]: replaces all
+POST /placement-groups        [{id, name, strategy, partitions}]: replaces all
+POST /zonal-shifts            the list that GetManagedResource answers
+POST /policy                  [document]: every call outside of these is denied; none: everything is allowed
+POST /limits                  {speed}: EC2's rate limits, on a clock that many times as fast; null: none
+GET  /reservations            as EC2 describes them
+GET  /denials                 why calls were denied, and how many were throttled by action
 POST /linger                  {enabled}: instances that are terminated stay in `shutting-down`, until it is taken back
 """
 
@@ -27,11 +37,14 @@ import requests
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
 from moto.ec2.models.instance_types import INSTANCE_TYPES
+from moto.iam.models import iam_backends
 from moto.sqs import sqs_backends
 
 import fixtures
 import patches
+import reservations
 from cloud import Pool
+from policy import Policy
 
 LONGEST_WAIT = 30
 
@@ -63,6 +76,42 @@ class Control:
     def get_messages(self, query):
         queue = sqs_backends[DEFAULT_ACCOUNT_ID][self.region].get_queue(query["queue"])
         return {"messages": [message.body for message in queue.messages]}
+
+    def get_reservations(self, _query):
+        with self.cloud.changed:
+            return {"reservations": [dict(each) for each in self.cloud.reservations]}
+
+    def get_denials(self, _query):
+        with self.cloud.changed:
+            return {"denied": list(self.cloud.denied), "throttled": dict(self.cloud.buckets.refused)}
+
+    def post_reservations(self, body):
+        with self.cloud.changed:
+            self.cloud.reservations = [reservations.reservation(each) for each in body]
+        return {}
+
+    def post_placement_groups(self, body):
+        with self.cloud.changed:
+            self.cloud.placement_groups = [reservations.placement_group(each) for each in body]
+        return {}
+
+    def post_zonal_shifts(self, body):
+        with self.cloud.changed:
+            self.cloud.zonal_shifts = body
+        return {}
+
+    def post_policy(self, body):
+        with self.cloud.changed:
+            self.cloud.policy, self.cloud.denied = Policy(body, self.region), []
+        return {}
+
+    def post_limits(self, body):
+        with self.cloud.changed:
+            if body["speed"] is None:
+                self.cloud.buckets.stop()
+            else:
+                self.cloud.buckets.start(body["speed"])
+        return {}
 
     def post_reset(self, _body):
         self.cloud.reset()
@@ -157,6 +206,24 @@ class Control:
     def post_protect(self, body):
         with patches._ec2:
             self.backend.modify_instance_attribute(body["instance_id"], "disable_api_termination", body["enabled"])
+        return {}
+
+    def get_profiles(self, _query):
+        profiles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].get_instance_profiles()
+        return {
+            "profiles": [
+                {
+                    "name": profile.name,
+                    "path": profile.path,
+                    "roles": [role.name for role in profile.roles],
+                    "tags": {tag["Key"]: tag["Value"] for tag in profile.tags},
+                }
+                for profile in list(profiles)
+            ]
+        }
+
+    def post_profile_delay(self, body):
+        self.cloud.profile_delay = body["seconds"]
         return {}
 
     def post_linger(self, body):

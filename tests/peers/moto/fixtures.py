@@ -69,8 +69,6 @@ def create(endpoint, region, cluster, kubernetes_version, zones):
         "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
     }
     iam.create_role(RoleName=role, AssumeRolePolicyDocument=json.dumps(trust))
-    iam.create_instance_profile(InstanceProfileName=role)
-    iam.add_role_to_instance_profile(InstanceProfileName=role, RoleName=role)
 
     control_plane = client("eks").create_cluster(
         name=cluster,
@@ -95,7 +93,6 @@ def create(endpoint, region, cluster, kubernetes_version, zones):
         "security_group": group,
         "images": images,
         "role": role,
-        "instance_profile": role,
         "queue_name": cluster,
         "queue_url": queue,
     }

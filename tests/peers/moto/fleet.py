@@ -4,12 +4,14 @@ import json
 import threading
 
 from moto.core.responses import ActionResult
+from moto.core.utils import utcnow
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.ec2.responses.fleets import Fleets
 from moto.ec2.utils import convert_tag_spec, random_fleet_id
 from moto.iam.models import iam_backends
 
+import reservations
 from cloud import ON_DEMAND, SPOT
 
 # One CreateFleet with a client token at a time: a repetition must find what the first one did.
@@ -175,14 +177,10 @@ def run(cloud, backend, choice, wanted, capacity_type, fleet_tags):
     ceiling = data.get("MaxPrice")
     if capacity_type == SPOT and ceiling and float(ceiling) < choice["price"]:
         raise Refused("SpotMaxPriceTooLow", f"Your Spot request price of {ceiling} is lower than the minimum required {choice['price']}")
-    profile = profile_name(data.get("IamInstanceProfile") or {})
-    iam = iam_backends[backend.account_id][backend.partition]
-    if profile and not any(known.name == profile for known in iam.instance_profiles.values()):
-        raise Refused(
-            "InvalidParameterValue", f"Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
-        )
+    profile = usable_profile(cloud, backend, data)
+    held = reserved(cloud, choice, data, zone, wanted)
     with cloud.changed:
-        pool = cloud.pool(choice["type"], zone, capacity_type)
+        pool = None if held else cloud.pool(choice["type"], zone, capacity_type)
         count = wanted if pool is None else min(wanted, pool.remaining)
         if count == 0:
             raise Refused(pool.code, pool.describe(choice["type"], zone))
@@ -216,13 +214,50 @@ def run(cloud, backend, choice, wanted, capacity_type, fleet_tags):
     devices = [device for device in data.get("BlockDeviceMappings") or [] if device.get("Ebs")]
     if devices:
         settings["block_device_mappings"] = devices
-    reservation = backend.run_instances(data["ImageId"], count, data.get("UserData"), [], **settings)
-    for instance in reservation.instances:
+    if held:
+        count, reservation_id, preference = held
+    made = backend.run_instances(data["ImageId"], count, data.get("UserData"), [], **settings)
+    for instance in made.instances:
+        if held:
+            instance.capacity_reservation_id = reservation_id
+            instance.capacity_reservation_specification = {"CapacityReservationPreference": preference}
         if capacity_type == SPOT:
             instance.spot_instance_request_id = instance.id.replace("i-", "sir-", 1)[:12]
         if profile:
             backend.associate_iam_instance_profile(instance.id, iam_instance_profile_name=profile)
-    return reservation.instances
+    return made.instances
+
+
+def reserved(cloud, choice, data, zone, wanted):
+    """How many instances a reservation takes, its id and the preference; `None` when none is used."""
+    spec = data.get("CapacityReservationSpecification") or {}
+    preference = spec.get("CapacityReservationPreference") or "open"
+    target = (spec.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
+    if target:
+        taken = reservations.take(cloud, target, wanted)
+        if not taken:
+            raise Refused("ReservationCapacityExceeded", f"The reservation {target} has no capacity that is left.")
+        return taken, target, preference
+    if preference == "open":
+        id_ = reservations.take_open(cloud, choice["type"], zone, wanted)
+        return (wanted, id_, preference) if id_ else None
+    return None
+
+
+def usable_profile(cloud, backend, data):
+    """Name of the instance profile that a launch names, if it names one; EC2 must know it, and it must have a role."""
+    profile = profile_name(data.get("IamInstanceProfile") or {})
+    if not profile:
+        return None
+    iam = iam_backends[backend.account_id][backend.partition]
+    known = next((known for known in iam.instance_profiles.values() if known.name == profile), None)
+    if known is None or (utcnow() - known.create_date).total_seconds() < cloud.profile_delay:
+        raise Refused(
+            "InvalidParameterValue", f"Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+        )
+    if not known.roles:
+        raise Refused("InvalidParameterValue", f"IAM Instance Profile {known.arn} has no associated IAM Roles")
+    return profile
 
 
 def profile_name(profile):

@@ -20,6 +20,8 @@ from moto.server import ThreadedMotoServer  # noqa: E402
 import control  # noqa: E402
 import fleet  # noqa: E402
 import patches  # noqa: E402
+import reservations  # noqa: E402
+import services  # noqa: E402
 from cloud import Cloud  # noqa: E402
 
 
@@ -30,6 +32,8 @@ def main(prices, ready, region):
         cloud = Cloud(json.load(file))
     patches.install(cloud)
     fleet.install(cloud)
+    reservations.install(cloud)
+    services.install(cloud)
     # Port 0: the kernel chooses, so that no other program can come between.
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()

@@ -4,18 +4,25 @@ import threading
 
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult, BaseResponse
-from moto.ec2.exceptions import DryRunClientError
+from moto.ec2 import utils
+from moto.ec2.exceptions import DryRunClientError, EC2ClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from moto.ec2.models.instances import Instance
 from moto.ec2.responses.amis import AmisResponse
+from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.spot_instances import SpotInstances
+from moto.iam.models import iam_backends
+from moto.iam.responses import IamResponse
 
+import fleet
+import reservations
 from cloud import SPOT
 
 # moto's EC2 is not safe for threads, and the server has one per connection.
 _ec2 = threading.RLock()
 _READS = ("Describe", "Get", "List", "Receive")
 _PAGE = 1000
+_PROFILES = 100
 SHUTTING_DOWN, TERMINATED = ("shutting-down", 32), ("terminated", 48)
 
 
@@ -24,15 +31,18 @@ def install(cloud):
 
     def call_action(self):
         action = self._get_action()
-        fault = cloud.begin(self.service_name, action)
+        fault = cloud.begin(self.service_name, f"{action}:DryRun" if is_dry_run(self) else action)
         if fault and fault["when"] == "before":
             if fault["hold"]:
                 cloud.hold(fault)
             if fault["code"]:
                 return failure(self, fault)
+        refusal = refused(cloud, self, action)
+        if refusal:
+            return failure(self, refusal)
         if self.service_name == "ec2":
             with _ec2:
-                reply = dry_run(self) or original(self)
+                reply = dry_run(cloud, self) or original(self)
         else:
             reply = original(self)
         if not action.startswith(_READS):
@@ -46,8 +56,43 @@ def install(cloud):
 
     BaseResponse.call_action = call_action
     install_prices(cloud)
+    install_profiles()
     install_images()
     install_endings(cloud)
+    install_pages()
+
+
+# Parameters that decide what a policy says of a call.
+_JUDGED = (
+    "InstanceIds", "InstanceProfileName", "LaunchTemplateConfigs", "LaunchTemplateId", "LaunchTemplateName", "Name", "Path",
+    "QueueName", "QueueUrl", "Resources", "TagSpecifications", "Tags", "name",
+)
+
+
+def refused(cloud, response, action):
+    """The failure of a call that comes too early, or that the policy does not allow."""
+    service = response.service_name
+    if service == "ec2" and cloud.throttled(action):
+        return {"code": "RequestLimitExceeded", "message": "Request limit exceeded.", "status": 503}
+    params = {name: response._get_param(name) for name in _JUDGED}
+    reason = cloud.refusal(service, action, params, lambda id_: tags_of(response, id_))
+    if reason is None:
+        return None
+    code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
+    return {"code": code, "message": f"You are not authorized to perform this operation. {reason}", "status": 403}
+
+
+def tags_of(response, id_):
+    """Tags of something that exists, by its id or name; none for anything else."""
+    if response.service_name == "iam":
+        profiles = iam_backends[response.current_account][response.partition].instance_profiles
+        found = next((each for each in profiles.values() if each.name == id_), None)
+        return {tag["Key"]: tag["Value"] for tag in found.tags} if found else {}
+    backend = response.ec2_backend
+    for template in backend.launch_templates.values():
+        if id_ in (template.id, template.name):
+            id_ = template.id
+    return {tag["key"]: tag["value"] for tag in backend.describe_tags(filters={"resource-id": [id_]})}
 
 
 def failure(response, fault):
@@ -61,13 +106,50 @@ def failure(response, fault):
     return status, headers, body
 
 
-def dry_run(response):
-    """moto forgets DryRun in some reads; EC2 never does."""
-    if str(response._get_param("DryRun", False)).lower() != "true":
+def is_dry_run(response):
+    return str(response._get_param("DryRun", False)).lower() == "true"
+
+
+def dry_run(cloud, response):
+    """moto forgets DryRun in some reads; EC2 never does. A dry run of RunInstances looks at what it would launch with."""
+    if not is_dry_run(response):
         return None
-    status, headers, body = response.serialized(ActionResult(DryRunClientError()))
-    headers["status"] = "412"
-    return 412, headers, body
+    error, code = DryRunClientError(), 412
+    template = response._get_param("LaunchTemplate")
+    if response._get_action() == "RunInstances" and template:
+        try:
+            fleet.usable_profile(cloud, response.ec2_backend, fleet.launch_template(response.ec2_backend, template)[1])
+        except fleet.Refused as refused:
+            error, code = EC2ClientError(refused.code, str(refused)), 400
+    status, headers, body = response.serialized(ActionResult(error))
+    headers["status"] = str(code)
+    return code, headers, body
+
+
+def install_profiles():
+    """moto lists the profiles of every path in one page, and cannot look for the instances of one."""
+
+    def list_instance_profiles(self):
+        prefix = self._get_param("PathPrefix") or "/"
+        found = [profile for profile in self.backend.get_instance_profiles() if profile.path.startswith(prefix)]
+        start = int(self._get_param("Marker") or 0)
+        end = start + int(self._get_param("MaxItems") or _PROFILES)
+        more = end < len(found)
+        page = {"InstanceProfiles": found[start:end], "IsTruncated": more}
+        return ActionResult({**page, "Marker": str(end)} if more else page)
+
+    IamResponse.list_instance_profiles = list_instance_profiles
+    original = utils.passes_filter_dict
+
+    def passes_filter_dict(instance, filters):
+        others = {name: values for name, values in filters.items() if name != "iam-instance-profile.arn"}
+        if len(others) < len(filters):
+            association = instance.ec2_backend.iam_instance_profile_associations.get(instance.id)
+            if not association or association.iam_instance_profile.arn not in filters["iam-instance-profile.arn"]:
+                return False
+        return original(instance, others)
+
+    utils.passes_filter_dict = passes_filter_dict
 
 
 def install_prices(cloud):
@@ -116,6 +198,21 @@ def install_images():
     AmisResponse.register_image = register_image
 
 
+def install_pages():
+    """moto answers with all types at once; EC2 gives a hundred."""
+    original = InstanceResponse.describe_instance_types
+
+    def describe_instance_types(self):
+        found = original(self)
+        types = found.result["InstanceTypes"]
+        start = int(self._get_param("NextToken") or 0)
+        end = start + min(int(self._get_param("MaxResults") or 100), 100)
+        more = {"NextToken": str(end)} if end < len(types) else {}
+        return ActionResult({"InstanceTypes": types[start:end], **more})
+
+    InstanceResponse.describe_instance_types = describe_instance_types
+
+
 def set_state(instance, state):
     instance._state.name, instance._state.code = state
 
@@ -126,6 +223,8 @@ def install_endings(cloud):
 
     def terminate(self, *args, **kwargs):
         previous = original(self, *args, **kwargs)
+        if getattr(self, "capacity_reservation_id", None) and previous.name not in ("shutting-down", "terminated"):
+            reservations.give_back(cloud, self.capacity_reservation_id)
         if cloud.linger:
             set_state(self, SHUTTING_DOWN)
         return previous

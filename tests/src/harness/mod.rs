@@ -7,7 +7,7 @@
 //! | [`StateDir`], [`Port`], [`Authority`], [`Kubeconfig`] | one file each |
 //! | [`ControlPlane`]: etcd, kube-apiserver and whichever others are asked for | `control_plane.rs`, `builder.rs`, `component.rs` |
 //! | [`ExtenderConfig`], [`SchedulerOptions`]: the scheduler's configuration | `scheduler.rs` |
-//! | [`Moto`]: AWS, with capacity pools, prices, faults and events to set; [`NodeFactory`]: its instances join a cluster | `moto.rs`, `node_factory.rs` |
+//! | [`Moto`]: AWS, with capacity pools, prices, faults and events to set; [`NodeFactory`]: its instances join a cluster | `moto.rs`, `moto_account.rs`, `moto_profiles.rs`, `node_factory.rs` |
 //! | [`Mortise`]: the program under test as a child process | `mortise.rs` |
 //! | [`wait_until`]: the only place that waits by polling | `wait.rs` |
 //! | [`Helm`]: the real one, on the charts of this repository | `helm.rs` |
@@ -25,6 +25,8 @@ mod http;
 mod kubeconfig;
 mod mortise;
 mod moto;
+mod moto_account;
+mod moto_profiles;
 mod node_factory;
 mod peers;
 mod ports;
@@ -46,6 +48,8 @@ pub use http::{Http, Reply};
 pub use kubeconfig::Kubeconfig;
 pub use mortise::{Mortise, MortiseOptions, mortise_binary, prepare_certificates};
 pub use moto::{Fault, Fixtures, Instance, Moto, Pool};
+pub use moto_account::{Denials, Reservation};
+pub use moto_profiles::InstanceProfile;
 pub use node_factory::NodeFactory;
 pub use peers::{Peers, Venv, extender_types};
 pub use ports::Port;

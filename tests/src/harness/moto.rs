@@ -19,13 +19,20 @@ const READY_WITHIN: Duration = Duration::from_mins(1);
 /// On-demand prices of us-east-1, `{"m5.large": 0.096, ...}`, in dollars per hour.
 const PRICES: &[u8] = include_bytes!("../../data/aws-on-demand-us-east-1.json.gz");
 /// The emulator's program, written next to its state so that it needs no checkout.
-const PROGRAM: [(&str, &str); 6] = [
+const PROGRAM: [(&str, &str); 10] = [
     ("launcher.py", include_str!("../../peers/moto/launcher.py")),
     ("cloud.py", include_str!("../../peers/moto/cloud.py")),
     ("control.py", include_str!("../../peers/moto/control.py")),
     ("fixtures.py", include_str!("../../peers/moto/fixtures.py")),
     ("fleet.py", include_str!("../../peers/moto/fleet.py")),
+    ("limits.py", include_str!("../../peers/moto/limits.py")),
     ("patches.py", include_str!("../../peers/moto/patches.py")),
+    ("policy.py", include_str!("../../peers/moto/policy.py")),
+    (
+        "reservations.py",
+        include_str!("../../peers/moto/reservations.py"),
+    ),
+    ("services.py", include_str!("../../peers/moto/services.py")),
 ];
 
 /// A running emulator. Dropping it kills it.
@@ -102,8 +109,6 @@ pub struct Fixtures {
     pub images: BTreeMap<String, String>,
     /// IAM role of nodes.
     pub role: String,
-    /// Instance profile with that role.
-    pub instance_profile: String,
     /// SQS queue that receives interruption events (name).
     pub queue_name: String,
     /// The queue's URL.
@@ -376,7 +381,7 @@ impl Moto {
             .context("no count in the answer")
     }
 
-    /// How often an action was called since the last reset, for example `ec2:CreateFleet`.
+    /// How often an action was called since the last reset, for example `ec2:CreateFleet`. A dry run is another, `ec2:CreateFleet:DryRun`.
     ///
     /// # Errors
     /// The emulator does not answer.
@@ -525,7 +530,7 @@ impl Moto {
         self.state.discard();
     }
 
-    async fn get(&self, path: &str) -> Result<Value> {
+    pub(super) async fn get(&self, path: &str) -> Result<Value> {
         self.http
             .get(&format!("{}/{path}", self.control))
             .await?
@@ -533,7 +538,7 @@ impl Moto {
             .with_context(|| format!("moto: GET {path}"))
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value> {
         self.http
             .post(&format!("{}/{path}", self.control), body)
             .await?

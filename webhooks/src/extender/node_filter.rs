@@ -69,7 +69,7 @@ impl From<FenceReason> for Denial {
     fn from(reason: FenceReason) -> Self {
         match reason {
             FenceReason::Disruption => Self::Disrupting,
-            FenceReason::Interruption => Self::Interrupted,
+            FenceReason::Interruption | FenceReason::Rebalance => Self::Interrupted,
             FenceReason::Draining => Self::Draining,
         }
     }

@@ -12,6 +12,7 @@ mod operator;
 mod pod;
 mod requirement;
 mod set;
+mod sorted;
 #[cfg(test)]
 mod tests;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::sorted::Sorted;
 use super::{Incompatible, NoOverlap, Operator, Requirement, UndefinedLabel};
 use crate::RequirementSpec;
 use crate::labels::{HOSTNAME, INITIALIZED, REGISTERED, WellKnown};
@@ -15,14 +16,16 @@ use crate::labels::{HOSTNAME, INITIALIZED, REGISTERED, WellKnown};
 /// Sorted by key, unique by key. A missing key is unrestricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirements {
-    sorted: Vec<Requirement>,
+    sorted: Sorted,
 }
 
 impl Requirements {
     /// Nothing required.
     #[must_use]
     pub const fn new() -> Self {
-        Self { sorted: Vec::new() }
+        Self {
+            sorted: Sorted::new(),
+        }
     }
 
     /// The labels of an object: each key has exactly its value.
@@ -36,6 +39,14 @@ impl Requirements {
             .collect()
     }
 
+    /// The same, in memory that all copies share until they are changed: for sets that are kept for long and copied often.
+    #[must_use]
+    pub fn shared_by_copies(self) -> Self {
+        Self {
+            sorted: self.sorted.into_shared(),
+        }
+    }
+
     fn position(&self, key: &str) -> Result<usize, usize> {
         self.sorted
             .binary_search_by(|requirement| requirement.key().cmp(key))
@@ -45,11 +56,11 @@ impl Requirements {
     pub fn add(&mut self, requirement: Requirement) {
         match self.position(requirement.key()) {
             Ok(at) => {
-                if let Some(existing) = self.sorted.get_mut(at) {
+                if let Some(existing) = self.sorted.own().get_mut(at) {
                     *existing = requirement.intersection(existing);
                 }
             }
-            Err(at) => self.sorted.insert(at, requirement),
+            Err(at) => self.sorted.own().insert(at, requirement),
         }
     }
 
@@ -57,11 +68,11 @@ impl Requirements {
     pub fn require(&mut self, requirement: Requirement) {
         match self.position(requirement.key()) {
             Ok(at) => {
-                if let Some(existing) = self.sorted.get_mut(at) {
+                if let Some(existing) = self.sorted.own().get_mut(at) {
                     *existing = requirement.both(existing);
                 }
             }
-            Err(at) => self.sorted.insert(at, requirement),
+            Err(at) => self.sorted.own().insert(at, requirement),
         }
     }
 
@@ -82,17 +93,19 @@ impl Requirements {
     pub fn replace(&mut self, requirement: Requirement) {
         match self.position(requirement.key()) {
             Ok(at) => {
-                if let Some(existing) = self.sorted.get_mut(at) {
+                if let Some(existing) = self.sorted.own().get_mut(at) {
                     *existing = requirement;
                 }
             }
-            Err(at) => self.sorted.insert(at, requirement),
+            Err(at) => self.sorted.own().insert(at, requirement),
         }
     }
 
     /// Drops what was required of the key, and returns it.
     pub fn remove(&mut self, key: &str) -> Option<Requirement> {
-        self.position(key).ok().map(|at| self.sorted.remove(at))
+        self.position(key)
+            .ok()
+            .map(|at| self.sorted.own().remove(at))
     }
 
     /// The requirement on the key; `None` if it is unrestricted.
@@ -126,13 +139,13 @@ impl Requirements {
 
     /// Number of keys.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.sorted.len()
     }
 
     /// Whether nothing is required.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
 

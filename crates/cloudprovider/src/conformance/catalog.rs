@@ -66,8 +66,8 @@ impl ConformanceRun<'_> {
             );
             let zones = each.requirements.get(labels::TOPOLOGY_ZONE);
             self.require(
-                zones.is_some_and(|zones| zones.has(&offering.zone)),
-                "the zones of a type are those of its offerings",
+                !offering.available || zones.is_some_and(|zones| zones.has(&offering.zone)),
+                "the zones of a type are those of its available offerings",
                 || format!("{name}: {}", offering.zone),
             );
         }

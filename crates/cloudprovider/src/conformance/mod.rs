@@ -8,8 +8,9 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::boxed::BoxFuture;
 use crate::instance::Instance;
-use crate::port::{BoxFuture, CloudProvider, ResolvedNodeClass};
+use crate::port::{CloudProvider, ResolvedNodeClass};
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 
@@ -123,7 +124,7 @@ impl ConformanceRun<'_> {
         let mut status = None;
         for _ in 0..ATTEMPTS {
             let class = self.cloud.node_class(status.as_ref());
-            match self.provider.resolve(&class).await {
+            match self.provider.resolve(&class.into()).await {
                 Ok(resolved) if resolved.again_ms.is_none() && resolved.status.is_none() => {
                     return Some(ResolvedNodeClass { status, ..resolved });
                 }

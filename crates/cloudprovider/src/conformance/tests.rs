@@ -10,10 +10,10 @@ use super::*;
 use crate::capacity_type::CapacityType;
 use crate::drift::DriftReason;
 use crate::error::{CloudError, LaunchError, Retry};
-use crate::instance::TerminationStatus;
+use crate::instance::{InstanceDetails, TerminationStatus};
 use crate::instance_type::{InstanceType, Offering};
 use crate::launch::{LaunchRequest, LaunchedInstance};
-use crate::port::{ProviderDescriptor, ProviderWorker};
+use crate::port::{ProviderDescriptor, ProviderWorker, ResolveRequest};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::names::NodeClassKey;
@@ -148,6 +148,7 @@ impl Provider {
             claim: Some(claim.clone()),
             created: None,
             terminating: false,
+            details: InstanceDetails::default(),
         };
         instances.iter().map(of).collect()
     }
@@ -163,6 +164,8 @@ impl CloudProvider for Provider {
             name: "test",
             node_classes: &[KIND],
             repair_policies: &[],
+            tagged_annotations: &[],
+            reservation_labels: &[],
         }
     }
 
@@ -184,9 +187,9 @@ impl CloudProvider for Provider {
 
     fn resolve<'a>(
         &'a self,
-        class: &'a NodeClassObject,
+        request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
-        let is_told = class.object.get("status").is_some();
+        let is_told = request.class.object.get("status").is_some();
         let changes = !is_told || self.fault == Fault::ClassNeverSettles;
         ready(Ok(ResolvedNodeClass {
             status: changes.then(|| json!({ "images": ["i"] })),

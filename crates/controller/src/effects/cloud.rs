@@ -8,7 +8,9 @@ use mortise_apis::NodeClaim;
 use mortise_apis::names::{ClaimName, NodeClassKey, ProviderId};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
-use mortise_cloudprovider::{CloudError, CloudProvider, LaunchError, LaunchRequest, Retry};
+use mortise_cloudprovider::{
+    CloudError, CloudProvider, LaunchError, LaunchRequest, ResolveRequest, Retry,
+};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{EffectError, EffectOutput, InstanceListing, ProviderRef};
 
@@ -133,12 +135,12 @@ impl CloudProviders {
     pub(super) async fn resolve(
         &self,
         by: DeciderId,
-        class: &NodeClassObject,
+        request: &ResolveRequest,
         metrics: &Metrics,
     ) -> Result<EffectOutput, EffectError> {
-        let provider = self.of(&class.key).map_err(EffectError::Cloud)?;
+        let provider = self.of(&request.class.key).map_err(EffectError::Cloud)?;
         let result = call(by, "GetInstanceTypes", &**provider, metrics, || {
-            provider.resolve(class)
+            provider.resolve(request)
         })
         .await;
         result
@@ -161,6 +163,20 @@ impl CloudProviders {
         result
             .map(|drift| EffectOutput::Drift(drift.map(|reason| reason.to_string())))
             .map_err(EffectError::Cloud)
+    }
+
+    /// Tags the instance of a claim.
+    pub(super) async fn tag(
+        &self,
+        by: DeciderId,
+        claim: &NodeClaim,
+        metrics: &Metrics,
+    ) -> Result<EffectOutput, EffectError> {
+        let provider = self
+            .of(&claim.node_class_key())
+            .map_err(EffectError::Cloud)?;
+        let result = call(by, "Tag", &**provider, metrics, || provider.tag(claim)).await;
+        result.map(EffectOutput::Tagged).map_err(EffectError::Cloud)
     }
 
     /// One instance, by its ID.
@@ -193,6 +209,7 @@ impl CloudProviders {
             InstanceListing {
                 provider: provider.descriptor().name.into(),
                 serves: ServedNodeClasses::only(provider.descriptor().node_classes),
+                reservation_labels: provider.descriptor().reservation_labels,
                 instances: result,
             }
         });

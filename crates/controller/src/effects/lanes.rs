@@ -54,7 +54,8 @@ impl Lane {
             | Effect::ListPods(_)
             | Effect::FindInstance { .. }
             | Effect::Resolve(_)
-            | Effect::CheckDrift { .. } => Self::Ask,
+            | Effect::CheckDrift { .. }
+            | Effect::TagInstance(_) => Self::Ask,
             Effect::Acknowledge { .. } => Self::Acknowledge,
         }
     }

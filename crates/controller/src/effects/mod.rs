@@ -49,7 +49,7 @@ const TERMINATIONS: usize = 16;
 /// Most questions to a cloud at a time.
 const QUESTIONS: usize = 8;
 /// Most acknowledgements at a time.
-const ACKNOWLEDGEMENTS: usize = 16;
+const ACKNOWLEDGEMENTS: usize = 100;
 
 /// Everything that effects need.
 #[derive(Clone)]
@@ -245,10 +245,11 @@ async fn perform(outside: &EffectClients, order: &EffectRequest) -> Performed {
             provider,
             provider_id,
         } => cloud(Box::pin(clouds.instance(by, provider, provider_id, metrics)).await),
-        Effect::Resolve(class) => cloud(Box::pin(clouds.resolve(by, class, metrics)).await),
+        Effect::Resolve(request) => cloud(Box::pin(clouds.resolve(by, request, metrics)).await),
         Effect::CheckDrift { claim, class } => {
             cloud(Box::pin(clouds.drifted(by, claim, class, metrics)).await)
         }
+        Effect::TagInstance(claim) => cloud(Box::pin(clouds.tag(by, claim, metrics)).await),
         Effect::Acknowledge { provider, notice } => {
             cloud(Box::pin(clouds.acknowledge(by, provider, notice, metrics)).await)
         }

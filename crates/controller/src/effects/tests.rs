@@ -255,7 +255,7 @@ async fn clouds_are_found_by_the_kind_of_the_class_and_asked_again() {
         "throttled once, then answered"
     );
     let class = NodeClassObject::new(NodeClassKey::new("g", "K", "default"), Value::Null);
-    bench.order(Effect::Resolve(class));
+    bench.order(Effect::Resolve(Box::new(class.into())));
     assert_eq!(bench.next().await, "unauthorized");
     bench.order(Effect::Acknowledge {
         provider: "fake".into(),

@@ -255,6 +255,7 @@ impl Driver {
         } = turn;
         if !tallies.is_empty() {
             let snapshot = self.shared.snapshot();
+            self.shared.metrics.cloud.tallied(&tallies);
             self.shared
                 .metrics
                 .disruption

@@ -5,6 +5,7 @@ use std::time::Duration;
 use mortise_apis::names::{ClaimName, NodeClassKey};
 use mortise_cloudprovider::{InterruptionKind, UnavailableOffering};
 use mortise_engine::decider_id::DeciderId;
+use mortise_engine::metric_event::MetricEvent;
 use mortise_state::snapshot::Snapshot;
 
 use super::families::Buckets;
@@ -20,6 +21,9 @@ series! {
         errors: always counter[labels::MethodError; 30] "karpenter_cloudprovider_errors" "Failed cloud provider calls";
         messages: always counter[labels::Message; 10] "karpenter_interruption_received_messages" "Interruption messages received";
         messages_deleted: always counter[] "karpenter_interruption_deleted_messages" "Interruption messages deleted from the queue";
+        unhealthy: always counter[labels::StatusCategory; 3] "karpenter_interruption_instance_status_unhealthy" "Instances whose status has become bad, by category";
+        sources_failed: always counter[labels::NoticeFailure; 12] "mortise_interruption_source_failures" "Failed attempts to read a source of interruption notices";
+        sources_healthy: always gauge[labels::NoticeSource; 4] "mortise_interruption_source_healthy" "Whether a source of interruption notices can be read and says all it should (1), or not (0)";
         message_age: always histogram[Buckets::DURATIONS] "karpenter_interruption_message_queue_duration_seconds" "Time from the creation of an interruption message until it was received";
     }
 }
@@ -95,6 +99,40 @@ impl CloudMetrics {
         if let Some(age) = age {
             self.message_age.observe(age.as_secs_f64());
         }
+    }
+
+    /// Counts instances whose status has become bad.
+    pub(crate) fn tallied(&self, tallies: &[MetricEvent]) {
+        for tally in tallies {
+            if let MetricEvent::InstanceUnhealthy { category } = tally {
+                self.unhealthy.count(&labels::StatusCategory { category });
+            }
+        }
+    }
+
+    /// Counts a failed attempt to read a source of notices.
+    pub(crate) fn notices_failed(
+        &self,
+        provider: &'static str,
+        source: &'static str,
+        error: &'static str,
+    ) {
+        self.sources_failed.count(&labels::NoticeFailure {
+            provider,
+            source,
+            error,
+        });
+    }
+
+    /// Shows whether a source of notices is healthy.
+    pub(crate) fn notices_healthy(
+        &self,
+        provider: &'static str,
+        source: &'static str,
+        healthy: bool,
+    ) {
+        let labels = labels::NoticeSource { provider, source };
+        self.sources_healthy.set(&labels, i64::from(healthy));
     }
 
     /// Counts a message that was removed from its queue.

@@ -76,6 +76,8 @@ impl DisruptionMetrics {
                 });
             }
             MetricEvent::QueueFailure(kind) => self.queue_failures.count(&decision(*kind)),
+            // Counted where the cloud is.
+            MetricEvent::InstanceUnhealthy { .. } => {}
             MetricEvent::Scored {
                 pool,
                 approved,

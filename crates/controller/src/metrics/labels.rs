@@ -38,6 +38,9 @@ labels! {
     Method { controller: &'static str, method: &'static str, provider: String }
     MethodError { controller: &'static str, method: &'static str, provider: String, error: &'static str }
     Message { message_type: &'static str }
+    StatusCategory { category: &'static str }
+    NoticeSource { provider: &'static str, source: &'static str }
+    NoticeFailure { provider: &'static str, source: &'static str, error: &'static str }
     Controller { controller: &'static str }
     Build { version: String, goversion: String, goarch: &'static str, commit: String }
     Lease { name: String }

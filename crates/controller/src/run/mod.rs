@@ -13,7 +13,7 @@ use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::CloudProvider;
 use mortise_engine::decider::Decider;
-use mortise_planning::settings::{RepairPolicies, Settings};
+use mortise_planning::settings::{InstanceTagging, RepairPolicies, Settings};
 use mortise_state::resource_kinds::{ResourceKind, WatchCondition};
 
 use crate::client::{Clients, Reviewer};
@@ -98,6 +98,7 @@ pub async fn start(
     let debug = debug_access(&config, &clients)?;
     let mut config = config;
     config.settings.repair = repair_policies(&providers);
+    config.settings.tagging = instance_tagging(&providers);
     let clouds = CloudProviders::new(providers);
     let node_classes = clouds.node_class_kinds();
     let kinds = watched_kinds(&mut config.settings, &clients, &node_classes).await?;
@@ -111,6 +112,7 @@ pub async fn start(
 
     let known = well_known(&clouds);
     let shared = service_state(&config, known.clone());
+    shared.set_providers(clouds.all().cloned().collect());
     clients.count_writes(shared.metrics.effects.count_writes());
     let certificates = load_certificates(&config, &clients, &namespace, &shared).await?;
     let addresses = listeners.addresses();
@@ -247,6 +249,15 @@ fn repair_policies(providers: &[Arc<dyn CloudProvider>]) -> Vec<RepairPolicies> 
     let of = |provider: &Arc<dyn CloudProvider>| RepairPolicies {
         serves: ServedNodeClasses::only(provider.descriptor().node_classes),
         policies: provider.descriptor().repair_policies.to_vec(),
+    };
+    providers.iter().map(of).collect()
+}
+
+/// What the providers tag after a launch.
+fn instance_tagging(providers: &[Arc<dyn CloudProvider>]) -> Vec<InstanceTagging> {
+    let of = |provider: &Arc<dyn CloudProvider>| InstanceTagging {
+        serves: ServedNodeClasses::only(provider.descriptor().node_classes),
+        annotations: provider.descriptor().tagged_annotations,
     };
     providers.iter().map(of).collect()
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use mortise_apis::labels::WellKnown;
+use mortise_cloudprovider::CloudProvider;
 use mortise_engine::freshness::Freshness;
 use mortise_engine::record::{Record, Verdict};
 use mortise_planning::scheduling::SolveOptions;
@@ -53,7 +54,18 @@ pub struct ServiceState {
     /// Effective flags and settings, for `/debug/config`. No secrets in here.
     pub effective: serde_json::Value,
     solving: OnceLock<SolveOptions>,
+    providers: OnceLock<ProviderList>,
     pub(crate) streams: Arc<Semaphore>,
+}
+
+/// The clouds.
+struct ProviderList(Vec<Arc<dyn CloudProvider>>);
+
+impl std::fmt::Debug for ProviderList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.0.iter().map(|each| each.descriptor().name);
+        f.debug_list().entries(names).finish()
+    }
 }
 
 impl ServiceState {
@@ -96,6 +108,7 @@ impl ServiceState {
             handshakes: Handshakes::default(),
             effective,
             solving: OnceLock::new(),
+            providers: OnceLock::new(),
             streams: Arc::new(Semaphore::new(STREAMS)),
         })
     }
@@ -109,6 +122,16 @@ impl ServiceState {
     #[must_use]
     pub fn solve_options(&self) -> SolveOptions {
         self.solving.get().cloned().unwrap_or_default()
+    }
+
+    /// Sets the clouds whose facts are shown. The first call wins.
+    pub(crate) fn set_providers(&self, providers: Vec<Arc<dyn CloudProvider>>) {
+        self.providers.get_or_init(|| ProviderList(providers));
+    }
+
+    /// The clouds; empty for a service that runs without one.
+    pub(crate) fn providers(&self) -> &[Arc<dyn CloudProvider>] {
+        self.providers.get().map_or(&[], |list| &list.0)
     }
 
     /// The newest snapshot. One atomic load.

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::DisruptionDecider;
 use super::writes::{self, CommandWrite};
+use mortise_apis::labels;
 use mortise_apis::names::ObjectRef;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::write::{NodeTaints, ObjectWrite};
@@ -99,8 +100,10 @@ fn has_leftovers(state_node: &StateNode) -> bool {
     let node = state_node.node.as_ref();
     !state_node.deleting
         && state_node.claim.as_ref().is_some_and(|claim| {
+            // A node with an announced interruption is cordoned on purpose.
+            let is_cordoned = claim.annotation(labels::INTERRUPTION).is_some();
             writes::is_fenced(claim)
                 || writes::is_marked(claim, None)
-                || node.is_some_and(|node| writes::is_tainted(node))
+                || node.is_some_and(|node| !is_cordoned && writes::is_tainted(node))
         })
 }

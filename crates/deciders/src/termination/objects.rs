@@ -9,7 +9,9 @@ use mortise_apis::names::ObjectRef;
 use mortise_apis::schema::conditions::{self, ConditionStatus};
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::GoDuration;
+use mortise_cloudprovider::{InterruptionKind, PlannedInterruption};
 use mortise_planning::reason::Reason;
+use mortise_state::ledger::FenceReason;
 use mortise_state::snapshot::{NodeKey, Snapshot};
 
 /// It is being deleted, and our finalizer keeps it.
@@ -57,7 +59,12 @@ pub(super) fn why(claim: &NodeClaim) -> Reason {
                 why: drifted.unwrap_or_default(),
             }
         }
-        _ if claim.annotation(labels::FENCE) == Some("interruption") => Reason::Interrupted,
+        _ if claim.annotation(labels::FENCE) == Some(FenceReason::Interruption.label()) => {
+            let plan = claim.annotation(labels::INTERRUPTION);
+            let plan = plan.and_then(PlannedInterruption::parse);
+            let kind = plan.map_or(InterruptionKind::SpotInterruption, |plan| plan.kind);
+            Reason::Interrupted { kind }
+        }
         _ => match claim.annotation(labels::DELETION_REASON) {
             Some(by) => Reason::ClaimDeleted { by: by.to_owned() },
             None => Reason::Deleted,

@@ -9,8 +9,8 @@ use mortise_sim::test_cluster::TestCluster;
 
 use crate::{
     ClaimConditionsDecider, DisruptionDecider, ExpirationDecider, GarbageCollectionDecider,
-    InterruptionDecider, LifecycleDecider, NodeClassDecider, NodeOverlayDecider, NodePoolDecider,
-    RepairDecider, StaticCapacityDecider, TerminationDecider,
+    InstanceTaggingDecider, InterruptionDecider, LifecycleDecider, NodeClassDecider,
+    NodeOverlayDecider, NodePoolDecider, RepairDecider, StaticCapacityDecider, TerminationDecider,
 };
 
 /// All but those that place pods; disruption only where pools have replicas, whose drift it replaces.
@@ -24,6 +24,7 @@ fn deciders(settings: &Settings) -> Vec<Box<dyn Decider>> {
         Box::new(TerminationDecider::new()),
         Box::new(ClaimConditionsDecider::new()),
         Box::new(ExpirationDecider::new()),
+        Box::new(InstanceTaggingDecider::new()),
         Box::new(GarbageCollectionDecider::new()),
         Box::new(RepairDecider::new()),
         Box::new(StaticCapacityDecider::new()),

@@ -3,6 +3,7 @@
 use super::{Sentence, rules};
 use crate::record::{Record, Verdict};
 use crate::write::render::annotation_time;
+use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, ObjectRef};
 use mortise_cloudprovider::InterruptionKind;
 use mortise_planning::drain_blocker::DrainBlocker;
@@ -14,7 +15,8 @@ pub(super) fn notice(record: &Record, object: &ObjectRef) -> Vec<Sentence> {
         Reason::Notice { kind } => announcement(*kind),
         _ => None,
     });
-    let terminates = record.reasons.contains(&Reason::Interrupted).then(|| {
+    let is_interrupted = |reason: &Reason| matches!(reason, Reason::Interrupted { .. });
+    let terminates = record.reasons.iter().any(is_interrupted).then(|| {
         let kind = object.kind();
         let text = format!("Interruption triggered termination for the {kind}");
         Sentence::new(rules::TERMINATING_ON_INTERRUPTION, text)
@@ -32,9 +34,20 @@ fn announcement(kind: InterruptionKind) -> Option<Sentence> {
             rules::SPOT_REBALANCE_RECOMMENDATION,
             "Spot rebalance recommendation was triggered",
         ),
-        InterruptionKind::ScheduledChange => (
+        InterruptionKind::ScheduledChange
+        | InterruptionKind::InstanceStatus
+        | InterruptionKind::SystemStatus
+        | InterruptionKind::EventStatus => (
             rules::INSTANCE_UNHEALTHY,
             "An unhealthy warning was triggered for the instance",
+        ),
+        InterruptionKind::CapacityReservationInterruption => (
+            rules::CAPACITY_RESERVATION_INSTANCE_INTERRUPTED,
+            "Capacity Reservation interruption warning was triggered",
+        ),
+        InterruptionKind::CapacityBlockExpiration => (
+            rules::CAPACITY_BLOCK_EXPIRING,
+            "Capacity Block of the instance ends soon",
         ),
         InterruptionKind::Stopping => (rules::INSTANCE_STOPPING, "Instance is stopping"),
         InterruptionKind::Terminated => (rules::INSTANCE_TERMINATING, "Instance is terminating"),
@@ -60,8 +73,13 @@ pub(super) fn blocked(record: &Record, object: &ObjectRef) -> Option<Sentence> {
             };
             Sentence::new(rules::NODE_REPAIR_BLOCKED, text)
         }
-        Reason::InvalidAnnotation { .. } => {
-            Sentence::new(rules::INVALID_REPAIR_SETTING, first.to_string())
+        Reason::InvalidAnnotation { annotation, .. } => {
+            let rule = if *annotation == labels::REBALANCE_RECOMMENDATION {
+                rules::INVALID_INTERRUPTION_SETTING
+            } else {
+                rules::INVALID_REPAIR_SETTING
+            };
+            Sentence::new(rule, first.to_string())
         }
         Reason::LaunchesPaused { .. } => Sentence::new(rules::LAUNCHES_PAUSED, first.to_string()),
         Reason::NoInstanceTypes { .. } => {

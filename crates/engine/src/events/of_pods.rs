@@ -48,7 +48,7 @@ fn who_and_why(reason: &Reason) -> String {
         Reason::Empty => ("Empty", by(DeciderId::Disruption)),
         Reason::Underutilized => ("Underutilized", by(DeciderId::Disruption)),
         Reason::Drifted { .. } => ("Drifted", by(DeciderId::Disruption)),
-        Reason::Interrupted => ("Forceful Termination", by(DeciderId::Interruption)),
+        Reason::Interrupted { .. } => ("Forceful Termination", by(DeciderId::Interruption)),
         Reason::ClaimDeleted { by } => ("Forceful Termination", by.clone()),
         _ => (
             "Forceful Termination",

@@ -146,6 +146,10 @@ pub(super) const SPOT_REBALANCE_RECOMMENDATION: EventRule =
 pub(super) const INSTANCE_STOPPING: EventRule = warning("InstanceStopping", BOTH, USUAL, "");
 pub(super) const INSTANCE_TERMINATING: EventRule = warning("InstanceTerminating", BOTH, USUAL, "");
 pub(super) const INSTANCE_UNHEALTHY: EventRule = warning("InstanceUnhealthy", BOTH, USUAL, "");
+pub(super) const CAPACITY_RESERVATION_INSTANCE_INTERRUPTED: EventRule =
+    warning("CapacityReservationInstanceInterrupted", BOTH, USUAL, "");
+pub(super) const CAPACITY_BLOCK_EXPIRING: EventRule =
+    warning("CapacityBlockExpiring", BOTH, USUAL, "");
 pub(super) const TERMINATING_ON_INTERRUPTION: EventRule =
     warning("TerminatingOnInterruption", BOTH, USUAL, "");
 pub(super) const WAITING_ON_NODE_CLAIM_TERMINATION: EventRule = normal(
@@ -165,6 +169,8 @@ pub(super) const LAUNCHES_RESUMED: EventRule = normal("LaunchesPaused", POOL, US
 pub(super) const STATIC_CAPACITY_SHORT: EventRule = warning("StaticCapacityShort", POOL, 300, "");
 pub(super) const INVALID_REPAIR_SETTING: EventRule =
     warning("InvalidRepairSetting", POOL, USUAL, "");
+pub(super) const INVALID_INTERRUPTION_SETTING: EventRule =
+    warning("InvalidInterruptionSetting", POOL, USUAL, "");
 
 /// Changes of conditions; the reason is the type of the condition.
 pub(super) const CONDITION: EventRule = normal("", ALL, USUAL, TRANSITION);
@@ -202,6 +208,8 @@ pub const RULES: &[EventRule] = &[
     INSTANCE_STOPPING,
     INSTANCE_TERMINATING,
     INSTANCE_UNHEALTHY,
+    CAPACITY_RESERVATION_INSTANCE_INTERRUPTED,
+    CAPACITY_BLOCK_EXPIRING,
     TERMINATING_ON_INTERRUPTION,
     WAITING_ON_NODE_CLAIM_TERMINATION,
     VOLUME_DETACHMENT_BLOCKED,
@@ -209,6 +217,7 @@ pub const RULES: &[EventRule] = &[
     LAUNCHES_RESUMED,
     STATIC_CAPACITY_SHORT,
     INVALID_REPAIR_SETTING,
+    INVALID_INTERRUPTION_SETTING,
 ];
 
 /// What is wrong with an event by this table; `None` when nothing is.

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
 
+use super::capacity_type_labels::CapacityTypeLabels;
 use super::deletion_reason::DeletionReason;
 use super::finalizers::Finalizers;
 use super::instance_metadata::InstanceMetadata;
@@ -23,10 +25,23 @@ pub enum ObjectEdit {
     SetInstanceMetadata(InstanceMetadata),
     /// Writes hashes and the version of their algorithm, by annotation.
     SetHashes(BTreeMap<String, String>),
+    /// Adds annotations by which a NodeClaim remembers that its instance has all tags.
+    SetTagged(BTreeMap<String, String>),
+    /// Corrects how the instance is paid for, on a NodeClaim or a Node.
+    SetCapacityType(CapacityTypeLabels),
     /// Records on a NodeClaim who deletes it by force, and why.
     SetDeletionReason(DeletionReason),
     /// Fences a NodeClaim against new pods, or removes the fence.
     SetFence(Option<FenceReason>),
+    /// Records on a NodeClaim what the cloud has announced about its instance.
+    SetInterruption {
+        /// What, and when it begins.
+        plan: PlannedInterruption,
+        /// Fences it with the same write.
+        fence: Option<FenceReason>,
+        /// From then on its pods are deleted instead of evicted.
+        deadline: Option<Timestamp>,
+    },
     /// Sets the time at which pods of a NodeClaim are deleted instead of evicted.
     SetDeadline {
         /// That time.
@@ -55,10 +70,16 @@ pub enum EditKind {
     InstanceMetadata,
     /// [`ObjectEdit::SetHashes`].
     Hashes,
+    /// [`ObjectEdit::SetTagged`].
+    Tagged,
+    /// [`ObjectEdit::SetCapacityType`].
+    CapacityType,
     /// [`ObjectEdit::SetDeletionReason`].
     DeletionReason,
     /// [`ObjectEdit::SetFence`].
     Fence,
+    /// [`ObjectEdit::SetInterruption`].
+    Interruption,
     /// [`ObjectEdit::SetDeadline`].
     Deadline,
     /// [`ObjectEdit::Register`].
@@ -80,8 +101,11 @@ impl EditKind {
             Self::Labels => "labels",
             Self::InstanceMetadata => "instance_metadata",
             Self::Hashes => "hashes",
+            Self::Tagged => "tagged",
+            Self::CapacityType => "capacity_type",
             Self::DeletionReason => "deletion_reason",
             Self::Fence => "fence",
+            Self::Interruption => "interruption",
             Self::Deadline => "deadline",
             Self::Registration => "registration",
             Self::Initialization => "initialization",
@@ -109,8 +133,11 @@ impl ObjectEdit {
             Self::SetLabels(_) => EditKind::Labels,
             Self::SetInstanceMetadata(_) => EditKind::InstanceMetadata,
             Self::SetHashes(_) => EditKind::Hashes,
+            Self::SetTagged(_) => EditKind::Tagged,
+            Self::SetCapacityType(_) => EditKind::CapacityType,
             Self::SetDeletionReason(_) => EditKind::DeletionReason,
             Self::SetFence(_) => EditKind::Fence,
+            Self::SetInterruption { .. } => EditKind::Interruption,
             Self::SetDeadline { .. } => EditKind::Deadline,
             Self::Register(_) => EditKind::Registration,
             Self::Initialize => EditKind::Initialization,
@@ -130,8 +157,11 @@ impl ObjectEdit {
             | Self::SetLabels(_)
             | Self::SetInstanceMetadata(_)
             | Self::SetHashes(_)
+            | Self::SetTagged(_)
+            | Self::SetCapacityType(_)
             | Self::SetDeletionReason(_)
             | Self::SetFence(_)
+            | Self::SetInterruption { .. }
             | Self::SetDeadline { .. }
             | Self::Initialize
             | Self::SetStatus(_) => None,

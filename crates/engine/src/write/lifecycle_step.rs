@@ -158,14 +158,19 @@ fn step_of_claim(edit: &ObjectEdit) -> Option<LifecycleStep> {
         ObjectEdit::SetLabels(_) | ObjectEdit::SetInstanceMetadata(_) => {
             Some(LifecycleStep::LabelClaim)
         }
-        ObjectEdit::SetFence(Some(_)) => Some(LifecycleStep::FenceClaim),
+        ObjectEdit::SetFence(Some(_)) | ObjectEdit::SetInterruption { fence: Some(_), .. } => {
+            Some(LifecycleStep::FenceClaim)
+        }
         ObjectEdit::SetDeadline { .. } => Some(LifecycleStep::SetDeadline),
         ObjectEdit::SetStatus(StatusEdit::NodeClaim(edit)) => {
             step_of_conditions(edit.conditions.as_deref()?)
         }
         ObjectEdit::SetHashes(_)
+        | ObjectEdit::SetTagged(_)
+        | ObjectEdit::SetCapacityType(_)
         | ObjectEdit::SetDeletionReason(_)
         | ObjectEdit::SetFence(None)
+        | ObjectEdit::SetInterruption { fence: None, .. }
         | ObjectEdit::Register(_)
         | ObjectEdit::Initialize
         | ObjectEdit::SetTaints(_)
@@ -244,8 +249,11 @@ fn step_of_node(edit: &ObjectEdit) -> Option<LifecycleStep> {
         ObjectEdit::SetLabels(_)
         | ObjectEdit::SetInstanceMetadata(_)
         | ObjectEdit::SetHashes(_)
+        | ObjectEdit::SetTagged(_)
+        | ObjectEdit::SetCapacityType(_)
         | ObjectEdit::SetDeletionReason(_)
         | ObjectEdit::SetFence(_)
+        | ObjectEdit::SetInterruption { .. }
         | ObjectEdit::SetDeadline { .. }
         | ObjectEdit::SetStatus(_) => None,
     }

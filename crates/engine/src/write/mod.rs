@@ -6,6 +6,7 @@
 //!
 //! **Must never** be rendered anywhere but in [`render`], and rendered requests must never be parsed.
 
+mod capacity_type_labels;
 mod deletion_reason;
 mod edit;
 mod finalizers;
@@ -27,9 +28,11 @@ use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef};
 use mortise_apis::{Condition, k8s, labels};
+use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
 use serde_json::Value;
 
+pub use capacity_type_labels::CapacityTypeLabels;
 pub use deletion_reason::DeletionReason;
 pub use edit::{EditKind, ObjectEdit, WritePriority};
 pub use finalizers::Finalizers;
@@ -103,6 +106,19 @@ impl ObjectWrite {
         Self::unversioned(target, ObjectEdit::SetHashes(hashes))
     }
 
+    /// Records on a NodeClaim that its instance has all tags.
+    #[must_use]
+    pub fn set_tagged(claim: &NodeClaim, annotations: BTreeMap<String, String>) -> Self {
+        let edit = ObjectEdit::SetTagged(annotations);
+        Self::unversioned(ObjectRef::Claim(claim.name()), edit)
+    }
+
+    /// Corrects how an instance is paid for.
+    #[must_use]
+    pub const fn set_capacity_type(target: ObjectRef, labels: CapacityTypeLabels) -> Self {
+        Self::unversioned(target, ObjectEdit::SetCapacityType(labels))
+    }
+
     /// Gives a NodeClaim a hash of the current version, which is computed only if it is needed. `None` if it has that
     /// version or is being deleted. A drifted NodeClaim keeps its hash: with a new one it would no longer be drifted.
     pub fn upgrade_hash(
@@ -137,6 +153,22 @@ impl ObjectWrite {
     #[must_use]
     pub const fn set_fence(claim: ClaimName, reason: Option<FenceReason>) -> Self {
         Self::unversioned(ObjectRef::Claim(claim), ObjectEdit::SetFence(reason))
+    }
+
+    /// Records on a NodeClaim what the cloud has announced, and with the same write what follows from that.
+    #[must_use]
+    pub const fn set_interruption(
+        claim: ClaimName,
+        plan: PlannedInterruption,
+        fence: Option<FenceReason>,
+        deadline: Option<Timestamp>,
+    ) -> Self {
+        let edit = ObjectEdit::SetInterruption {
+            plan,
+            fence,
+            deadline,
+        };
+        Self::unversioned(ObjectRef::Claim(claim), edit)
     }
 
     /// Sets the time at which pods of a NodeClaim are deleted instead of evicted.

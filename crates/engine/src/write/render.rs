@@ -2,9 +2,12 @@
 
 use jiff::Timestamp;
 use mortise_apis::labels;
+use mortise_cloudprovider::PlannedInterruption;
+use mortise_state::ledger::FenceReason;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::capacity_type_labels::CapacityTypeLabels;
 use super::edit::ObjectEdit;
 use super::finalizers::Finalizers;
 use super::instance_metadata::InstanceMetadata;
@@ -35,7 +38,8 @@ impl ObjectEdit {
             Self::SetFinalizers(Finalizers(all)) => metadata("finalizers", all),
             Self::SetLabels(labels) => metadata("labels", labels),
             Self::SetInstanceMetadata(found) => instance_metadata(found),
-            Self::SetHashes(hashes) => metadata("annotations", hashes),
+            Self::SetHashes(all) | Self::SetTagged(all) => metadata("annotations", all),
+            Self::SetCapacityType(edit) => metadata("labels", &capacity_type(edit)),
             Self::SetDeletionReason(reason) => metadata(
                 "annotations",
                 &json!({ labels::DELETION_REASON: reason.to_string() }),
@@ -44,6 +48,11 @@ impl ObjectEdit {
                 "annotations",
                 &json!({ labels::FENCE: reason.map(|reason| reason.label()) }),
             ),
+            Self::SetInterruption {
+                plan,
+                fence,
+                deadline,
+            } => interruption(plan, *fence, *deadline),
             Self::SetDeadline { at, reason } => {
                 let mut all = Map::new();
                 all.insert(
@@ -77,8 +86,33 @@ impl ObjectEdit {
     }
 }
 
+fn interruption(
+    plan: &PlannedInterruption,
+    fence: Option<FenceReason>,
+    deadline: Option<Timestamp>,
+) -> Value {
+    let mut all = Map::new();
+    all.insert(labels::INTERRUPTION.to_owned(), plan.to_string().into());
+    if let Some(fence) = fence {
+        all.insert(labels::FENCE.to_owned(), fence.label().into());
+    }
+    if let Some(deadline) = deadline {
+        let deadline = annotation_time(deadline).into();
+        all.insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline);
+    }
+    metadata("annotations", &all)
+}
+
 fn metadata(field: &str, value: &impl Serialize) -> Value {
     json!({ "metadata": { field: value } })
+}
+
+/// In a merge patch `null` removes a label.
+fn capacity_type(edit: &CapacityTypeLabels) -> Map<String, Value> {
+    let removed = edit.removed.iter().map(|key| (key.clone(), Value::Null));
+    let own = edit.capacity_type.as_str().into();
+    let set = std::iter::once((labels::CAPACITY_TYPE.to_owned(), own));
+    removed.chain(set).collect()
 }
 
 fn instance_metadata(found: &InstanceMetadata) -> Value {

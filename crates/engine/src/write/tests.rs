@@ -8,6 +8,7 @@ use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::{NodeClassKey, ObjectRef};
 use mortise_apis::{Condition, k8s, labels};
+use mortise_cloudprovider::{CapacityType, InterruptionKind};
 use mortise_planning::reason::Reason;
 use mortise_state::ledger::FenceReason;
 use serde::de::DeserializeOwned;
@@ -50,6 +51,30 @@ fn claim_conditions(list: &[(&str, &str)]) -> ObjectWrite {
         ..NodeClaimStatusEdit::default()
     };
     ObjectWrite::claim_status(&node_claim(), edit)
+}
+
+#[test]
+fn a_capacity_type_replaces_the_labels_of_the_former() {
+    let edit = CapacityTypeLabels {
+        capacity_type: CapacityType::OnDemand,
+        removed: ["example.com/reservation".to_owned()].into(),
+    };
+    let write = ObjectWrite::set_capacity_type(ObjectRef::Claim("c".into()), edit);
+    let expected = json!({ "metadata": { "labels": {
+        "karpenter.sh/capacity-type": "on-demand", "example.com/reservation": null,
+    } } });
+    assert_eq!(write.render().merge, expected);
+    assert_eq!(
+        (write.edit.kind(), write.lifecycle_step()),
+        (EditKind::CapacityType, None)
+    );
+    let write = ObjectWrite::set_tagged(&node_claim(), map(&[("tagged", "true")]));
+    let expected = json!({ "metadata": { "annotations": { "tagged": "true" } } });
+    assert_eq!(write.render().merge, expected);
+    assert_eq!(
+        (write.edit.kind(), write.lifecycle_step()),
+        (EditKind::Tagged, None)
+    );
 }
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -124,6 +149,29 @@ fn writes_of_node_claims() {
         None,
     );
     let at = "2030-01-01T00:01:00.9Z".parse().unwrap();
+    let plan = PlannedInterruption {
+        kind: InterruptionKind::SystemStatus,
+        starts: None,
+    };
+    check(
+        &ObjectWrite::set_interruption(
+            claim.name(),
+            plan,
+            Some(FenceReason::Interruption),
+            Some(at),
+        ),
+        r#"{"metadata":{"annotations":{"karpenter.sh/nodeclaim-termination-timestamp":"2030-01-01T00:01:00Z","mortise.sh/fence":"interruption","mortise.sh/interruption":"system_status"}}}"#,
+        Some(LifecycleStep::FenceClaim),
+    );
+    let plan = PlannedInterruption {
+        kind: InterruptionKind::ScheduledChange,
+        starts: Some(at),
+    };
+    check(
+        &ObjectWrite::set_interruption(claim.name(), plan, None, None),
+        r#"{"metadata":{"annotations":{"mortise.sh/interruption":"scheduled_change 2030-01-01T00:01:00Z"}}}"#,
+        None,
+    );
     check(
         &ObjectWrite::set_deadline(&claim, at, None),
         r#"{"metadata":{"annotations":{"karpenter.sh/nodeclaim-termination-timestamp":"2030-01-01T00:01:00Z"}}}"#,

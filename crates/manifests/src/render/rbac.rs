@@ -35,6 +35,8 @@ pub struct ProviderPermissions {
     pub node_class: NodeClassKind,
     /// Whether it creates Node objects; instances of a cloud register themselves.
     pub creates_nodes: bool,
+    /// Whether it tells nodes the range of Services, which it reads from the API server.
+    pub reads_service_ranges: bool,
 }
 
 /// When a rule is needed.
@@ -154,6 +156,15 @@ pub fn cluster_rules(
     for provider in providers.iter().filter(|each| each.creates_nodes) {
         let when = When::Provider(provider.name);
         all.push((when, rule(&[""], &["nodes"], &["create"])));
+    }
+    for provider in providers.iter().filter(|each| each.reads_service_ranges) {
+        let read = named_rule(
+            &["networking.k8s.io"],
+            &["servicecidrs"],
+            &["kubernetes"],
+            &["get"],
+        );
+        all.push((When::Provider(provider.name), read));
     }
     all.extend(providers.iter().flat_map(node_class));
     let definitions: Vec<&str> = definitions.iter().map(String::as_str).collect();

@@ -101,7 +101,7 @@ impl Reason {
             Self::Underutilized => "underutilized",
             Self::Drifted { .. } => "drifted",
             Self::Expired => "expired",
-            Self::Interrupted => "spot_interrupted",
+            Self::Interrupted { kind } => kind.label(),
             Self::Unhealthy { .. } => "unhealthy",
             Self::InstanceGone { .. } => "garbage_collected",
             Self::LaunchTimedOut { why, .. } => why.label(),

@@ -116,7 +116,7 @@ pub enum Reason {
     /// It is too old.
     Expired,
     /// The cloud interrupts the instance.
-    Interrupted,
+    Interrupted { kind: InterruptionKind },
     /// A condition of the node has been bad for too long.
     Unhealthy {
         condition: String,

@@ -63,7 +63,7 @@ impl fmt::Display for Reason {
             Self::Underutilized => f.write_str("its pods fit on fewer or cheaper nodes"),
             Self::Drifted { why } => write!(f, "drifted: {why}"),
             Self::Expired => f.write_str("older than expireAfter"),
-            Self::Interrupted => f.write_str("the cloud provider interrupts the instance"),
+            Self::Interrupted { .. } => f.write_str("the cloud provider interrupts the instance"),
             Self::Unhealthy {
                 condition,
                 status,

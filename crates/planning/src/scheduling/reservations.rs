@@ -12,6 +12,7 @@ use super::narrowed_template::NarrowedTemplate;
 use super::plan::ReservedCapacityMode;
 use super::pool_template::PoolTemplate;
 use mortise_state::catalog::Bits;
+use mortise_state::snapshot::Snapshot;
 
 /// Index of a reservation.
 pub(super) type ReservationId = usize;
@@ -29,14 +30,33 @@ pub(super) struct Reservations {
 pub(super) struct ReservationsExhausted;
 
 impl Reservations {
-    /// The reservations of all NodePools; where catalogs differ in the remaining instances, the smallest number counts.
-    pub(super) fn new(templates: &[PoolTemplate], mode: ReservedCapacityMode) -> Self {
+    /// The reservations of all NodePools; where catalogs differ in the remaining instances, the smallest number counts. NodeClaims of
+    /// earlier passes that are not launched yet hold theirs: the cloud does not count them.
+    pub(super) fn new(
+        templates: &[PoolTemplate],
+        mode: ReservedCapacityMode,
+        snapshot: &Snapshot,
+    ) -> Self {
         let mut least: BTreeMap<Arc<str>, u32> = BTreeMap::new();
         if mode != ReservedCapacityMode::Uncounted {
             for template in templates {
                 for (id, left) in template.catalog.table().reservations() {
                     let known = least.entry(Arc::clone(id)).or_insert(*left);
                     *known = (*known).min(*left);
+                }
+            }
+        }
+        if !least.is_empty() {
+            let claims = snapshot
+                .nodes
+                .values()
+                .filter_map(|node| node.claim.as_ref());
+            for claim in claims.filter(|claim| claim.provider_id().is_none()) {
+                let specs = claim.spec.requirements.iter();
+                for id in specs.flat_map(|spec| spec.values.iter().flatten()) {
+                    if let Some(left) = least.get_mut(id.as_str()) {
+                        *left = left.saturating_sub(1);
+                    }
                 }
             }
         }

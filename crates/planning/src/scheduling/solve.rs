@@ -165,7 +165,7 @@ fn build_pass<'a>(
         ground: context,
         host_domains: topology.keys.iter().map(domains_of).collect(),
         placements: Placements::new(items.len()),
-        reservations: Reservations::new(&templates, options.reserved),
+        reservations: Reservations::new(&templates, options.reserved, snapshot),
         template_taints,
         templates,
         hosts,

@@ -65,11 +65,13 @@ const SERVER: [&str; 5] = [
     "Unavailable",
     "InternalServerError",
 ];
-const NOT_FOUND: [&str; 9] = [
+const NOT_FOUND: [&str; 11] = [
+    "InvalidCapacityReservationId.NotFound",
     "InvalidInstanceID.NotFound",
     "InvalidLaunchTemplateName.NotFoundException",
     "InvalidLaunchTemplateId.NotFound",
     "InvalidLaunchTemplateId.NotFoundException",
+    "InvalidPlacementGroup.Unknown",
     "QueueDoesNotExist",
     "AWS.SimpleQueueService.NonExistentQueue",
     "ParameterNotFound",
@@ -100,6 +102,38 @@ impl Failure {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.label() == "not_found"
+    }
+
+    /// Whether the thing to be made exists.
+    #[must_use]
+    pub(crate) fn is_already_exists(&self) -> bool {
+        self.kind == FailureKind::Service && self.code == "EntityAlreadyExists"
+    }
+
+    /// Whether IAM knows no such role. It has the same code for a profile, and only the text tells them apart.
+    #[must_use]
+    pub(crate) fn is_role_missing(&self) -> bool {
+        let message = self.message.to_lowercase();
+        self.kind == FailureKind::Service
+            && self.code == "NoSuchEntity"
+            && message.contains("role")
+            && !message.starts_with("instance profile")
+    }
+
+    /// Whether the service refused the call because there are too many.
+    #[must_use]
+    pub fn is_throttled(&self) -> bool {
+        self.label() == "throttled"
+    }
+
+    /// Whether the service says that an instance does not exist, and names it.
+    pub(crate) fn names_missing(&self, id: &str) -> bool {
+        let is_part = |each: char| each.is_ascii_alphanumeric() || each == '-';
+        self.is_not_found()
+            && self
+                .message
+                .split(|each| !is_part(each))
+                .any(|word| word == id)
     }
 
     /// Whether the same call may work later without anybody doing anything.
@@ -189,106 +223,142 @@ pub(crate) fn is_shortage(code: &str) -> bool {
     SHORTAGE.contains(&code) || code == SPOT_ROLE
 }
 
-/// Whether a launch failed because its template has gone.
+/// Whether a launch failed because a template that it names has gone.
 #[must_use]
 pub(crate) fn is_template_missing(code: &str) -> bool {
     code.starts_with("InvalidLaunchTemplateName.NotFound")
-        || code.starts_with("InvalidLaunchTemplateId.NotFound")
 }
 
-/// Reason and message of a failed launch, for the claim's condition. The first match wins; code and message are searched together.
+/// Whether an error says that a spread placement group takes no more instances in a zone.
 #[must_use]
-pub(crate) fn launch_reason(code: &str, message: &str) -> (&'static str, String) {
-    let text = format!("{code}: {message}");
+pub(crate) fn is_spread_limit(message: &str) -> bool {
+    message.contains("limit of instances in this spread placement group")
+}
+
+/// What says in an error that a permission is missing, whatever else it says.
+const REFUSED: [&str; 3] = ["UnauthorizedOperation", "AccessDenied", "AuthFailure"];
+
+/// What an error of a missing permission says further, with reason and message of the launch.
+const REFUSALS: [(&str, &str, &str); 4] = [
+    (
+        "with an explicit deny in a permissions boundary",
+        "Unauthorized",
+        "User is not authorized to perform this operation due to a permission boundary",
+    ),
+    (
+        "with an explicit deny in a service control policy",
+        "Unauthorized",
+        "User is not authorized to perform this operation due to a service control policy",
+    ),
+    (
+        "Not authorized for images",
+        "AMIAuthorizationFailure",
+        "User is not authorized for AMI used in instance launch",
+    ),
+    (
+        "",
+        "Unauthorized",
+        "User is not authorized to perform this operation because no identity-based policy allows it",
+    ),
+];
+
+/// What other errors say, with reason and message of the launch.
+const LAUNCH_REASONS: [(&str, &str, &str); 13] = [
+    (
+        "iamInstanceProfile.name is invalid",
+        "InstanceProfileNameInvalid",
+        "Instance profile name used from EC2NodeClass status does not exist",
+    ),
+    (
+        "InvalidLaunchTemplateId.NotFound",
+        "LaunchTemplateNotFound",
+        "Launch template used for instance launch wasn't found",
+    ),
+    (
+        "User data is limited to",
+        "UserDataSizeLimitExceeded",
+        "Rendered user data exceeds the EC2 user data size limit",
+    ),
+    (
+        "InvalidAMIID.Malformed",
+        "InvalidAMIID",
+        "AMI used for instance launch is invalid",
+    ),
+    (
+        "InvalidAMIID.NotFound",
+        "AMINotFound",
+        "AMI used for instance launch either does not exist or you don't have permissions to use it",
+    ),
+    (
+        "RequestLimitExceeded",
+        "RequestLimitExceeded",
+        "Request limit exceeded",
+    ),
+    (
+        "InternalError",
+        "InternalError",
+        "An internal error has occurred",
+    ),
+    (
+        "not eligible for Free Tier",
+        "FreeTierIneligible",
+        "The specified instance type is not eligible for Free Tier",
+    ),
+    (
+        "MaxFleetCountExceeded",
+        "FleetQuotaExceeded",
+        "A fleet launch was requested but this would exceed your fleet request quota",
+    ),
+    (
+        "PendingVerification",
+        "AccountPendingVerification",
+        "An instance launch was requested but the request for launching resources in this region is still being verified",
+    ),
+    (
+        "MaxSpotInstanceCountExceeded",
+        "SpotQuotaExceeded",
+        "A spot instance launch was requested but this would exceed your spot instance quota",
+    ),
+    (
+        "VcpuLimitExceeded",
+        "VCPULimitExceeded",
+        "An instance was requested that would exceed your VCPU quota",
+    ),
+    (
+        SUBNET_FULL,
+        "InsufficientFreeAddressesInSubnet",
+        "There are not enough free IP addresses to launch an instance in this subnet",
+    ),
+];
+
+/// Reason and message of a failed launch, for the claim's condition, from the text of its error: codes and messages together. The
+/// first match wins.
+#[must_use]
+pub(crate) fn launch_reason(text: &str) -> (&'static str, &'static str) {
     let has = |part: &str| text.contains(part);
-    let refused = has("UnauthorizedOperation") || has("AccessDenied") || has("AuthFailure");
-    let (reason, message) = if has(SPOT_ROLE) {
-        (
+    if has(SPOT_ROLE) {
+        return (
             "SpotSLRCreationFailed",
             "User does not have sufficient permission to create the Spot ServiceLinkedRole to launch spot instances",
-        )
-    } else if refused && has("with an explicit deny in a permissions boundary") {
-        (
-            "Unauthorized",
-            "User is not authorized to perform this operation due to a permission boundary",
-        )
-    } else if refused && has("with an explicit deny in a service control policy") {
-        (
-            "Unauthorized",
-            "User is not authorized to perform this operation due to a service control policy",
-        )
-    } else if refused && has("Not authorized for images") {
-        (
-            "AMIAuthorizationFailure",
-            "User is not authorized for AMI used in instance launch",
-        )
-    } else if refused {
-        (
-            "Unauthorized",
-            "User is not authorized to perform this operation because no identity-based policy allows it",
-        )
-    } else if has("InvalidParameter") && has("belong to different networks") {
-        (
+        );
+    }
+    let first = |table: &'static [(&str, &'static str, &'static str)]| {
+        let mut rows = table.iter();
+        rows.find(|(part, ..)| has(part))
+            .map(|(_, reason, message)| (*reason, *message))
+    };
+    let refused = REFUSED.iter().any(|part| has(part));
+    let refusal = refused.then(|| first(&REFUSALS)).flatten();
+    let networks = || {
+        (has("InvalidParameter") && has("belong to different networks")).then_some((
             "SecurityGroupSubnetVPCMismatch",
             "Security groups and subnets must be in the same VPC.",
-        )
-    } else if has("iamInstanceProfile.name is invalid") {
-        (
-            "InstanceProfileNameInvalid",
-            "Instance profile name used from EC2NodeClass status does not exist",
-        )
-    } else if has("InvalidLaunchTemplateId.NotFound") {
-        (
-            "LaunchTemplateNotFound",
-            "Launch template used for instance launch wasn't found",
-        )
-    } else if has("User data is limited to") {
-        (
-            "UserDataSizeLimitExceeded",
-            "Rendered user data exceeds the EC2 user data size limit",
-        )
-    } else if has("InvalidAMIID.Malformed") {
-        ("InvalidAMIID", "AMI used for instance launch is invalid")
-    } else if has("InvalidAMIID.NotFound") {
-        ("AMINotFound", "AMI used for instance launch not found")
-    } else if has("RequestLimitExceeded") {
-        ("RequestLimitExceeded", "Request limit exceeded")
-    } else if has("InternalError") {
-        ("InternalError", "An internal error has occurred")
-    } else if has("not eligible for Free Tier") {
-        (
-            "FreeTierIneligible",
-            "The specified instance type is not eligible for Free Tier",
-        )
-    } else if has("MaxFleetCountExceeded") {
-        (
-            "FleetQuotaExceeded",
-            "The number of fleets of the account is at its limit",
-        )
-    } else if has("PendingVerification") {
-        (
-            "AccountPendingVerification",
-            "The account is not verified yet",
-        )
-    } else if has("MaxSpotInstanceCountExceeded") {
-        (
-            "SpotQuotaExceeded",
-            "The number of spot instances of the account is at its limit",
-        )
-    } else if has("VcpuLimitExceeded") {
-        (
-            "VCPULimitExceeded",
-            "The number of vCPUs of the account is at its limit",
-        )
-    } else if has(SUBNET_FULL) {
-        (
-            "InsufficientFreeAddressesInSubnet",
-            "The subnet has no free addresses",
-        )
-    } else {
-        ("LaunchFailed", "Instance launch failed")
+        ))
     };
-    (reason, format!("{message} ({text})"))
+    refusal
+        .or_else(networks)
+        .or_else(|| first(&LAUNCH_REASONS))
+        .unwrap_or(("LaunchFailed", "Instance launch failed"))
 }
 
 #[cfg(test)]
@@ -318,6 +388,18 @@ mod tests {
             let error = CloudError::from(failure(FailureKind::Service, code));
             assert_eq!((error.label, error.retry), (label, retry), "{code}");
         }
+    }
+
+    #[test]
+    fn a_missing_role_is_not_a_missing_profile() {
+        let said = |message: &str| Failure {
+            message: message.to_owned(),
+            ..failure(FailureKind::Service, "NoSuchEntity")
+        };
+        assert!(said("The role with name node cannot be found.").is_role_missing());
+        assert!(!said("Instance Profile role-1 cannot be found.").is_role_missing());
+        assert!(!failure(FailureKind::Service, "AccessDenied").is_role_missing());
+        assert!(failure(FailureKind::Service, "EntityAlreadyExists").is_already_exists());
     }
 
     #[test]
@@ -359,7 +441,8 @@ mod tests {
             ("InvalidAMIID.NotFound", "", "AMINotFound"),
             ("Whatever", "", "LaunchFailed"),
         ] {
-            assert_eq!(launch_reason(code, message).0, reason, "{code} {message}");
+            let text = format!("{code}: {message}");
+            assert_eq!(launch_reason(&text).0, reason, "{text}");
         }
         assert!(
             is_shortage("InsufficientInstanceCapacity")
@@ -368,7 +451,7 @@ mod tests {
         );
         assert!(
             is_template_missing("InvalidLaunchTemplateName.NotFoundException")
-                && !is_template_missing("InvalidInstanceID.NotFound")
+                && !is_template_missing("InvalidLaunchTemplateId.NotFound")
         );
     }
 }

@@ -1,27 +1,35 @@
 //! The provider behind the core's port: composes its components, and delegates.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
+use mortise_aws_class::labels;
 use mortise_cloudprovider::{
-    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InterruptionNotice, LaunchError,
-    LaunchRequest, LaunchedInstance, ProviderDescriptor, RepairPolicy, ResolvedNodeClass,
-    TerminationStatus,
+    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, LaunchError, LaunchRequest,
+    LaunchedInstance, NoticeSource, ProviderDescriptor, ProviderGauge, ProviderWorker,
+    RepairPolicy, ResolveRequest, ResolvedNodeClass, TerminationStatus, UnavailableCapacity,
 };
 
 use crate::config::AwsConfig;
 use crate::failure::Failure;
-use crate::instance_cache::InstanceCache;
-use crate::interruption::InterruptionQueue;
-use crate::launch::Launcher;
-use crate::node_class::{self, NodeClassResolver};
+use crate::instances::{InstanceCache, TAGGED_ANNOTATIONS};
+use crate::interruption::{Interruptions, NoticeEffects};
+use crate::launch::templates::LaunchTemplates;
+use crate::launch::{DryRuns, LaunchServices, Launcher};
+use crate::node_class::instance_profiles::InstanceProfiles;
+use crate::node_class::{NodeClassResolver, ResolverParts};
+use crate::offerings::availability::Moment;
+use crate::offerings::prices::Prices;
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::sdk::{AwsClients, NoRegion};
+use crate::tags;
 use mortise_aws_catalog::{self as catalog, Ec2Catalog, Ec2CatalogError};
 
 /// Conditions of nodes that call for repair, with how long they may last in seconds.
@@ -35,6 +43,13 @@ const REPAIR: [RepairPolicy; 7] = [
     repair("NetworkingReady", "False", 1800),
     repair("KernelReady", "False", 1800),
     repair("ContainerRuntimeReady", "False", 1800),
+];
+
+/// Labels of NodeClaims and Nodes whose instance runs in a capacity reservation.
+const RESERVATION_LABELS: [&str; 3] = [
+    labels::CAPACITY_RESERVATION_ID,
+    labels::CAPACITY_RESERVATION_INTERRUPTIBLE,
+    labels::CAPACITY_RESERVATION_TYPE,
 ];
 
 const fn repair(
@@ -54,10 +69,15 @@ const fn repair(
 pub struct AwsProvider {
     clients: Arc<AwsClients>,
     classes: Arc<NodeClassResolver>,
+    profiles: Arc<InstanceProfiles>,
     launcher: Launcher,
     instances: Arc<InstanceCache>,
-    /// `None` when no queue is set.
-    queue: Option<InterruptionQueue>,
+    interruptions: Interruptions,
+    moment: Moment,
+    unavailable: Arc<UnavailableOfferings>,
+    /// Zonal shifts of this cluster are watched; `None` when they are switched off.
+    shifted_cluster: Option<String>,
+    offerings: Arc<RegionOfferings>,
 }
 
 /// Why the provider cannot start.
@@ -72,6 +92,9 @@ pub enum StartError {
     /// The tables that complete EC2's own description cannot be read.
     #[error(transparent)]
     Ec2Catalog(#[from] Ec2CatalogError),
+    /// Prices are to be assumed that do not fit.
+    #[error("{0}")]
+    AssumedPrices(String),
     /// EC2 does not answer.
     #[error(transparent)]
     Call(#[from] Failure),
@@ -99,11 +122,12 @@ impl AwsProvider {
             return Err(StartError::NoClusterName);
         }
         let (clients, config) = (Arc::new(AwsClients::new(&config).await?), Arc::new(config));
-        let offerings = Arc::new(RegionOfferings::new(Arc::clone(&clients), tables));
+        let prices = Prices::new(Arc::clone(&clients), &config);
+        let prices = prices.map_err(|error| StartError::AssumedPrices(error.to_string()))?;
+        let offerings = RegionOfferings::new(Arc::clone(&clients), tables, Arc::new(prices));
+        let offerings = Arc::new(offerings);
         let connected = Self::compose(clients, &config, &offerings);
-        if let Some(queue) = &connected.queue {
-            queue.url().await?;
-        }
+        connected.interruptions.check().await?;
         offerings.view().await?;
         tracing::info!(
             region = connected.region(),
@@ -114,45 +138,68 @@ impl AwsProvider {
     }
 
     /// Gives each component what it needs. Calls nothing.
-    fn compose(
+    pub(crate) fn compose(
         clients: Arc<AwsClients>,
         config: &Arc<AwsConfig>,
         offerings: &Arc<RegionOfferings>,
     ) -> Self {
         let unavailable = Arc::new(UnavailableOfferings::default());
+        let moment = Moment::default();
         let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(config));
         let cluster = Arc::new(cluster);
-        let classes = Arc::new(NodeClassResolver::new(
+        let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(config));
+        let profiles = Arc::new(profiles);
+        let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(config));
+        let templates = Arc::new(templates);
+        let trial = DryRuns::new(
             Arc::clone(&clients),
             Arc::clone(config),
-            Arc::clone(&cluster),
-            Arc::clone(offerings),
-            Arc::clone(&unavailable),
+            Arc::clone(&templates),
+        );
+        let classes = Arc::new(NodeClassResolver::new(ResolverParts {
+            clients: Arc::clone(&clients),
+            config: Arc::clone(config),
+            cluster: Arc::clone(&cluster),
+            offerings: Arc::clone(offerings),
+            unavailable: Arc::clone(&unavailable),
+            profiles: Arc::clone(&profiles),
+            moment: moment.clone(),
+            trial: Arc::new(trial),
+        }));
+        let instances = Arc::new(InstanceCache::new(
+            &clients,
+            Arc::clone(config),
+            Arc::clone(&moment.reservations),
+            Arc::clone(&moment.shifted),
         ));
-        let instances = InstanceCache::new(Arc::clone(&clients), Arc::clone(config));
-        let instances = Arc::new(instances);
-        let queue_name = config.interruption_queue.as_ref();
+        let effects = NoticeEffects {
+            claims: Arc::default(),
+            instances: Arc::clone(&instances),
+            unavailable: Arc::clone(&unavailable),
+            reservations: Arc::clone(&moment.reservations),
+        };
+        let queue = config.interruption_queue.as_ref();
         Self {
-            queue: queue_name.filter(|name| !name.is_empty()).map(|name| {
-                InterruptionQueue::new(
-                    Arc::clone(&clients),
-                    name.clone(),
-                    Arc::clone(&instances),
-                    Arc::clone(&unavailable),
-                )
-            }),
-            launcher: Launcher::new(
-                Arc::clone(&clients),
-                Arc::clone(config),
+            interruptions: Interruptions::new(&clients, queue, effects),
+            launcher: Launcher::new(LaunchServices {
+                clients: Arc::clone(&clients),
+                config: Arc::clone(config),
                 cluster,
-                Arc::clone(offerings),
-                unavailable,
-                Arc::clone(&classes),
-                Arc::clone(&instances),
-            ),
+                offerings: Arc::clone(offerings),
+                unavailable: Arc::clone(&unavailable),
+                reservations: Arc::clone(&moment.reservations),
+                templates,
+                classes: Arc::clone(&classes),
+                instances: Arc::clone(&instances),
+            }),
             clients,
             classes,
+            profiles,
             instances,
+            moment,
+            unavailable,
+            shifted_cluster: config.zonal_shift.then(|| config.cluster_name.clone()),
+            offerings: Arc::clone(offerings),
         }
     }
 
@@ -162,18 +209,27 @@ impl AwsProvider {
         &self.clients.region
     }
 
-    /// A class is resolved until it is deleted; then it is released, and its launch templates are deleted.
-    async fn resolve_class(
+    /// A class is resolved until it is deleted; then, once no claim uses it, what was made for it is deleted.
+    pub(crate) async fn resolve_class(
         &self,
-        object: &NodeClassObject,
+        request: &ResolveRequest,
+        now: Timestamp,
     ) -> Result<ResolvedNodeClass, CloudError> {
-        let class = node_class::parse(object)?;
-        if class.metadata.deletion_timestamp.is_none() {
-            return self.classes.resolve(class).await;
+        self.interruptions
+            .claims
+            .note(&request.class.key, &request.claims);
+        self.launcher.templates().works();
+        let metadata = &request.class.metadata;
+        if metadata.deletion_timestamp.is_none() {
+            return self.classes.resolve(request, now).await;
         }
-        let name = class.metadata.name.as_deref().unwrap_or_default();
+        let name = metadata.name.as_deref().unwrap_or_default();
         let released = self.classes.release(name);
-        self.launcher.delete_templates(name).await?;
+        if request.claims.is_empty() {
+            let uid = metadata.uid.as_deref().unwrap_or_default();
+            self.profiles.release(name, uid).await?;
+            self.launcher.templates().delete_all(name).await?;
+        }
         Ok(released)
     }
 
@@ -183,7 +239,7 @@ impl AwsProvider {
         object: &NodeClassObject,
     ) -> Result<Option<DriftReason>, CloudError> {
         let class = self.classes.get(object).await?;
-        self.instances.drift(claim, &object.key, &class).await
+        self.instances.drift(claim, &class).await
     }
 }
 
@@ -193,18 +249,20 @@ impl CloudProvider for AwsProvider {
             name: "aws",
             node_classes: const { &[mortise_aws_class::spec::KIND] },
             repair_policies: &REPAIR,
+            tagged_annotations: &TAGGED_ANNOTATIONS,
+            reservation_labels: &RESERVATION_LABELS,
         }
     }
 
     fn well_known(&self) -> WellKnown {
-        mortise_aws_class::labels::well_known()
+        labels::well_known()
     }
 
     fn resolve<'a>(
         &'a self,
-        class: &'a NodeClassObject,
+        request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
-        Box::pin(self.resolve_class(class))
+        Box::pin(self.resolve_class(request, Timestamp::now()))
     }
 
     fn launch<'a>(
@@ -219,7 +277,13 @@ impl CloudProvider for AwsProvider {
         instance: &'a ProviderId,
         _claim: &'a str,
     ) -> BoxFuture<'a, Result<TerminationStatus, CloudError>> {
-        Box::pin(self.instances.terminate(instance))
+        Box::pin(async move {
+            let status = self.instances.terminate(instance).await?;
+            if let (TerminationStatus::Started, Some(id)) = (&status, tags::instance_id(instance)) {
+                self.interruptions.terminated(id);
+            }
+            Ok(status)
+        })
     }
 
     fn instance<'a>(
@@ -241,15 +305,43 @@ impl CloudProvider for AwsProvider {
         Box::pin(self.drift(claim, class))
     }
 
-    fn notices(&self) -> Option<BoxFuture<'_, Result<Vec<InterruptionNotice>, CloudError>>> {
-        let queue = self.queue.as_ref()?;
-        Some(Box::pin(queue.receive()))
+    fn tag<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+    ) -> BoxFuture<'a, Result<BTreeMap<String, String>, CloudError>> {
+        Box::pin(self.instances.tag(claim))
+    }
+
+    fn workers(&self) -> Vec<ProviderWorker> {
+        let templates = ProviderWorker {
+            name: "launch-templates",
+            run: Box::pin(Arc::clone(self.launcher.templates()).keep_clean()),
+        };
+        let shifts = self.shifted_cluster.iter().map(|cluster| ProviderWorker {
+            name: "zonal-shifts",
+            run: Box::pin(
+                Arc::clone(&self.moment.shifted).watch(Arc::clone(&self.clients), cluster.clone()),
+            ),
+        });
+        let own = self.profiles.collector().into_iter().chain([templates]);
+        own.chain(shifts)
+            .chain(self.offerings.price_workers())
+            .collect()
+    }
+
+    fn unavailable(&self) -> Vec<UnavailableCapacity> {
+        self.unavailable.snapshot(Timestamp::now())
+    }
+
+    fn gauges(&self) -> Vec<ProviderGauge> {
+        self.offerings.price_state().gauges(Timestamp::now())
+    }
+
+    fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {
+        self.interruptions.sources()
     }
 
     fn acknowledge<'a>(&'a self, notice: &'a str) -> BoxFuture<'a, Result<(), CloudError>> {
-        match &self.queue {
-            Some(queue) => Box::pin(queue.delete(notice)),
-            None => Box::pin(std::future::ready(Ok(()))),
-        }
+        Box::pin(self.interruptions.acknowledge(notice))
     }
 }

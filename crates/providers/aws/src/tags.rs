@@ -32,10 +32,9 @@ pub(crate) const TEMPLATE_PREFIX: &str = "karpenter.k8s.aws/";
 
 /// The part of a provider id that EC2 knows: `i-...` of `aws:///us-east-1a/i-...`.
 pub(crate) fn instance_id(provider_id: &str) -> Option<&str> {
-    provider_id
-        .rsplit('/')
-        .next()
-        .filter(|id| id.starts_with("i-") && id.len() > 2)
+    let (_, located) = provider_id.split_once(":///")?;
+    let (_, id) = located.rsplit_once('/')?;
+    (!id.is_empty()).then_some(id)
 }
 
 /// The provider id of an instance.
@@ -53,8 +52,7 @@ mod tests {
             instance_id(&provider_id("us-east-1a", "i-0abc")),
             Some("i-0abc")
         );
-        assert_eq!(instance_id("i-0abc"), Some("i-0abc"));
-        for id in ["", "kwok://x", "aws:///us-east-1a/", "aws:///us-east-1a/i-"] {
+        for id in ["", "i-0abc", "kwok://x", "aws:///us-east-1a/", "aws:///"] {
             assert_eq!(instance_id(id), None, "{id}");
         }
     }

@@ -8,15 +8,15 @@ use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::labels::WellKnown;
+use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::schema::conditions::ConditionStatus;
 use mortise_apis::values::GoDuration;
 use mortise_cloudprovider::{
-    BoxFuture, CloudError, CloudProvider, DriftReason, Instance, InstanceType, LaunchError,
-    LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderWorker, RepairPolicy,
-    ResolvedNodeClass, Retry, TerminationStatus,
+    BoxFuture, CapacityType, CloudError, CloudProvider, DriftReason, Instance, InstanceDetails,
+    InstanceType, LaunchError, LaunchRequest, LaunchedInstance, ProviderDescriptor, ProviderWorker,
+    RepairPolicy, ResolveRequest, ResolvedNodeClass, Retry, TerminationStatus,
 };
 use mortise_kwok_class::object::KwokNodeClass;
 use tracing::{info, warn};
@@ -219,6 +219,8 @@ impl CloudProvider for KwokProvider {
             name: "kwok",
             node_classes: const { &[mortise_kwok_class::object::KIND] },
             repair_policies: &[UNREADY, UNREACHABLE],
+            tagged_annotations: &[],
+            reservation_labels: &[],
         }
     }
 
@@ -241,7 +243,7 @@ impl CloudProvider for KwokProvider {
 
     fn resolve<'a>(
         &'a self,
-        _class: &'a NodeClassObject,
+        _request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
         let types = (*self.types).clone();
         async move {
@@ -346,7 +348,21 @@ fn instance_of(node: &Node) -> Option<Instance> {
         claim: node::claim_of(node).map(|claim| claim.to_string()),
         created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
         terminating: false,
+        details: details_of(node),
     })
+}
+
+/// What the labels of a Node say of its instance.
+fn details_of(node: &Node) -> InstanceDetails {
+    let label = |key: &str| node.metadata.labels.as_ref()?.get(key).cloned();
+    let capacity_type = label(labels::CAPACITY_TYPE);
+    InstanceDetails {
+        instance_type: label(labels::INSTANCE_TYPE),
+        zone: label(labels::TOPOLOGY_ZONE),
+        capacity_type: capacity_type.as_deref().and_then(CapacityType::parse),
+        reservation: None,
+        image: None,
+    }
 }
 
 #[cfg(test)]

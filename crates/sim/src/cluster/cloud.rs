@@ -11,8 +11,8 @@ use mortise_apis::requirements::Requirement;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{SplitMix64, after};
 use mortise_cloudprovider::{
-    CapacityType, Instance, InstanceType, InterruptionKind, InterruptionNotice, LaunchError,
-    LaunchedInstance, Offering, TerminationStatus, UnavailableOffering,
+    CapacityType, Instance, InstanceDetails, InstanceType, InterruptionKind, InterruptionNotice,
+    LaunchError, LaunchedInstance, Offering, TerminationStatus, UnavailableOffering,
 };
 
 use crate::clock::{Action, Clock};
@@ -21,6 +21,11 @@ use crate::clock::{Action, Clock};
 const SHORTAGE_MS: i64 = 3 * 60_000;
 /// An instance is reclaimed this long after its notice.
 const NOTICE_MS: i64 = 120_000;
+
+/// Label of objects whose instance runs in a capacity reservation.
+pub const RESERVATION_ID: &str = "sim.example.com/reservation-id";
+/// Annotation of claims whose instance has all tags.
+pub const TAGGED: &str = "sim.example.com/tagged";
 
 /// A simulated instance.
 #[derive(Clone, Debug)]
@@ -41,6 +46,8 @@ pub struct SimInstance {
     pub launched: Timestamp,
     /// When it is removed; set when termination is requested.
     pub terminates_at: Option<Timestamp>,
+    /// The Node that its tags name.
+    pub tagged_node: Option<String>,
 }
 
 /// The simulated cloud.
@@ -174,6 +181,7 @@ impl Cloud {
             instance_type,
             launched: now,
             terminates_at: None,
+            tagged_node: None,
         };
         let launched_instance = launched(&id, &instance);
         self.instances.insert(id, instance);
@@ -218,14 +226,16 @@ impl Cloud {
         let id = (*spot.get(pick)?).clone();
         let now = clock.now();
         let instance = id.rsplit('/').next().unwrap_or_default();
+        let handle: Arc<str> = format!("notice-{}-{instance}", now.as_millisecond()).into();
         let notice = InterruptionNotice {
-            id: format!("notice-{}-{instance}", now.as_millisecond()).into(),
+            id: Some(Arc::clone(&handle)),
             kind: InterruptionKind::SpotInterruption,
             instances: vec![instance.into()],
             sent: Some(now),
+            starts: None,
         };
         clock.at(after(now, NOTICE_MS), Action::RemoveInstance(id));
-        self.notices.insert(Arc::clone(&notice.id), notice.clone());
+        self.notices.insert(handle, notice.clone());
         Some(notice)
     }
 
@@ -242,6 +252,23 @@ impl Cloud {
     /// Removes an instance.
     pub(crate) fn remove(&mut self, id: &ProviderId) -> Option<SimInstance> {
         self.instances.remove(id)
+    }
+
+    /// Every instance is paid for on demand by now.
+    pub(crate) fn pay_on_demand(&mut self) {
+        let all = self.instances.values_mut();
+        all.for_each(|instance| instance.capacity_type = CapacityType::OnDemand);
+    }
+
+    /// Tags the instance of a claim with its Node. Returns the annotations by which the claim remembers it.
+    pub(crate) fn tag(&mut self, claim: &NodeClaim) -> BTreeMap<String, String> {
+        let id = claim.provider_id().map(ProviderId::from);
+        let instance = id.and_then(|id| self.instances.get_mut(&id));
+        let tagged = instance.map(|instance| {
+            instance.tagged_node.clone_from(&claim.status.node_name);
+            (TAGGED.to_owned(), "true".to_owned())
+        });
+        tagged.into_iter().collect()
     }
 
     /// All instances, as a provider lists them.
@@ -281,6 +308,13 @@ fn listed((id, instance): (&ProviderId, &SimInstance)) -> Instance {
         claim: Some(instance.claim.clone()),
         created: Some(instance.launched),
         terminating: instance.terminates_at.is_some(),
+        details: InstanceDetails {
+            instance_type: Some(instance.instance_type.name.to_string()),
+            zone: instance.labels.get(labels::TOPOLOGY_ZONE).cloned(),
+            capacity_type: Some(instance.capacity_type),
+            reservation: None,
+            image: None,
+        },
     }
 }
 

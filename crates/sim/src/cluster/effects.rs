@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use super::api_server::is_deleting;
+use super::cloud::RESERVATION_ID;
 use super::workload_controllers::is_running;
 use crate::clock::Action;
 
@@ -30,7 +31,8 @@ pub(crate) fn latency(effect: &Effect, random: &mut SplitMix64) -> i64 {
         | Effect::ListInstances
         | Effect::FindInstance { .. }
         | Effect::Resolve(_)
-        | Effect::CheckDrift { .. } => random.between(50, 300),
+        | Effect::CheckDrift { .. }
+        | Effect::TagInstance(_) => random.between(50, 300),
         Effect::Event(_) => 1,
         _ => random.between(3, 15),
     }
@@ -88,6 +90,7 @@ pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
         Effect::ListInstances => Ok(EffectOutput::Instances(vec![InstanceListing {
             provider: "sim".into(),
             serves: ServedNodeClasses::All,
+            reservation_labels: &[RESERVATION_ID],
             instances: Ok(cluster.cloud.list()),
         }])),
         Effect::FindInstance { provider_id, .. } => {
@@ -101,6 +104,7 @@ pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
             again_ms: None,
         }))),
         Effect::CheckDrift { .. } => Ok(EffectOutput::Drift(None)),
+        Effect::TagInstance(claim) => Ok(EffectOutput::Tagged(cluster.cloud.tag(claim))),
         Effect::Acknowledge { notice, .. } => {
             cluster.cloud.acknowledge(notice);
             Ok(EffectOutput::Acknowledged)

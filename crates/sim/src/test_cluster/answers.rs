@@ -14,7 +14,7 @@ use mortise_state::resource_kinds::ObjectKey;
 use serde_json::json;
 
 use super::served;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, RESERVATION_ID};
 
 /// Name of the provider of test clusters.
 pub(super) const PROVIDER: &str = "sim";
@@ -24,6 +24,8 @@ pub(super) const PROVIDER: &str = "sim";
 pub struct Answers {
     /// Errors of the next launches, in order.
     pub launch_errors: VecDeque<LaunchError>,
+    /// Error of every resolution of a node class.
+    pub resolve_error: Option<CloudError>,
     /// Error of every termination.
     pub terminate_error: Option<CloudError>,
     /// Pods whose eviction a budget blocks.
@@ -32,6 +34,10 @@ pub struct Answers {
     pub eviction_errors: BTreeMap<String, EffectError>,
     /// Objects that an admission webhook does not let the service change.
     pub refused_writes: BTreeSet<String>,
+    /// What the provider lists instead of the instances of the simulated cloud.
+    pub listed: Option<Vec<Instance>>,
+    /// Number of instances that the provider fails to tag first.
+    pub tag_errors: usize,
     /// Number of writes that fail with a conflict first.
     pub conflicts: usize,
     /// Number of claims that a policy does not let the service create first.
@@ -93,6 +99,10 @@ impl Answers {
                 let error = self.launch_errors.pop_front()?;
                 Some(Err(EffectError::Launch(error)))
             }
+            Effect::Resolve(_) => {
+                let error = self.resolve_error.clone()?;
+                Some(Err(EffectError::Cloud(error)))
+            }
             Effect::Terminate { provider, .. } => {
                 let is_served = match provider {
                     ProviderRef::OfClass(class) => served().covers(class),
@@ -106,6 +116,10 @@ impl Answers {
             Effect::CheckDrift { claim, .. } => {
                 let drift = self.drifted.get(&*claim.name()).cloned();
                 Some(Ok(EffectOutput::Drift(drift)))
+            }
+            Effect::TagInstance(_) if self.tag_errors > 0 => {
+                self.tag_errors -= 1;
+                Some(Err(EffectError::Cloud(throttled())))
             }
             Effect::Acknowledge { notice, .. } => {
                 self.acknowledged.push(notice.to_string());
@@ -172,7 +186,9 @@ impl Answers {
     /// The provider of the tests, which may be mute, and another one that has no instances.
     fn listings(&self, cluster: &Cluster) -> Vec<InstanceListing> {
         let listed = |each: &Instance| !self.unlisted.contains(&each.provider_id);
-        let instances = if self.mute {
+        let instances = if let Some(instances) = &self.listed {
+            Ok(instances.clone())
+        } else if self.mute {
             Err(throttled())
         } else {
             let all = cluster.cloud.list().into_iter();
@@ -182,11 +198,13 @@ impl Answers {
             InstanceListing {
                 provider: "another".into(),
                 serves: ServedNodeClasses::only([]),
+                reservation_labels: &[],
                 instances: Ok(Vec::new()),
             },
             InstanceListing {
                 provider: PROVIDER.into(),
                 serves: served(),
+                reservation_labels: &[RESERVATION_ID],
                 instances,
             },
         ]

@@ -144,12 +144,17 @@ impl TestCluster {
 
     /// The cloud announces an interruption of an instance: `i-00000001` is the first one that was launched.
     pub fn notice(&mut self, id: &str, kind: InterruptionKind, instance: &str) {
-        let notice = InterruptionNotice {
-            id: id.into(),
+        self.send_notice(InterruptionNotice {
+            id: Some(id.into()),
             kind,
             instances: vec![instance.into()],
             sent: None,
-        };
+            starts: None,
+        });
+    }
+
+    /// The same, with every detail.
+    pub fn send_notice(&mut self, notice: InterruptionNotice) {
         let provider = PROVIDER.into();
         let now = self.now();
         self.engine
@@ -218,7 +223,7 @@ impl TestCluster {
             })
             .collect();
         for class in classes {
-            let effect = Effect::Resolve(class);
+            let effect = Effect::Resolve(Box::new(class.into()));
             let outcome = Outcome {
                 result: execute(&effect, &mut self.cluster).result,
                 effect: Arc::new(effect),

@@ -43,6 +43,7 @@ use mortise_cloudprovider::InstanceType;
 use mortise_engine::decider::Decider;
 use mortise_engine::effect::{Effect, EffectError, EffectOutput, Event, Outcome};
 use mortise_engine::engine::{EffectRequest, Engine, EngineInput};
+use mortise_engine::metric_event::MetricEvent;
 use mortise_engine::record::Record;
 use mortise_planning::settings::Settings;
 use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKey};
@@ -98,6 +99,8 @@ pub struct TestCluster {
     pub effects: Vec<(Timestamp, Arc<Effect>)>,
     /// Decisions.
     pub records: Vec<Record>,
+    /// What was only counted.
+    pub tallies: Vec<MetricEvent>,
     /// Called after every effect: an invariant, which panics when it does not hold.
     pub checks: Vec<fn(&Self)>,
     events: Vec<(Timestamp, Event)>,
@@ -147,6 +150,7 @@ impl TestCluster {
             done: Vec::new(),
             effects: Vec::new(),
             records: Vec::new(),
+            tallies: Vec::new(),
             checks: Vec::new(),
             events: Vec::new(),
             deciders,
@@ -207,6 +211,11 @@ impl TestCluster {
         }
     }
 
+    /// Every instance is paid for on demand by now.
+    pub fn pay_on_demand(&mut self) {
+        self.cluster.cloud.pay_on_demand();
+    }
+
     /// The lists of the provider omit the instances of now.
     pub fn unlist_instances(&mut self) {
         self.answers.unlisted = self.instance_ids();
@@ -240,6 +249,7 @@ impl TestCluster {
             let due = self.engine.due(now);
             assert_eq!(due, None, "deciders wake each other endlessly");
             self.records.extend(turn.records);
+            self.tallies.extend(turn.tallies);
             if turn.orders.is_empty() {
                 return;
             }

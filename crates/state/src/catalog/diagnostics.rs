@@ -49,7 +49,7 @@ impl Catalog {
             .filter(|(_, each)| about(each))
             .map(|(at, each)| {
                 let offerings = each.offerings.iter().enumerate();
-                let fitting = offerings.filter(|(_, offering)| has_labels(offering, asked));
+                let fitting = offerings.filter(|(_, offering)| has_labels(each, offering, asked));
                 (
                     at,
                     fitting.map(|(position, _)| position).collect::<Vec<_>>(),
@@ -164,13 +164,22 @@ fn relevant(asked: &Requirements) -> Requirements {
 fn is_sold(each: &InstanceType, asked: &Requirements) -> bool {
     each.offerings
         .iter()
-        .any(|offering| has_labels(offering, asked))
+        .any(|offering| has_labels(each, offering, asked))
 }
 
-/// Whether zone, capacity type and further labels of an offering satisfy the requirements.
-fn has_labels(offering: &Offering, asked: &Requirements) -> bool {
+/// Whether zone, capacity type and further labels of an offering satisfy the requirements. A label that only other offerings of the
+/// type have is absent here.
+fn has_labels(of: &InstanceType, offering: &Offering, asked: &Requirements) -> bool {
     let allows = |key: &str, value: &str| asked.get(key).is_none_or(|asked| asked.has(value));
-    allows(labels::TOPOLOGY_ZONE, &offering.zone)
+    let has = |offering: &Offering, key: &str| offering.labels.iter().any(|(own, _)| **own == *key);
+    let lacks_none = asked.iter().all(|each| {
+        let key = each.key();
+        each.allows_absence()
+            || has(offering, key)
+            || !of.offerings.iter().any(|other| has(other, key))
+    });
+    lacks_none
+        && allows(labels::TOPOLOGY_ZONE, &offering.zone)
         && allows(labels::CAPACITY_TYPE, offering.capacity_type.as_str())
         && offering
             .labels

@@ -171,3 +171,80 @@ fn hash_type(of: &InstanceType, hasher: &mut impl std::hash::Hasher) {
         (zone, capacity_type, price, available, reservation, labels).hash(hasher);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mortise_apis::labels::WellKnown;
+    use mortise_apis::requirements::{Operator, Requirement, Requirements};
+    use mortise_apis::resources::Resources;
+    use mortise_cloudprovider::Offering;
+
+    use super::*;
+
+    const KEY: &str = "example.com/reservation";
+
+    fn reserved_and_not() -> InstanceType {
+        let offering = |capacity_type, reservation: Option<&str>| Offering {
+            zone: Arc::from("a"),
+            capacity_type,
+            price: Some(MicroUsd(if reservation.is_some() { 0 } else { 100 })),
+            available: true,
+            reservation: reservation.map(|id| (Arc::from(id), 2)),
+            labels: reservation
+                .map(|id| (Arc::from(KEY), Arc::from(id)))
+                .into_iter()
+                .collect(),
+        };
+        InstanceType {
+            name: Arc::from("large"),
+            requirements: [Requirement::new(KEY, Operator::In, ["r-1"])]
+                .into_iter()
+                .collect(),
+            capacity: Resources::new(1000, 1000),
+            overhead: Resources::zero(),
+            offerings: vec![
+                offering(CapacityType::Reserved, Some("r-1")),
+                offering(CapacityType::OnDemand, None),
+            ],
+            devices: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn an_offering_without_a_label_is_not_for_who_asks_for_it() {
+        let catalog = Catalog::build(vec![reserved_and_not()]);
+        let known = WellKnown::core();
+        let chosen = |asked: Requirement| {
+            let asked: Requirements = [asked].into_iter().collect();
+            let kinds = catalog.table().kinds_meeting(&asked, &known);
+            let kinds = kinds
+                .iter()
+                .filter_map(|at| catalog.table().kinds().get(at));
+            let mut types: Vec<_> = kinds.map(|kind| kind.capacity_type).collect();
+            types.sort();
+            types
+        };
+        assert_eq!(
+            chosen(Requirement::is(KEY, "r-1")),
+            [CapacityType::Reserved]
+        );
+        assert_eq!(chosen(Requirement::is(KEY, "r-2")), []);
+        assert_eq!(chosen(Requirement::exists(KEY)), [CapacityType::Reserved]);
+        assert_eq!(
+            chosen(Requirement::does_not_exist(KEY)),
+            [CapacityType::OnDemand]
+        );
+        assert_eq!(
+            chosen(Requirement::new(KEY, Operator::NotIn, ["r-1"])),
+            [CapacityType::OnDemand]
+        );
+        let covered = |asked: Requirement| {
+            let asked = [asked].into_iter().collect();
+            catalog.covered(&Requirements::new(), &asked)
+        };
+        assert_eq!(
+            covered(Requirement::is(KEY, "r-1")),
+            BTreeMap::from([(0, vec![0])])
+        );
+    }
+}

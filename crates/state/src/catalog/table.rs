@@ -1,6 +1,6 @@
 //! Compiled form of a catalog: columns of bit sets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Bits;
@@ -247,7 +247,12 @@ fn reservations(types: &[Arc<InstanceType>]) -> BTreeMap<Arc<str>, u32> {
     all
 }
 
-fn requirements_of(offering: &Offering) -> Requirements {
+/// The labels of an offering. A label that only other offerings have is required to be absent, so that nothing that asks for it is
+/// launched from this one.
+fn requirements_of(offering: &Offering, keys: &BTreeSet<&Arc<str>>) -> Requirements {
+    let lacks = |key: &Arc<str>| offering.labels.iter().all(|(own, _)| own != key);
+    let absent = keys.iter().filter(|key| lacks(key));
+    let absent = absent.map(|key| Requirement::does_not_exist(Arc::clone(key)));
     let own = [
         Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&offering.zone)),
         Requirement::is(labels::CAPACITY_TYPE, offering.capacity_type.as_str()),
@@ -255,6 +260,7 @@ fn requirements_of(offering: &Offering) -> Requirements {
     let more = offering.labels.iter();
     own.into_iter()
         .chain(more.map(|(key, value)| Requirement::is(Arc::clone(key), Arc::clone(value))))
+        .chain(absent)
         .collect()
 }
 
@@ -262,6 +268,10 @@ fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingGroup>, Vec<Vec<
     let mut by_labels: BTreeMap<(Requirements, Option<Arc<str>>), usize> = BTreeMap::new();
     let mut kinds: Vec<OfferingGroup> = Vec::new();
     let mut all = Vec::with_capacity(types.len());
+    let offerings = types.iter().flat_map(|each| &each.offerings);
+    let keys: BTreeSet<&Arc<str>> = offerings
+        .flat_map(|offering| offering.labels.iter().map(|(key, _)| key))
+        .collect();
     for (at, each) in types.iter().enumerate() {
         let mut priced = Vec::with_capacity(each.offerings.len());
         for offering in each
@@ -269,7 +279,7 @@ fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingGroup>, Vec<Vec<
             .iter()
             .filter(|offering| is_to_be_had(offering))
         {
-            let requirements = requirements_of(offering);
+            let requirements = requirements_of(offering, &keys);
             let reservation = offering.reservation.as_ref().map(|(id, _)| Arc::clone(id));
             let key = (requirements.clone(), reservation.clone());
             let kind = *by_labels.entry(key).or_insert_with(|| {

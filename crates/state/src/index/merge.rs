@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use crate::ledger::FenceReason;
 use crate::snapshot::{NodeDisruptionState, NodeKey, Pod, Snapshot, StateNode};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::resources::{Resources, resources_of};
@@ -94,10 +95,14 @@ fn merged_labels(
     .unwrap_or_default()
 }
 
-/// Whether the Node or the NodeClaim is being deleted, or the instance is terminating.
+/// Whether the Node or the NodeClaim is being deleted, the instance is terminating, or the node is fenced because the cloud takes
+/// the instance: then its pods are planned elsewhere before they are evicted.
 fn is_deleting(node: Option<&k8s::Node>, claim: Option<&NodeClaim>) -> bool {
     claim.is_some_and(|claim| {
-        claim.metadata.deletion_timestamp.is_some() || claim.is_instance_terminating()
+        claim.metadata.deletion_timestamp.is_some()
+            || claim.is_instance_terminating()
+            || (claim.annotation(labels::FENCE) == Some(FenceReason::Interruption.label())
+                && claim.annotation(labels::INTERRUPTION).is_some())
     }) || node.is_some_and(|node| node.metadata.deletion_timestamp.is_some())
 }
 

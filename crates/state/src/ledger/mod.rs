@@ -73,6 +73,8 @@ pub enum FenceReason {
     Disruption,
     /// The cloud is about to interrupt its instance.
     Interruption,
+    /// The cloud recommends to leave its instance, and the NodePool asks for a cordon then.
+    Rebalance,
     /// It is draining.
     Draining,
 }
@@ -84,6 +86,7 @@ impl FenceReason {
         match self {
             Self::Disruption => "disruption",
             Self::Interruption => "interruption",
+            Self::Rebalance => "rebalance",
             Self::Draining => "draining",
         }
     }
@@ -91,9 +94,14 @@ impl FenceReason {
     /// Parses a label.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Disruption, Self::Interruption, Self::Draining]
-            .into_iter()
-            .find(|each| each.label() == text)
+        [
+            Self::Disruption,
+            Self::Interruption,
+            Self::Rebalance,
+            Self::Draining,
+        ]
+        .into_iter()
+        .find(|each| each.label() == text)
     }
 }
 

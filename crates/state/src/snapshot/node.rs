@@ -101,7 +101,7 @@ pub struct StateNode {
     pub registered: bool,
     /// The Node carries the initialized label (or there is no claim).
     pub initialized: bool,
-    /// Node or claim is being deleted, or its instance is terminating.
+    /// Node or claim is being deleted, its instance is terminating, or it is replaced before an announced interruption.
     pub deleting: bool,
     /// Further Nodes with the same provider ID; such a node is not registered.
     pub duplicate_nodes: Vec<NodeName>,

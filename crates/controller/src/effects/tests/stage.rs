@@ -10,7 +10,8 @@ use mortise_apis::names::{ObjectRef, ProviderId};
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, LaunchError, LaunchRequest,
-    LaunchedInstance, ProviderDescriptor, ResolvedNodeClass, Retry, TerminationStatus,
+    LaunchedInstance, ProviderDescriptor, ResolveRequest, ResolvedNodeClass, Retry,
+    TerminationStatus,
 };
 use mortise_engine::engine::Term;
 use mortise_engine::write::{NodeClaimStatusEdit, ObjectEdit, ObjectWrite, StatusEdit};
@@ -111,6 +112,8 @@ impl CloudProvider for Cloud {
             name: self.name,
             node_classes: &[KIND],
             repair_policies: &[],
+            tagged_annotations: &[],
+            reservation_labels: &[],
         }
     }
     fn well_known(&self) -> WellKnown {
@@ -118,7 +121,7 @@ impl CloudProvider for Cloud {
     }
     fn resolve<'a>(
         &'a self,
-        _: &'a NodeClassObject,
+        _: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
         Box::pin(async {
             Err(CloudError {

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::table::TextTable;
-use super::{DebugView, decisions, extender, json, respond, stream, subject, views};
+use super::{DebugView, capacity, decisions, extender, json, respond, stream, subject, views};
 use crate::service_state::ServiceState;
 
 /// Every path that is read with GET, in the order of the index.
@@ -48,6 +48,12 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
         query: &[],
         shows: "nominations, expected NodeClaims, fences",
         view: View::Page(|state, _| Ok(views::nominations(&state.shared))),
+    },
+    DebugRoute {
+        path: "/debug/capacity",
+        query: &[],
+        shows: "capacity that the cloud refused lately: what, why, and when it is asked for again",
+        view: View::Page(|state, _| Ok(capacity::view(&state.shared))),
     },
     DebugRoute {
         path: "/debug/decisions",

@@ -6,6 +6,7 @@ mod nodes;
 mod offerings;
 mod pods;
 mod pools;
+mod provider_gauges;
 mod state;
 
 use std::collections::BTreeMap;
@@ -65,6 +66,12 @@ pub(crate) fn render(
     lifecycle::paused_launches(&mut live, &snapshot);
     lifecycle::drains(&mut live, &shared.records, &snapshot, now);
     pools::budgets(&mut live, &snapshot, now, limit);
+    let gauges: Vec<_> = shared
+        .providers()
+        .iter()
+        .flat_map(|each| each.gauges())
+        .collect();
+    provider_gauges::register(&mut live, &gauges);
     let conditions_omitted = conditions::gauges(&mut live, &snapshot, now, limit);
     if metrics.detail() == TelemetryDetail::Full {
         nodes::each_node(&mut live, &snapshot, now);

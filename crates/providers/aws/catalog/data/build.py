@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Builds the embedded catalog of mortise-aws from public descriptions of EC2.
 
-    build.py TYPES OFFERINGS LIMITS BANDWIDTH PRICES OUTDIR
+    build.py TYPES OFFERINGS LIMITS BANDWIDTH OUTDIR
 
 TYPES      the answer of DescribeInstanceTypes: {"InstanceTypes": [...]}, a list of pages, or a map by name
 OFFERINGS  {region: {zone: [type, ...]}}, from DescribeInstanceTypeOfferings by availability zone
 LIMITS     {type: {"branchInterface": n, "isTrunkingCompatible": bool, "iPv4PerInterface": n}}, the limits of the
            VPC resource controller
 BANDWIDTH  {"mbps": {type: n}}, baseline network bandwidth as EC2's pages publish it
-PRICES     {"usdPerHour": {region: {type: dollars}}}, on demand, Linux, shared tenancy
 Every input may be gzip-compressed. Output is byte-for-byte reproducible: sorted, no time stamps.
 """
 import gzip
@@ -74,19 +73,15 @@ def hardware(info):
     return {key: value for key, value in row.items() if value}
 
 
-def main(types, offerings, limits, bandwidth, prices, outdir):
+def main(types, offerings, limits, bandwidth, outdir):
     types, offerings, limits = by_name(load(types)), load(offerings), load(limits)
-    mbps, dollars = load(bandwidth)["mbps"], load(prices)["usdPerHour"]
-    zones, cost = {}, {}
+    mbps, zones = load(bandwidth)["mbps"], {}
     for region in sorted(offerings):
         for zone in sorted(offerings[region]):
             for name in offerings[region][zone]:
                 zones.setdefault(name, {}).setdefault(region, []).append(zone)
-    for region in sorted(dollars):
-        for name, price in dollars[region].items():
-            cost.setdefault(name, {})[region] = round(price * 1e6)
     known, extra = [], []
-    for name in sorted(set(types) | set(limits) | set(mbps) | set(cost)):
+    for name in sorted(set(types) | set(limits) | set(mbps)):
         row = {"type": name}
         if name in types:
             row.update(hardware(types[name]))
@@ -95,7 +90,7 @@ def main(types, offerings, limits, bandwidth, prices, outdir):
             row["branchInterfaces"] = limit["branchInterface"]
         if limit.get("iPv4PerInterface", 0) > 1:
             row["windowsAddresses"] = limit["iPv4PerInterface"] - 1
-        for key, table in (("networkMbps", mbps), ("prices", cost), ("zones", zones)):
+        for key, table in (("networkMbps", mbps), ("zones", zones)):
             if table.get(name):
                 row[key] = table[name]
         (known if name in types else extra).append(row)
@@ -108,6 +103,6 @@ def main(types, offerings, limits, bandwidth, prices, outdir):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 7:
+    if len(sys.argv) != 6:
         sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -7,6 +7,8 @@ pub struct CapacityOptions {
     pub vm_overhead_ppm: i64,
     /// Network interfaces that pods must not use. `--reserved-enis`.
     pub reserved_enis: i64,
+    /// Whether kubelet settings of a class may be expressions. The feature gate `NodeClassCEL`.
+    pub expressions: bool,
 }
 
 impl Default for CapacityOptions {
@@ -14,6 +16,7 @@ impl Default for CapacityOptions {
         Self {
             vm_overhead_ppm: 75_000,
             reserved_enis: 0,
+            expressions: false,
         }
     }
 }

@@ -8,15 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mortise_apis::labels;
-use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::resources::Resources;
-use mortise_apis::values::money::MicroUsd;
-use mortise_aws_class::labels as key;
-use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
+use mortise_cloudprovider::InstanceType;
 
-use crate::ami_family::AmiFamily;
+use crate::expression_values::ExpressionValues;
 use crate::instance_type_info::InstanceTypeInfo;
+use crate::launch_zones::LaunchZones;
 use crate::node_settings::{GIB, MIB, NodeSettings, Threshold};
+use crate::type_requirements::TypeLabels;
 
 /// Resource: branch network interfaces for pods with security groups of their own.
 const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
@@ -40,53 +39,6 @@ const ARM_MEMORY_MIB: i64 = 64;
 /// Pods per node where network interfaces set no limit.
 const DEFAULT_MAX_PODS: i64 = 110;
 
-/// Labels that no instance has yet: reservations and placement groups are not used.
-const UNUSED_LABELS: [&str; 5] = [
-    key::CAPACITY_RESERVATION_ID,
-    key::CAPACITY_RESERVATION_TYPE,
-    key::CAPACITY_RESERVATION_INTERRUPTIBLE,
-    key::PLACEMENT_GROUP_ID,
-    key::PLACEMENT_GROUP_PARTITION,
-];
-
-/// A label with at most one value; `None` requires it to be absent.
-type SingleLabel = (&'static str, Option<Arc<str>>);
-
-/// One zone in which a type is sold, with what it costs there; `None` is unknown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ZonePrices {
-    /// Zone name.
-    pub zone: Arc<str>,
-    /// Zone id, which is the same in every account.
-    pub zone_id: Option<Arc<str>>,
-    /// On-demand price per hour.
-    pub on_demand: Option<MicroUsd>,
-    /// Spot price per hour.
-    pub spot: Option<MicroUsd>,
-}
-
-/// Where a type can be launched.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LaunchZones {
-    /// Region name.
-    pub region: Arc<str>,
-    /// Zones that both sell the type and have a subnet of the class.
-    pub places: Vec<ZonePrices>,
-}
-
-/// What keeps a type from being launched with a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Incompatibility {
-    /// The image family does not boot on it.
-    Family,
-    /// It lacks the network cards or interfaces that the class asks for.
-    NetworkInterfaces,
-    /// It does not support nested virtualization.
-    NestedVirtualization,
-    /// It cannot take connection tracking times.
-    ConnectionTracking,
-}
-
 impl InstanceTypeInfo {
     /// The type as the core plans with it.
     /// # Shape
@@ -96,232 +48,12 @@ impl InstanceTypeInfo {
         let capacity = self.capacity(shape);
         InstanceType {
             name: Arc::clone(&self.name),
-            requirements: self.requirements(shape, placement),
+            requirements: TypeLabels::new(self, shape, placement).requirements(),
             overhead: self.overhead(shape, &capacity),
             capacity,
             offerings: self.offerings(shape, placement),
             devices: Arc::default(),
         }
-    }
-
-    /// Why the class cannot use the type; `None` when it can.
-    #[must_use]
-    pub fn unfit(&self, shape: &NodeSettings) -> Option<Incompatibility> {
-        if shape.family == AmiFamily::Al2023 && self.name.starts_with("a1.") {
-            return Some(Incompatibility::Family);
-        }
-        let asked = &shape.interfaces;
-        let fits = |each: &crate::node_settings::Interface| {
-            self.interfaces
-                .get(each.card)
-                .is_some_and(|most| each.device < *most)
-        };
-        let efa_only = count(asked.iter().filter(|each| each.efa_only));
-        if !asked.is_empty() && (!self.ena || !asked.iter().all(fits) || efa_only > self.efa) {
-            return Some(Incompatibility::NetworkInterfaces);
-        }
-        if shape.nested_virtualization && !self.nested_virtualization {
-            return Some(Incompatibility::NestedVirtualization);
-        }
-        if shape.connection_tracking && self.hypervisor.as_deref() != Some("nitro") {
-            return Some(Incompatibility::ConnectionTracking);
-        }
-        None
-    }
-
-    fn offerings(&self, shape: &NodeSettings, placement: &LaunchZones) -> Vec<Offering> {
-        let fits = self.unfit(shape).is_none();
-        let mut offerings = Vec::with_capacity(placement.places.len() * 2);
-        for place in &placement.places {
-            for (capacity_type, price) in [
-                (CapacityType::Spot, place.spot),
-                (CapacityType::OnDemand, place.on_demand),
-            ] {
-                if !self.sold_as(capacity_type.as_str()) {
-                    continue;
-                }
-                let zone_id = place
-                    .zone_id
-                    .iter()
-                    .map(|id| (Arc::from(key::ZONE_ID), Arc::clone(id)));
-                offerings.push(Offering {
-                    zone: Arc::clone(&place.zone),
-                    capacity_type,
-                    price,
-                    available: fits && price.is_some(),
-                    reservation: None,
-                    labels: zone_id.collect(),
-                });
-            }
-        }
-        offerings.sort_by(|a, b| (&a.zone, a.capacity_type).cmp(&(&b.zone, b.capacity_type)));
-        offerings
-    }
-
-    /// Every well-known label of the type. A label that the type does not have is required to be absent.
-    fn requirements(&self, shape: &NodeSettings, placement: &LaunchZones) -> Requirements {
-        let single = self
-            .name_labels(&placement.region)
-            .into_iter()
-            .chain(self.hardware_labels(shape))
-            .chain(self.accelerator_labels())
-            .chain(UNUSED_LABELS.map(|key| (key, None)));
-        let single = single.map(|(key, value)| {
-            value.map_or_else(
-                || Requirement::does_not_exist(key),
-                |value| Requirement::is(key, value),
-            )
-        });
-        self.placement_requirements(shape, placement)
-            .into_iter()
-            .chain(single)
-            .collect()
-    }
-
-    /// Where and how the type can be launched: labels with several values.
-    fn placement_requirements(
-        &self,
-        shape: &NodeSettings,
-        placement: &LaunchZones,
-    ) -> [Requirement; 5] {
-        let places = &placement.places;
-        let zones = places.iter().map(|place| Arc::clone(&place.zone));
-        let zone_ids = places.iter().filter_map(|place| place.zone_id.clone());
-        let capacity_types = [CapacityType::OnDemand, CapacityType::Spot]
-            .into_iter()
-            .filter(|each| self.sold_as(each.as_str()));
-        let os = match (shape.family.is_windows(), &*self.arch()) {
-            (false, _) => vec![labels::OS_LINUX],
-            (true, labels::ARCH_AMD64) => vec![labels::OS_WINDOWS],
-            (true, _) => Vec::new(), // no Windows image boots on it: the empty set, which nothing matches
-        };
-        [
-            Requirement::new(labels::TOPOLOGY_ZONE, Operator::In, zones),
-            Requirement::new(key::ZONE_ID, Operator::In, zone_ids),
-            Requirement::new(
-                labels::CAPACITY_TYPE,
-                Operator::In,
-                capacity_types.map(CapacityType::as_str),
-            ),
-            Requirement::new(labels::OS, Operator::In, os),
-            Requirement::new(
-                key::INSTANCE_TENANCY,
-                Operator::In,
-                ["dedicated", "default"],
-            ),
-        ]
-    }
-
-    /// The name of the type and its parts.
-    fn name_labels(&self, region: &Arc<str>) -> [SingleLabel; 7] {
-        let parts = self.category_and_generation();
-        let (family, size) = (self.family(), self.size());
-        [
-            (labels::INSTANCE_TYPE, Some(Arc::clone(&self.name))),
-            (labels::TOPOLOGY_REGION, Some(Arc::clone(region))),
-            (
-                key::INSTANCE_CATEGORY,
-                parts.map(|(category, _)| Arc::from(category)),
-            ),
-            (
-                key::INSTANCE_GENERATION,
-                parts.map(|(_, generation)| Arc::from(generation)),
-            ),
-            (key::INSTANCE_FAMILY, Some(Arc::from(family))),
-            (
-                key::INSTANCE_SIZE,
-                (!size.is_empty()).then(|| Arc::from(size)),
-            ),
-            (
-                key::INSTANCE_CAPABILITY_FLEX,
-                flag(family.contains("-flex")),
-            ),
-        ]
-    }
-
-    /// Processor, memory, disks and network.
-    fn hardware_labels(&self, shape: &NodeSettings) -> [SingleLabel; 12] {
-        [
-            (labels::ARCH, Some(self.arch())),
-            (
-                labels::WINDOWS_BUILD,
-                shape.family.windows_build().map(Arc::from),
-            ),
-            (key::INSTANCE_CPU, number(self.vcpus)),
-            (
-                key::INSTANCE_CPU_MANUFACTURER,
-                self.cpu_manufacturer.as_ref().map(|maker| kebab(maker)),
-            ),
-            (
-                key::INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ,
-                number(self.clock_mhz.unwrap_or_default()),
-            ),
-            (key::INSTANCE_MEMORY, number(self.memory_mib)),
-            (key::INSTANCE_EBS_BANDWIDTH, self.ebs_mbps.and_then(number)),
-            (
-                key::INSTANCE_NETWORK_BANDWIDTH,
-                self.network_mbps.and_then(number),
-            ),
-            (
-                key::INSTANCE_LOCAL_NVME,
-                if self.nvme {
-                    number(self.disk_gb)
-                } else {
-                    None
-                },
-            ),
-            (
-                key::INSTANCE_HYPERVISOR,
-                Some(self.hypervisor.clone().unwrap_or_else(|| Arc::from(""))),
-            ),
-            (
-                key::INSTANCE_ENCRYPTION_IN_TRANSIT_SUPPORTED,
-                flag(self.encryption_in_transit),
-            ),
-            (key::NITRO_SANDBOX, flag(self.enclaves)),
-        ]
-    }
-
-    /// Graphics processors and accelerators; a type with several kinds of one has no label for it.
-    fn accelerator_labels(&self) -> [SingleLabel; 7] {
-        let gpu = match self.gpus.as_slice() {
-            [gpu] => Some(gpu),
-            _ => None,
-        };
-        let accelerator = match (self.inference.as_slice(), self.neuron.as_slice()) {
-            ([one], []) => Some((&one.name, kebab(&one.manufacturer), one.count)),
-            (_, [one]) => Some((&one.name, Arc::from("aws"), one.count)),
-            _ => None,
-        };
-        [
-            (key::INSTANCE_GPU_NAME, gpu.map(|gpu| kebab(&gpu.name))),
-            (
-                key::INSTANCE_GPU_MANUFACTURER,
-                gpu.map(|gpu| kebab(&gpu.manufacturer)),
-            ),
-            (
-                key::INSTANCE_GPU_COUNT,
-                gpu.and_then(|gpu| number(gpu.count)),
-            ),
-            (
-                key::INSTANCE_GPU_MEMORY,
-                gpu.and_then(|gpu| number(gpu.memory_mib)),
-            ),
-            (
-                key::INSTANCE_ACCELERATOR_NAME,
-                accelerator.as_ref().map(|(name, _, _)| kebab(name)),
-            ),
-            (
-                key::INSTANCE_ACCELERATOR_MANUFACTURER,
-                accelerator.as_ref().map(|(_, maker, _)| Arc::clone(maker)),
-            ),
-            (
-                key::INSTANCE_ACCELERATOR_COUNT,
-                accelerator
-                    .as_ref()
-                    .and_then(|(_, _, count)| number(*count)),
-            ),
-        ]
     }
 
     /// What an instance has. Units as [`Resources`].
@@ -377,7 +109,7 @@ impl InstanceTypeInfo {
     }
 
     /// Memory that the guest sees: less what ARM instances and the hypervisor keep.
-    fn memory_bytes(&self, shape: &NodeSettings) -> i64 {
+    pub(crate) fn memory_bytes(&self, shape: &NodeSettings) -> i64 {
         let arm = self
             .architectures
             .first()
@@ -412,12 +144,19 @@ impl InstanceTypeInfo {
     /// Pods that a node may run.
     #[must_use]
     pub fn pods(&self, shape: &NodeSettings) -> i64 {
-        let most = match shape.max_pods {
-            Some(most) => most,
-            None if shape.family.eni_limited_pods() => {
+        let by_family = || {
+            if shape.family.eni_limited_pods() {
                 self.eni_pods(shape, shape.options.reserved_enis)
+            } else {
+                DEFAULT_MAX_PODS
             }
-            None => DEFAULT_MAX_PODS,
+        };
+        let most = match (shape.max_pods, &shape.max_pods_expression) {
+            (Some(most), _) => most,
+            (None, Some(expression)) => ExpressionValues::new(self, shape)
+                .max_pods(expression, by_family())
+                .unwrap_or_else(|_| by_family()), // such a type is refused, see `max_pods_failure`
+            (None, None) => by_family(),
         };
         match shape
             .pods_per_core
@@ -437,7 +176,8 @@ impl InstanceTypeInfo {
         } else {
             self.pods(shape)
         };
-        let own = &shape.kube_reserved;
+        let own = ExpressionValues::new(self, shape)
+            .reserved(&shape.kube_reserved, &shape.kube_reserved_expressions);
         Resources {
             cpu: own.cpu.unwrap_or_else(|| reserved_cpu(self.vcpus * 1000)),
             memory: own.memory.unwrap_or((11 * pods + 255) * MIB),
@@ -449,7 +189,8 @@ impl InstanceTypeInfo {
     /// What the system keeps. Units as [`Resources`].
     #[must_use]
     pub fn system_reserved(&self, shape: &NodeSettings) -> Resources {
-        let own = &shape.system_reserved;
+        let (amounts, expressions) = (&shape.system_reserved, &shape.system_reserved_expressions);
+        let own = ExpressionValues::new(self, shape).reserved(amounts, expressions);
         Resources {
             cpu: own.cpu.unwrap_or_default(),
             memory: own.memory.unwrap_or_default(),
@@ -499,19 +240,6 @@ fn reserved_cpu(milli: i64) -> i64 {
         .into_iter()
         .map(|(from, to, share)| (milli.min(to) - from).max(0) * share / 10_000)
         .sum()
-}
-
-/// A name as a label value: lower case, dashes for spaces.
-fn kebab(name: &str) -> Arc<str> {
-    Arc::from(name.to_lowercase().replace(' ', "-"))
-}
-
-fn flag(yes: bool) -> Option<Arc<str>> {
-    Some(Arc::from(if yes { "true" } else { "false" }))
-}
-
-fn number(value: i64) -> Option<Arc<str>> {
-    Some(Arc::from(value.to_string()))
 }
 
 fn count<T>(items: impl Iterator<Item = T>) -> i64 {

@@ -100,11 +100,13 @@ pub struct InstanceTypeInfo {
 }
 
 impl InstanceTypeInfo {
-    /// Whether nodes can be made of it at all: hardware virtualization, and a processor that Kubernetes has images for.
+    /// Whether nodes can be made of it at all: hardware virtualization, unless nothing is said of it, and a processor that Kubernetes
+    /// has images for.
     #[must_use]
     pub fn usable(&self) -> bool {
         let known = |each: &Arc<str>| matches!(&**each, "x86_64" | "arm64");
-        self.virtualization.iter().any(|each| &**each == "hvm")
+        let virtualization = &self.virtualization;
+        (virtualization.is_empty() || virtualization.iter().any(|each| &**each == "hvm"))
             && self.architectures.iter().any(known)
     }
 

@@ -1,5 +1,5 @@
 //! The catalogue that comes with the program: real instance types, on-demand prices and zones, for the demo, for `lint`, and as
-//! the source of what EC2 itself does not describe (branch interfaces, baseline bandwidth, a first price).
+//! the source of what EC2 itself does not describe (branch interfaces, baseline bandwidth) or not at once (a first price).
 //!
 //! Invariant: read once, lazily; sorted by type name; the same input gives the same catalogue, byte for byte.
 //!
@@ -8,11 +8,17 @@
 
 pub mod ami_family;
 mod capacity_options;
+pub mod expression_values;
 pub mod instance_type;
 pub mod instance_type_info;
+pub mod kubelet_expression;
+mod label_names;
+pub mod launch_zones;
 pub mod node_settings;
+mod type_requirements;
 
 mod error;
+mod prices;
 mod read;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +31,10 @@ use mortise_cloudprovider::InstanceType;
 
 pub use self::capacity_options::CapacityOptions;
 pub use self::error::Ec2CatalogError;
+use self::prices::PriceFile;
+pub use self::prices::{Currency, PriceTable};
 pub use self::read::{CatalogRow, TypeTables};
-use crate::instance_type::{LaunchZones, ZonePrices};
+use crate::launch_zones::{LaunchZones, ZonePrices};
 use crate::node_settings::NodeSettings;
 
 /// Instance types with hardware, prices and zones.
@@ -40,10 +48,11 @@ const TABLES: (&str, &[u8]) = (
     include_bytes!("../data/more-types.jsonl.gz"),
 );
 
-/// Region whose on-demand prices serve for regions without a price table.
-/// # Source
-/// The reference implementation starts every unknown region with these prices until live ones arrive.
-const PRICE_REGION: &str = "us-east-1";
+/// On-demand prices by region.
+const PRICES: PriceFile = PriceFile::new(
+    "on-demand-prices.jsonl.gz (embedded)",
+    include_bytes!("../data/on-demand-prices.jsonl.gz"),
+);
 
 static EMBEDDED: LazyLock<Result<Arc<Ec2Catalog>, Ec2CatalogError>> = LazyLock::new(|| {
     let mut catalog = Ec2Catalog::parse(TYPES.0, TYPES.1)?;
@@ -57,7 +66,6 @@ pub struct Ec2Catalog {
     file: String,
     rows: Vec<CatalogRow>,
     more: BTreeMap<Arc<str>, TypeTables>,
-    price_regions: BTreeSet<String>,
 }
 
 /// The catalogue in the program.
@@ -65,6 +73,23 @@ pub struct Ec2Catalog {
 /// Only when the program was built from a damaged data file; the text names file, line and field.
 pub fn embedded_catalog() -> Result<Arc<Ec2Catalog>, Ec2CatalogError> {
     EMBEDDED.clone()
+}
+
+/// On-demand prices of a region, with their day; `None` for a region whose prices the program does not bring along: unknown is not
+/// zero, and not another region's price.
+/// # Cost
+/// Unpacks a few hundred kilobytes: to be called once for a region.
+/// # Errors
+/// Only when the program was built from a damaged data file; the text names file and line.
+pub fn price_table(region: &str) -> Result<Option<PriceTable>, Ec2CatalogError> {
+    PRICES.table(region)
+}
+
+/// Regions that [`price_table`] has prices of. Sorted.
+/// # Errors
+/// As [`price_table`].
+pub fn price_regions() -> Result<Vec<Arc<str>>, Ec2CatalogError> {
+    PRICES.regions()
 }
 
 /// Instance types of a region and some of its zones (all of them when the list is empty), as a node class with default settings
@@ -106,16 +131,10 @@ impl Ec2Catalog {
                 message,
             });
         }
-        let price_regions = rows
-            .iter()
-            .flat_map(|row| row.tables.prices.keys())
-            .cloned()
-            .collect();
         Ok(Self {
             file: file.to_owned(),
             rows,
             more: BTreeMap::new(),
-            price_regions,
         })
     }
 
@@ -140,22 +159,6 @@ impl Ec2Catalog {
         self.find(name)
             .map(|row| &row.tables)
             .or_else(|| self.more.get(name))
-    }
-
-    /// On-demand price of a type in a region. A region without any price table takes the prices of us-east-1.
-    /// `None` when the type's price is not known.
-    #[must_use]
-    pub fn on_demand_price(&self, name: &str, region: &str) -> Option<MicroUsd> {
-        let prices = &self.tables(name)?.prices;
-        prices.get(self.price_region(region)).copied()
-    }
-
-    fn price_region<'a>(&self, region: &'a str) -> &'a str {
-        if self.price_regions.contains(region) {
-            region
-        } else {
-            PRICE_REGION
-        }
     }
 
     /// Regions whose zones are known. Sorted.
@@ -211,7 +214,7 @@ impl Ec2Catalog {
             zones.iter().copied().collect()
         };
         let shape = NodeSettings::default();
-        let price_region = self.price_region(region);
+        let prices = price_table(region)?.map(|table| table.by_type);
         let types = self
             .rows
             .iter()
@@ -227,7 +230,7 @@ impl Ec2Catalog {
                 if offered.is_empty() {
                     return None;
                 }
-                let on_demand = row.tables.prices.get(price_region).copied();
+                let on_demand = prices.as_ref()?.get(&row.info.name).copied();
                 let places = offered.into_iter().map(|zone| ZonePrices {
                     zone: Arc::clone(zone),
                     zone_id: zone_id(zone).map(Arc::from),
@@ -237,6 +240,7 @@ impl Ec2Catalog {
                 let placement = LaunchZones {
                     region: Arc::from(region),
                     places: places.collect(),
+                    ..LaunchZones::default()
                 };
                 Some(row.info.instance_type(&shape, &placement))
             });

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::ami_family::AmiFamily;
 use crate::capacity_options::CapacityOptions;
+use crate::kubelet_expression::Expression;
 
 /// GiB in bytes.
 pub const GIB: i64 = 1 << 30;
@@ -22,6 +23,17 @@ pub struct ReservedResources {
     pub memory: Option<i64>,
     /// Local disk in bytes.
     pub ephemeral_storage: Option<i64>,
+}
+
+/// Amounts of a reservation that depend on the instance type. Units of the results: milli CPU, MiB, GiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReservedExpressions {
+    /// CPU in milli, rounded up to 10.
+    pub cpu: Option<Expression>,
+    /// Memory in MiB, rounded up to 16.
+    pub memory: Option<Expression>,
+    /// Local disk in GiB.
+    pub ephemeral_storage: Option<Expression>,
 }
 
 /// When the kubelet begins to evict pods.
@@ -108,12 +120,18 @@ pub struct NodeSettings {
     pub options: CapacityOptions,
     /// `kubelet.maxPods`, when it is a number.
     pub max_pods: Option<i64>,
+    /// `kubelet.maxPods`, when it is an expression.
+    pub max_pods_expression: Option<Expression>,
     /// `kubelet.podsPerCore`.
     pub pods_per_core: Option<i64>,
     /// `kubelet.kubeReserved`.
     pub kube_reserved: ReservedResources,
     /// `kubelet.systemReserved`.
     pub system_reserved: ReservedResources,
+    /// Expressions of `kubelet.kubeReserved`.
+    pub kube_reserved_expressions: ReservedExpressions,
+    /// Expressions of `kubelet.systemReserved`.
+    pub system_reserved_expressions: ReservedExpressions,
     /// `kubelet.evictionHard["memory.available"]`.
     pub evict_memory: Option<Threshold>,
     /// `kubelet.evictionHard["nodefs.available"]`.
@@ -144,13 +162,14 @@ impl NodeSettings {
     /// Reads the class.
     /// # Errors
     /// The first field that does not mean anything, with what is allowed. Texts in place of numbers under `kubelet.maxPods`,
-    /// `kubeReserved` and `systemReserved` are expressions; they are off by default and count as absent here, see [`expressions`].
+    /// `kubeReserved` and `systemReserved` are expressions; unless `options` allow them they count as absent here, see [`expressions`].
     pub fn read(
         spec: &Ec2NodeClassSpec,
         options: CapacityOptions,
     ) -> Result<Self, NodeClassFieldError> {
         let empty = Map::new();
         let kubelet = spec.kubelet.as_ref().unwrap_or(&empty);
+        check_kinds(kubelet)?;
         let family = AmiFamily::of(spec);
         let evict = |signal: &str| {
             let text = kubelet
@@ -173,9 +192,17 @@ impl NodeSettings {
             family,
             options,
             max_pods: count(kubelet, "maxPods")?,
+            max_pods_expression: match kubelet.get("maxPods") {
+                Some(Value::String(text)) if options.expressions => {
+                    Some(expression("kubelet.maxPods", text)?)
+                }
+                _ => None,
+            },
             pods_per_core: count(kubelet, "podsPerCore")?,
             kube_reserved: reserved(kubelet, "kubeReserved")?,
             system_reserved: reserved(kubelet, "systemReserved")?,
+            kube_reserved_expressions: reserved_expressions(kubelet, "kubeReserved", options)?,
+            system_reserved_expressions: reserved_expressions(kubelet, "systemReserved", options)?,
             evict_memory: evict("memory.available")?,
             evict_disk: evict("nodefs.available")?,
             data_disk: data_disk(
@@ -295,6 +322,40 @@ fn reserved(
     Ok(all)
 }
 
+/// Amounts that are no quantities, if expressions are allowed.
+fn reserved_expressions(
+    kubelet: &Map<String, Value>,
+    field: &str,
+    options: CapacityOptions,
+) -> Result<ReservedExpressions, NodeClassFieldError> {
+    let mut all = ReservedExpressions::default();
+    let entries = kubelet.get(field).and_then(Value::as_object);
+    for (name, value) in entries
+        .into_iter()
+        .flatten()
+        .filter(|_| options.expressions)
+    {
+        let Some(text) = value.as_str().filter(|text| Quantity::parse(text).is_err()) else {
+            continue;
+        };
+        let parsed = Some(expression(&format!("kubelet.{field}[{name}]"), text)?);
+        match name.as_str() {
+            CPU => all.cpu = parsed,
+            MEMORY => all.memory = parsed,
+            EPHEMERAL_STORAGE => all.ephemeral_storage = parsed,
+            _ => {} // `pid` takes nothing that pods ask for
+        }
+    }
+    Ok(all)
+}
+
+fn expression(field: &str, text: &str) -> Result<Expression, NodeClassFieldError> {
+    Expression::parse(text).map_err(|error| NodeClassFieldError {
+        field: field.to_owned(),
+        message: format!("compiling expression, {error} (expression={text})"),
+    })
+}
+
 fn threshold(value: &Value, path: &str) -> Result<Threshold, NodeClassFieldError> {
     let text = value
         .as_str()
@@ -303,6 +364,63 @@ fn threshold(value: &Value, path: &str) -> Result<Threshold, NodeClassFieldError
         field: path.to_owned(),
         message,
     })
+}
+
+/// Whether a value is of a kind.
+type IsAllowed = fn(&Value) -> bool;
+
+/// Kubelet settings that this program reads itself, each with what it has to be.
+const KINDS: [(&str, &str, IsAllowed); 12] = [
+    ("clusterDNS", "a list of texts", is_texts),
+    ("cpuCFSQuota", "true or false", Value::is_boolean),
+    ("evictionHard", "an object of texts", is_text_map),
+    ("evictionMaxPodGracePeriod", "a whole number", Value::is_i64),
+    ("evictionSoft", "an object of texts", is_text_map),
+    ("evictionSoftGracePeriod", "an object of texts", is_text_map),
+    (
+        "imageGCHighThresholdPercent",
+        "a whole number",
+        Value::is_i64,
+    ),
+    (
+        "imageGCLowThresholdPercent",
+        "a whole number",
+        Value::is_i64,
+    ),
+    ("kubeReserved", "an object of texts", Value::is_object),
+    (
+        "maxPods",
+        "a whole number or an expression",
+        is_number_or_text,
+    ),
+    ("podsPerCore", "a whole number", Value::is_number),
+    ("systemReserved", "an object of texts", Value::is_object),
+];
+
+fn is_texts(value: &Value) -> bool {
+    let items = value.as_array();
+    items.is_some_and(|items| items.iter().all(Value::is_string))
+}
+
+fn is_text_map(value: &Value) -> bool {
+    let fields = value.as_object();
+    fields.is_some_and(|fields| fields.values().all(Value::is_string))
+}
+
+fn is_number_or_text(value: &Value) -> bool {
+    value.is_number() || value.is_string()
+}
+
+fn check_kinds(kubelet: &Map<String, Value>) -> Result<(), NodeClassFieldError> {
+    for (field, allowed, is_allowed) in KINDS {
+        if let Some(value) = kubelet.get(field)
+            && !value.is_null()
+            && !is_allowed(value)
+        {
+            return Err(wrong(format!("kubelet.{field}"), allowed, value));
+        }
+    }
+    Ok(())
 }
 
 /// Size of the disk that pods' data is on: of the mapping marked as root volume, else of the family's data device; for `Custom`,
@@ -401,6 +519,40 @@ mod tests {
             ),
             "spec.blockDeviceMappings[0].ebs.volumeSize: expected a size such as 100Gi, got \"Ti\""
         );
+    }
+
+    #[test]
+    fn settings_of_the_wrong_type_are_refused() {
+        for (field, value, allowed) in [
+            (
+                "clusterDNS",
+                serde_json::json!("10.0.0.10"),
+                "a list of texts",
+            ),
+            ("cpuCFSQuota", serde_json::json!("no"), "true or false"),
+            (
+                "evictionSoft",
+                serde_json::json!({"memory.available": 5}),
+                "an object of texts",
+            ),
+            (
+                "imageGCHighThresholdPercent",
+                serde_json::json!(8.5),
+                "a whole number",
+            ),
+            ("kubeReserved", serde_json::json!([]), "an object of texts"),
+            (
+                "maxPods",
+                serde_json::json!(true),
+                "a whole number or an expression",
+            ),
+        ] {
+            let error = read(serde_json::json!({"kubelet": {field: value}})).unwrap_err();
+            assert_eq!(
+                error,
+                format!("spec.kubelet.{field}: expected {allowed}, got {value}")
+            );
+        }
     }
 
     #[test]

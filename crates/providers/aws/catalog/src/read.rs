@@ -6,25 +6,23 @@ use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use mortise_apis::nearest::nearest;
-use mortise_apis::values::money::MicroUsd;
 use serde_json::{Map, Value};
 
 use super::error::Ec2CatalogError;
 use crate::instance_type_info::{Accelerator, Gpu, InstanceTypeInfo, Neuron};
 
 /// Version of the file format that this build reads and writes.
-const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 1;
 
 /// Most bytes that a catalog may have when unpacked: a hundred times the embedded one, so that a wrong file ends in an error and not in swap.
 const MAX_BYTES: u64 = 100 << 20;
 
 /// Fields of the tables that EC2 itself does not describe.
-const TABLE_FIELDS: [&str; 6] = [
+const TABLE_FIELDS: [&str; 5] = [
     "type",
     "branchInterfaces",
     "windowsAddresses",
     "networkMbps",
-    "prices",
     "zones",
 ];
 
@@ -64,8 +62,6 @@ pub struct TypeTables {
     pub windows_addresses: i64,
     /// Baseline network bandwidth in Mbps, where a number is published.
     pub network_mbps: Option<i64>,
-    /// On-demand price per hour by region.
-    pub prices: BTreeMap<String, MicroUsd>,
     /// Zones that offer it, by region. Sorted.
     pub zones: BTreeMap<String, Vec<Arc<str>>>,
 }
@@ -75,7 +71,7 @@ pub struct TypeTables {
 pub struct CatalogRow {
     /// The hardware.
     pub info: InstanceTypeInfo,
-    /// Prices and zones.
+    /// Zones, and what EC2 does not describe.
     pub tables: TypeTables,
 }
 
@@ -141,10 +137,10 @@ pub(crate) fn tables_only(
 }
 
 /// Line number and object.
-type Line = (usize, Map<String, Value>);
+type NumberedObject = (usize, Map<String, Value>);
 
 /// The objects of a file behind its header line, with their line numbers.
-fn objects(file: &str, text: &str, kind: &str) -> Result<Vec<Line>, Ec2CatalogError> {
+fn objects(file: &str, text: &str, kind: &str) -> Result<Vec<NumberedObject>, Ec2CatalogError> {
     let syntax = |line: usize, column: usize, message: String| Ec2CatalogError::Syntax {
         file: file.to_owned(),
         line,
@@ -203,12 +199,6 @@ fn tables(fields: &Fields<'_>) -> Result<TypeTables, Ec2CatalogError> {
         network_mbps: fields.optional_integer("networkMbps", 0)?,
         ..TypeTables::default()
     };
-    if let Some(by_region) = fields.object("prices")? {
-        for region in by_region.keys() {
-            let price = fields.nested("prices", by_region).integer(region, 1)?;
-            tables.prices.insert(region.clone(), MicroUsd(price));
-        }
-    }
     if let Some(by_region) = fields.object("zones")? {
         for region in by_region.keys() {
             let mut zones = fields.nested("zones", by_region).texts(region)?;

@@ -1,7 +1,7 @@
 use super::*;
 
 const HEADER: &str = "{\"mortiseCatalog\":1,\"kind\":\"types\"}\n";
-const GOOD: &str = r#"{"type":"m5.large","arch":["x86_64"],"vcpus":2,"memoryMiB":8192,"usage":["on-demand","spot"],"virtualization":["hvm"],"hypervisor":"nitro","ipv4PerInterface":10,"interfaces":[3],"prices":{"us-east-1":96000},"zones":{"us-east-1":["us-east-1a"]}}"#;
+const GOOD: &str = r#"{"type":"m5.large","arch":["x86_64"],"vcpus":2,"memoryMiB":8192,"usage":["on-demand","spot"],"virtualization":["hvm"],"hypervisor":"nitro","ipv4PerInterface":10,"interfaces":[3],"zones":{"us-east-1":["us-east-1a"]}}"#;
 
 #[track_caller]
 fn refused(line: &str, expected: &str) {
@@ -19,20 +19,6 @@ fn embedded_data_is_whole() {
     );
     assert_eq!(catalog.zones("us-east-1").len(), 6);
     assert_eq!(
-        catalog.on_demand_price("m5.large", "us-east-1"),
-        Some(MicroUsd(96_000))
-    );
-    assert_eq!(
-        catalog.on_demand_price("m5.large", "eu-west-1"),
-        Some(MicroUsd(96_000)),
-        "a region without a table takes us-east-1's"
-    );
-    assert_ne!(
-        catalog.on_demand_price("m5.large", "us-gov-west-1"),
-        Some(MicroUsd(96_000)),
-        "its own table comes first"
-    );
-    assert_eq!(
         catalog
             .tables("c7g-flex.2xlarge")
             .map(|tables| tables.branch_interfaces),
@@ -40,6 +26,54 @@ fn embedded_data_is_whole() {
         "known by the tables only"
     );
     assert!(catalog.find("c7g-flex.2xlarge").is_none());
+}
+
+/// A price of the embedded tables, with the day.
+fn price(region: &str, name: &str) -> Option<(i64, String)> {
+    let table = price_table(region).unwrap()?;
+    assert_eq!(*table.region, *region);
+    let price = table.by_type.get(name)?;
+    Some((price.0, table.as_of.to_string()))
+}
+
+#[test]
+fn prices_are_those_of_the_region() {
+    let dated = |amount, day: &str| Some((amount, day.to_owned()));
+    assert_eq!(price("us-east-1", "m5.large"), dated(96_000, "2026-07-20"));
+    assert_eq!(price("eu-west-1", "m5.large"), dated(107_000, "2025-05-28"));
+    assert_eq!(
+        price("us-gov-west-1", "m5.large"),
+        dated(121_000, "2026-07-20")
+    );
+    // Yuan.
+    assert_eq!(
+        price("cn-north-1", "m5.large"),
+        dated(1_013_000, "2024-11-06")
+    );
+    assert_eq!(
+        price("cn-northwest-1", "m5.large"),
+        None,
+        "no table is known"
+    );
+    assert_eq!(price("eu-west-1", "x9z.large"), None);
+}
+
+#[test]
+fn every_table_is_whole() {
+    let regions = price_regions().unwrap();
+    assert!(regions.is_sorted() && regions.len() == 35, "{regions:?}");
+    for region in &regions {
+        let table = price_table(region).unwrap().unwrap();
+        assert_eq!(table.currency, Currency::of_region(region));
+        assert!(
+            table.by_type.len() > 150,
+            "{region} has {}",
+            table.by_type.len()
+        );
+        // The most expensive instance costs a few hundred an hour, the cheapest a fraction of a cent.
+        let plausible = |price: &MicroUsd| (1_000..2_000_000_000).contains(&price.0);
+        assert!(table.by_type.values().all(plausible), "{region}");
+    }
 }
 
 #[test]
@@ -60,6 +94,45 @@ fn embedded_types_have_names_zones_and_prices() {
         types,
         embedded("us-east-1", &["us-east-1b", "us-east-1a"]).unwrap(),
         "the order of the zones does not matter"
+    );
+}
+
+#[test]
+fn a_type_without_a_price_is_offered_on_demand_alone() {
+    let catalog = embedded_catalog().unwrap();
+    let place = |on_demand, spot| ZonePrices {
+        zone: Arc::from("us-east-1a"),
+        zone_id: None,
+        on_demand,
+        spot,
+    };
+    let offered = |prices: ZonePrices| {
+        let zones = LaunchZones {
+            region: Arc::from("us-east-1"),
+            places: vec![prices],
+            ..LaunchZones::default()
+        };
+        let row = catalog.find("m5.large").unwrap();
+        let each = row.info.instance_type(&NodeSettings::default(), &zones);
+        let offerings = each.offerings.into_iter().filter(|offer| offer.available);
+        offerings
+            .map(|offer| {
+                (
+                    offer.capacity_type.as_str(),
+                    offer.price.map(|price| price.0),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(offered(place(None, None)), [("on-demand", None)]);
+    let both = place(Some(MicroUsd(2)), Some(MicroUsd(1)));
+    let both = offered(both);
+    assert_eq!(both.len(), 2);
+    assert!(both.contains(&("spot", Some(1))) && both.contains(&("on-demand", Some(2))));
+    assert_eq!(
+        offered(place(Some(MicroUsd(2)), None)),
+        [("on-demand", Some(2))],
+        "no spot instance is sold there"
     );
 }
 
@@ -120,10 +193,6 @@ fn malformed_files_are_refused_with_the_place() {
         "instance type catalog my.jsonl, line 2, type \"m5.large\", field `memoryMib`: this field is not known; did you mean `memoryMiB`?",
     );
     refused(
-        &GOOD.replace("96000", "0.096"),
-        "instance type catalog my.jsonl, line 2, type \"m5.large\", field `prices.us-east-1`: expected a whole number of at least 1; got 0.096",
-    );
-    refused(
         &GOOD.replace("\"interfaces\":[3]", "\"interfaces\":[3],\"gpus\":[{\"name\":\"L4\",\"manufacturer\":\"NVIDIA\",\"count\":-1,\"memoryMiB\":1}]"),
         "instance type catalog my.jsonl, line 2, type \"m5.large\", field `gpus[0].count`: expected a whole number of at least 0; got -1",
     );
@@ -179,4 +248,40 @@ fn files_that_are_no_catalogue_are_refused() {
         missing.starts_with("instance type catalog /nonexistent/types.jsonl: cannot be read: "),
         "{missing}"
     );
+}
+
+/// Resident memory of the process in bytes, where the system says it.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Prints how long all types of a region take to be resolved, and what they weigh.
+#[test]
+fn a_region_is_resolved_quickly_and_is_small() {
+    let catalog = embedded_catalog().unwrap();
+    let first = catalog.instance_types("us-east-1", &[]).unwrap();
+    let begin = std::time::Instant::now();
+    let before = resident();
+    let copies: Vec<_> = (0..8)
+        .map(|_| catalog.instance_types("us-east-1", &[]).unwrap())
+        .collect();
+    let each = begin.elapsed() / 8;
+    let grown = resident()
+        .zip(before)
+        .map(|(now, before)| (now - before) / 8 / 1024);
+    let before = resident();
+    let clones: Vec<_> = copies.clone();
+    let cloned = resident()
+        .zip(before)
+        .map(|(now, before)| (now - before) / 8 / 1024);
+    println!(
+        "{} types in 6 zones: {each:?} and {grown:?} KiB, a copy {cloned:?} KiB, {} bytes a requirement",
+        first.len(),
+        size_of::<mortise_apis::requirements::Requirement>()
+    );
+    assert_eq!(clones.len(), 8);
+    assert!(grown.is_none_or(|kib| kib < 12 * 1024), "{grown:?} KiB");
 }

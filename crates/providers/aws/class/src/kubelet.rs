@@ -9,7 +9,7 @@ use crate::hash::resolved_ami_family;
 use crate::spec::Ec2NodeClassSpec;
 
 /// What can be short on a node.
-const SIGNALS: [&str; 6] = [
+pub(crate) const SIGNALS: [&str; 6] = [
     "memory.available",
     "nodefs.available",
     "nodefs.inodesFree",
@@ -17,10 +17,10 @@ const SIGNALS: [&str; 6] = [
     "imagefs.inodesFree",
     "pid.available",
 ];
-const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
+pub(crate) const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
 /// Fields that every image family understands.
-const UNDERSTOOD: [&str; 12] = [
+pub(crate) const UNDERSTOOD: [&str; 12] = [
     "clusterDNS",
     "cpuCFSQuota",
     "evictionHard",
@@ -36,7 +36,7 @@ const UNDERSTOOD: [&str; 12] = [
 ];
 
 /// Fields of the kubelet's configuration that hold durations.
-const DURATIONS: [&str; 16] = [
+pub(crate) const DURATIONS: [&str; 16] = [
     "containerLogMonitorInterval",
     "cpuCFSQuotaPeriod",
     "cpuManagerReconcilePeriod",
@@ -56,7 +56,7 @@ const DURATIONS: [&str; 16] = [
 ];
 
 /// Its other fields (`kubelet.config.k8s.io/v1beta1` of Kubernetes 1.36).
-const OTHERS: &[&str] = &[
+pub(crate) const OTHERS: &[&str] = &[
     "address",
     "allowedUnsafeSysctls",
     "apiVersion",

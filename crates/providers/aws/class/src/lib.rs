@@ -1,5 +1,5 @@
-//! The node class of Amazon EC2: what admission, lint, conversion, CRDs and RBAC need to know of it. What its fields mean to
-//! the cloud is in `crates/providers/aws`.
+//! The node class of Amazon EC2: what admission, lint, conversion, CRDs and RBAC need to know of it, and what an account needs
+//! before nodes can be launched in it (`install`). What its fields mean to the cloud is in `crates/providers/aws`.
 //!
 //! Pure: no input or output, no clock, no environment, no logging.
 
@@ -8,7 +8,9 @@ mod crd;
 mod deprecated_fields;
 mod go_json;
 pub mod hash;
+pub mod install;
 mod kubelet;
+pub mod kubelet_configuration;
 pub mod labels;
 mod patterns;
 mod rules;

@@ -13,11 +13,11 @@ use mortise_apis::CrdSet;
 use mortise_apis::issues::{FieldIssue, IssueSeverity};
 use mortise_apis::labels::WellKnown;
 use mortise_apis::validation::faults;
-use mortise_aws_class::Ec2NodeClassApi;
 use mortise_aws_class::hash::HASH_VERSION;
 use mortise_aws_class::labels::well_known;
 use mortise_aws_class::spec::Ec2NodeClass;
-use serde_json::{Value, json};
+use mortise_aws_class::{Ec2NodeClassApi, kubelet_configuration};
+use serde_json::{Map, Value, json};
 
 fn definitions() -> CrdSet {
     CrdSet::of_class(&Ec2NodeClassApi)
@@ -55,6 +55,23 @@ fn kubelet_settings_are_valid_as_recorded() {
         let mut found: Vec<FieldIssue> = faults(&aws, &well_known(), "EC2NodeClass", &object, None);
         found.retain(|fault| fault.field.starts_with("spec.kubelet"));
         agrees(case["valid"] == Value::Bool(true), &found)
+    });
+}
+
+#[test]
+fn kubelet_settings_have_the_recorded_faults() {
+    check("kubelet_validate", |case| {
+        let none = Map::new();
+        let kubelet = case["kubelet"].as_object().unwrap_or(&none);
+        let (ours, recorded) = (
+            kubelet_configuration::faults(kubelet),
+            texts(&case["errors"]),
+        );
+        if ours == recorded {
+            Ok(())
+        } else {
+            Err(format!("ours {ours:?}, recorded {recorded:?}"))
+        }
     });
 }
 

@@ -8,16 +8,33 @@ use std::path::PathBuf;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
+pub(crate) mod api;
+mod discovery;
+mod drift;
+mod instance_profile;
 mod instance_types;
+mod instances;
 mod interruption;
+mod interruption_reconciles;
+mod launch;
+mod launch_filters;
+mod node_class;
+mod nodeclaim_controllers;
+mod offerings;
+mod other;
+mod pricing;
+mod replay;
+mod resolved_type;
+mod unavailable_offerings;
 mod user_data;
 
-/// The recorded cases of one file: line number and case.
-fn cases(name: &str) -> Vec<(usize, Value)> {
+/// The text of a recorded file.
+fn read(name: &str) -> String {
     let own = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../tests/data/facts");
     let root = std::env::var_os("MORTISE_FACTS_DIR").map_or_else(own, PathBuf::from);
     let candidates = [
         root.join("aws").join(format!("{name}.gz")),
+        root.join("aws").join(name),
         root.join(format!("{name}.gz")),
         root.join(name),
     ];
@@ -26,18 +43,22 @@ fn cases(name: &str) -> Vec<(usize, Value)> {
         .find(|path| path.exists())
         .unwrap_or_else(|| panic!("none of {candidates:?} exists"));
     let bytes = std::fs::read(path).unwrap();
-    let mut text = String::new();
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        GzDecoder::new(&*bytes).read_to_string(&mut text).unwrap();
-    } else {
-        text = String::from_utf8(bytes).unwrap();
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return String::from_utf8(bytes).unwrap();
     }
-    let cases: Vec<_> = text
+    let mut text = String::new();
+    GzDecoder::new(&*bytes).read_to_string(&mut text).unwrap();
+    text
+}
+
+/// The recorded cases of one file: line number and case.
+fn cases(name: &str) -> Vec<(usize, Value)> {
+    let cases: Vec<_> = read(name)
         .lines()
         .enumerate()
         .map(|(index, line)| (index + 1, serde_json::from_str(line).unwrap()))
         .collect();
-    assert!(!cases.is_empty(), "{path:?} has no cases");
+    assert!(!cases.is_empty(), "{name} has no cases");
     cases
 }
 

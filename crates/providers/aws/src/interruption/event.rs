@@ -22,6 +22,8 @@ pub struct InterruptionEvent {
     pub instances: Vec<Arc<str>>,
     /// When the event happened.
     pub sent: Option<Timestamp>,
+    /// When what it announces begins, if it says so.
+    pub starts: Option<Timestamp>,
 }
 
 /// Why a message cannot be read.
@@ -89,6 +91,7 @@ pub fn parse(body: &str) -> Result<InterruptionEvent, MessageError> {
             kind,
             instances: vec![Arc::from(text(detail, "instance-id")?)],
             sent,
+            starts: None,
         })
     };
     match (source, detail_type) {
@@ -98,9 +101,8 @@ pub fn parse(body: &str) -> Result<InterruptionEvent, MessageError> {
         ("aws.ec2", "EC2 Instance Rebalance Recommendation") => {
             one(InterruptionKind::RebalanceRecommendation)
         }
-        // The instance is drained as for any announced end; the next resolution finds the reservation's new count.
         ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning") => {
-            one(InterruptionKind::ScheduledChange)
+            one(InterruptionKind::CapacityReservationInterruption)
         }
         ("aws.ec2", "EC2 Instance State-change Notification") => {
             match state(text(detail, "state")?) {
@@ -118,6 +120,7 @@ const fn nothing(sent: Option<Timestamp>) -> InterruptionEvent {
         kind: InterruptionKind::Other,
         instances: Vec::new(),
         sent,
+        starts: None,
     }
 }
 
@@ -140,6 +143,10 @@ fn health(
     {
         return Ok(nothing(None));
     }
+    // An event that is over or was called off is sent once more, as closed.
+    if field(detail, "statusCode").and_then(Value::as_str) == Some("closed") {
+        return Ok(nothing(sent));
+    }
     let entities = match field(detail, "affectedEntities") {
         None | Some(Value::Null) => &[][..],
         Some(value) => value
@@ -156,7 +163,21 @@ fn health(
         kind: InterruptionKind::ScheduledChange,
         instances: instances.collect::<Result<_, _>>()?,
         sent,
+        starts: field(detail, "startTime")
+            .and_then(Value::as_str)
+            .and_then(start_time),
     })
+}
+
+/// A time as AWS Health writes it (RFC 2822, such as `Thu, 27 Jan 2026 13:19:03 GMT`) or as everything else does. One that cannot be
+/// read is not known: the event is acted on at once.
+fn start_time(text: &str) -> Option<Timestamp> {
+    let health = || {
+        jiff::fmt::rfc2822::DateTimeParser::new()
+            .relaxed_weekday(true)
+            .parse_timestamp(text)
+    };
+    text.parse().or_else(|_| health()).ok()
 }
 
 /// A field by its name, or by its name in another case.
@@ -208,7 +229,7 @@ mod tests {
             ),
             (
                 "EC2 Capacity Reservation Instance Interruption Warning",
-                InterruptionKind::ScheduledChange,
+                InterruptionKind::CapacityReservationInterruption,
             ),
         ] {
             let read = parse(&event(detail_type, r#"{"instance-id":"i-1"}"#)).unwrap();
@@ -219,6 +240,42 @@ mod tests {
             );
             assert_eq!(read.sent.map(|time| time.as_second()), Some(1_767_323_045));
         }
+    }
+
+    #[test]
+    fn scheduled_changes_have_their_start() {
+        let event = |more: &str| {
+            let body = format!(
+                r#"{{"version":"0","source":"aws.health","detail-type":"AWS Health Event","detail":{{"service":"EC2","eventTypeCategory":"scheduledChange","affectedEntities":[{{"entityValue":"i-1"}}]{more}}}}}"#
+            );
+            parse(&body).unwrap()
+        };
+        for (text, starts) in [
+            (
+                "Thu, 15 Jan 2026 13:19:03 GMT",
+                Some("2026-01-15T13:19:03Z"),
+            ),
+            ("2026-01-15T13:19:03Z", Some("2026-01-15T13:19:03Z")),
+            ("", None),
+            ("soon", None),
+        ] {
+            let read = event(&format!(r#","startTime":"{text}""#));
+            assert_eq!(read.kind, InterruptionKind::ScheduledChange);
+            assert_eq!(
+                read.starts.map(|time| time.to_string()).as_deref(),
+                starts,
+                "{text}"
+            );
+        }
+        assert_eq!(
+            event(r#","statusCode":"upcoming""#).kind,
+            InterruptionKind::ScheduledChange
+        );
+        let closed = event(r#","statusCode":"closed""#);
+        assert_eq!(
+            (closed.kind, closed.instances.len()),
+            (InterruptionKind::Other, 0)
+        );
     }
 
     #[test]

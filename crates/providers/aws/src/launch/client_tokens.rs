@@ -28,12 +28,19 @@ struct TokenState {
 }
 
 impl ClientTokens {
-    /// The token of the next request: the UID, and how often EC2 has already answered for it.
+    /// The token of the next request: the UID, and how often EC2 has already answered for it. The claim is known from then on.
     pub(crate) fn token(&self, uid: &str) -> String {
-        match self.lock().get(uid).map_or(0, |attempt| attempt.answered) {
+        let mut answered = 0;
+        self.change(uid, |attempt| answered = attempt.answered);
+        match answered {
             0 => uid.to_owned(),
             answered => format!("{uid}-{answered}"),
         }
+    }
+
+    /// Whether a request was made for the claim before.
+    pub(crate) fn is_known(&self, uid: &str) -> bool {
+        self.lock().contains_key(uid)
     }
 
     /// EC2 answered without an instance: the next request needs another token.
@@ -87,7 +94,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn tokens_follow_what_ec2_answered() {
         let attempts = ClientTokens::default();
+        assert!(!attempts.is_known("u"));
         assert_eq!(attempts.token("u"), "u");
+        assert!(attempts.is_known("u"));
         assert_eq!(attempts.token("u"), "u", "a repetition has the same token");
         attempts.answered("u");
         assert_eq!(

@@ -1,8 +1,19 @@
 //! How a launch, or one attempt of it, ends without an instance.
+//!
+//! A claim's condition has the reason and the words that users' dashboards and runbooks know; what AWS said goes to the log.
+
+use std::fmt::Display;
 
 use mortise_cloudprovider::LaunchError;
 
-use crate::failure::{self, Failure};
+use crate::failure::{self, Failure, FailureKind};
+
+/// Begins the message of a launch whose templates could not be made.
+const TEMPLATES: &str = "Error getting launch template configs: ";
+/// Begins the message of a launch whose request was refused.
+const REQUEST: &str = "Error creating fleet request: ";
+/// Begins the message of a launch whose templates vanished twice.
+const GONE: &str = "Launch templates not found when creating fleet request: ";
 
 /// A launch that failed for a reason that has a name.
 pub(crate) fn create_error(reason: &str, message: impl Into<String>) -> LaunchError {
@@ -12,20 +23,60 @@ pub(crate) fn create_error(reason: &str, message: impl Into<String>) -> LaunchEr
     }
 }
 
-/// A failed call as the end of a launch: with a reason when it will fail again, as an error to repeat otherwise.
-pub(crate) fn failed_call(failure: Failure) -> LaunchError {
-    if failure.passes() || failure.label() == "credentials" {
+/// Nothing has capacity, and no offering in particular is to blame.
+pub(crate) fn no_capacity(message: impl Into<String>) -> LaunchError {
+    LaunchError::InsufficientCapacity {
+        message: message.into(),
+        unavailable: Vec::new(),
+    }
+}
+
+/// No template can be made, because of what the class selects.
+pub(crate) fn no_template(detail: impl Display) -> LaunchError {
+    template_error("", &detail)
+}
+
+/// No template can be made: `known` is what AWS would say of it, `detail` what we know.
+pub(crate) fn template_error(known: &str, detail: &impl Display) -> LaunchError {
+    tracing::warn!(error = %detail, "failed to make launch template");
+    named(TEMPLATES, known)
+}
+
+/// A call for a template failed.
+pub(crate) fn failed_template_call(failure: Failure) -> LaunchError {
+    failed_call(TEMPLATES, failure)
+}
+
+/// The fleet request failed as a whole.
+pub(crate) fn failed_request(failure: Failure) -> LaunchError {
+    failed_call(REQUEST, failure)
+}
+
+/// What the fleet said of its offerings, as the reason of the launch.
+pub(crate) fn failed_offerings(texts: &str) -> LaunchError {
+    tracing::warn!(error = texts, "failed to launch instance");
+    named("", texts)
+}
+
+/// A call that AWS refused has a reason. One that may have taken effect, or was never allowed to, is tried again.
+fn failed_call(stage: &str, failure: Failure) -> LaunchError {
+    if failure.kind != FailureKind::Service || failure.label() == "credentials" {
         return LaunchError::Other(failure.into());
     }
-    let (reason, message) = failure::launch_reason(&failure.code, &failure.message);
-    create_error(reason, format!("{message}; {}", failure.action))
+    tracing::warn!(error = %failure, "failed to launch instance");
+    named(stage, &format!("{}: {}", failure.code, failure.message))
+}
+
+fn named(stage: &str, text: &str) -> LaunchError {
+    let (reason, message) = failure::launch_reason(text);
+    create_error(reason, format!("{stage}{message}"))
 }
 
 /// How one attempt ended without an instance.
 #[derive(Debug)]
 pub(crate) enum AttemptError {
-    /// A launch template does not exist any more: the next attempt creates it again.
-    TemplateGone,
+    /// A launch template does not exist any more: the next attempt creates it again. What EC2 said.
+    TemplateGone(String),
     /// For good, or for this time.
     Ended(LaunchError),
 }
@@ -39,10 +90,7 @@ impl From<LaunchError> for AttemptError {
 impl From<AttemptError> for LaunchError {
     fn from(error: AttemptError) -> Self {
         match error {
-            AttemptError::TemplateGone => create_error(
-                "LaunchTemplateNotFound",
-                "Launch template used for instance launch wasn't found",
-            ),
+            AttemptError::TemplateGone(text) => named(GONE, &text),
             AttemptError::Ended(error) => error,
         }
     }

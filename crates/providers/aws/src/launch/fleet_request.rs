@@ -6,14 +6,15 @@ use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::types::{
     DefaultTargetCapacityType, FleetLaunchTemplateConfigRequest,
     FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
-    FleetOnDemandAllocationStrategy, FleetType, OnDemandOptionsRequest, ResourceType,
-    SpotAllocationStrategy, SpotOptionsRequest, TagSpecification,
-    TargetCapacitySpecificationRequest,
+    FleetOnDemandAllocationStrategy, FleetReservationType, FleetType, OnDemandOptionsRequest,
+    ReservedCapacityOptionsRequest, ResourceType, SpotAllocationStrategy, SpotOptionsRequest,
+    TagSpecification, TargetCapacitySpecificationRequest,
 };
-use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::CapacityType;
 
 use crate::failure::Failure;
+use crate::launch::filters::ReservationKind;
+use crate::launch::launch_price::LaunchPrice;
 use crate::sdk::AwsClients;
 use crate::sdk::arguments::ec2_tags;
 
@@ -21,9 +22,10 @@ use crate::sdk::arguments::ec2_tags;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Override {
     pub(crate) instance_type: String,
+    pub(crate) image: String,
     pub(crate) subnet: String,
     pub(crate) zone: String,
-    pub(crate) price: Option<MicroUsd>,
+    pub(crate) price: Option<LaunchPrice>,
 }
 
 /// What is asked for.
@@ -32,6 +34,8 @@ pub(crate) struct FleetRequest {
     /// Makes a repetition of the same request harmless.
     pub(crate) token: String,
     pub(crate) capacity_type: CapacityType,
+    /// The kind of reservation to launch into, if it is reserved.
+    pub(crate) reservation: Option<ReservationKind>,
     /// Prices were adjusted by the user: our order counts, not EC2's prices.
     pub(crate) by_priority: bool,
     pub(crate) context: Option<String>,
@@ -56,7 +60,8 @@ impl FleetRequest {
             .set_launch_template_configs(Some(self.configs()))
             .set_tag_specifications(Some(self.tag_specifications()))
             .set_spot_options(self.spot_options())
-            .set_on_demand_options(self.on_demand_options());
+            .set_on_demand_options(self.on_demand_options())
+            .set_reserved_capacity_options(self.reserved_capacity_options());
         call.send()
             .await
             .map_err(|error| clients.failure("ec2:CreateFleet", error))
@@ -67,10 +72,13 @@ impl FleetRequest {
     }
 
     fn target(&self) -> TargetCapacitySpecificationRequest {
-        let kind = if self.is_spot() {
-            DefaultTargetCapacityType::Spot
-        } else {
-            DefaultTargetCapacityType::OnDemand
+        let kind = match self.reservation {
+            Some(ReservationKind::Block) => DefaultTargetCapacityType::CapacityBlock,
+            Some(ReservationKind::Interruptible) => DefaultTargetCapacityType::ReservedCapacity,
+            // The templates name the reservation, which is an on-demand one.
+            Some(ReservationKind::Default) => DefaultTargetCapacityType::OnDemand,
+            None if self.is_spot() => DefaultTargetCapacityType::Spot,
+            None => DefaultTargetCapacityType::OnDemand,
         };
         TargetCapacitySpecificationRequest::builder()
             .total_target_capacity(1)
@@ -97,9 +105,23 @@ impl FleetRequest {
         } else {
             FleetOnDemandAllocationStrategy::LowestPrice
         };
-        (!self.is_spot()).then(|| {
+        let special = matches!(
+            self.reservation,
+            Some(ReservationKind::Block | ReservationKind::Interruptible)
+        );
+        (!self.is_spot() && !special).then(|| {
             OnDemandOptionsRequest::builder()
                 .allocation_strategy(strategy)
+                .build()
+        })
+    }
+
+    fn reserved_capacity_options(&self) -> Option<ReservedCapacityOptionsRequest> {
+        (self.reservation == Some(ReservationKind::Interruptible)).then(|| {
+            ReservedCapacityOptionsRequest::builder()
+                .reservation_types(FleetReservationType::from(
+                    "interruptible-capacity-reservation",
+                ))
                 .build()
         })
     }
@@ -107,7 +129,7 @@ impl FleetRequest {
     fn configs(&self) -> Vec<FleetLaunchTemplateConfigRequest> {
         self.templates
             .iter()
-            .map(|(name, overrides)| config(name, overrides, self.by_priority))
+            .map(|(name, overrides)| config(name, overrides))
             .collect()
     }
 
@@ -128,11 +150,7 @@ impl FleetRequest {
     }
 }
 
-fn config(
-    name: &str,
-    overrides: &[Override],
-    by_priority: bool,
-) -> FleetLaunchTemplateConfigRequest {
+fn config(name: &str, overrides: &[Override]) -> FleetLaunchTemplateConfigRequest {
     let template = FleetLaunchTemplateSpecificationRequest::builder()
         .launch_template_name(name)
         .version("$Latest")
@@ -140,9 +158,10 @@ fn config(
     let overrides = overrides.iter().map(|each| {
         FleetLaunchTemplateOverridesRequest::builder()
             .instance_type(each.instance_type.as_str().into())
+            .image_id(&each.image)
             .subnet_id(&each.subnet)
             .availability_zone(&each.zone)
-            .set_priority(each.price.filter(|_| by_priority).map(MicroUsd::dollars))
+            .set_priority(each.price.map(LaunchPrice::dollars))
             .build()
     });
     FleetLaunchTemplateConfigRequest::builder()

@@ -1,15 +1,19 @@
 //! What EC2 answers to a fleet request: an instance, or why each override gave none. Pure.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::types::{CreateFleetError, CreateFleetInstance};
 use mortise_cloudprovider::{CapacityType, LaunchError, UnavailableOffering};
 
 use crate::failure::{self, SPOT_ROLE, SUBNET_FULL};
-use crate::instance_cache::InstanceRecord;
-use crate::launch::error::{AttemptError, create_error};
+use crate::instances::{InstanceDescription, InstanceRecord};
+use crate::launch::error::{AttemptError, failed_offerings};
 use crate::launch::fleet_request::FleetRequest;
+use crate::launch::selection::LaunchSelection;
 use crate::node_class::CachedNodeClass;
-use crate::offerings::unavailable_offerings::UnavailableKey;
+use crate::offerings::unavailable_offerings::{PlacementScope, UnavailableKey};
 
 /// Why one override gave no instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +32,18 @@ pub(crate) struct FleetResponse {
     pub(crate) errors: Vec<FleetError>,
 }
 
+/// What was asked for, as far as the errors of the answer need it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FleetSubject<'a> {
+    pub(crate) class: &'a CachedNodeClass,
+    pub(crate) selection: &'a LaunchSelection<'a>,
+    /// Partition of the class's placement group that was asked for.
+    pub(crate) partition: Option<i32>,
+}
+
+/// Something that is unavailable, and the code that said so.
+pub(crate) type Shortage<'a> = (UnavailableKey, &'a str);
+
 impl FleetResponse {
     /// Reads the answer to a request.
     pub(crate) fn parse(answer: &CreateFleetOutput, request: &FleetRequest) -> Self {
@@ -38,53 +54,59 @@ impl FleetResponse {
         }
     }
 
+    /// A template that the request names does not exist any more.
+    pub(crate) fn is_template_gone(&self) -> bool {
+        let mut errors = self.errors.iter();
+        self.instance.is_none() && errors.any(|error| failure::is_template_missing(&error.code))
+    }
+
     /// What the errors say is unavailable now. Sorted, unique.
-    pub(crate) fn unavailable(
-        &self,
-        class: &CachedNodeClass,
-        capacity_type: CapacityType,
-    ) -> Vec<UnavailableKey> {
+    pub(crate) fn unavailable(&self, subject: FleetSubject<'_>) -> Vec<Shortage<'_>> {
         let errors = self.errors.iter();
-        let mut all: Vec<UnavailableKey> = errors
-            .flat_map(|error| error.unavailable(class, capacity_type))
+        let mut all: Vec<Shortage<'_>> = errors
+            .flat_map(|error| {
+                let keys = error.unavailable(subject).into_iter();
+                keys.map(|key| (key, &*error.code))
+            })
             .collect();
         all.sort();
-        all.dedup();
+        all.dedup_by(|a, b| a.0 == b.0);
         all
+    }
+
+    /// Ids of the reservations that the errors say are used up. Sorted, unique.
+    pub(crate) fn exhausted(&self, subject: FleetSubject<'_>) -> BTreeSet<Arc<str>> {
+        let errors = self.errors.iter();
+        let short = errors.filter(|error| failure::is_shortage(&error.code));
+        short
+            .filter_map(|error| error.reservation(subject))
+            .collect()
     }
 
     /// Why there is no instance. A lack of capacity counts only when there is no other cause.
     pub(crate) fn failure(&self, unavailable: Vec<UnavailableOffering>) -> AttemptError {
         let errors = &self.errors;
-        if errors
+        let gone = errors
             .iter()
-            .any(|error| failure::is_template_missing(&error.code))
-        {
-            return AttemptError::TemplateGone;
+            .find(|error| failure::is_template_missing(&error.code));
+        if let Some(error) = gone {
+            return AttemptError::TemplateGone(error.text());
         }
-        if let Some(error) = errors
-            .iter()
-            .find(|error| !failure::is_shortage(&error.code))
-        {
-            let (reason, message) = failure::launch_reason(&error.code, &error.message);
-            return create_error(reason, message).into();
+        let mut texts: Vec<String> = Vec::new();
+        for text in errors.iter().map(FleetError::text) {
+            if !texts.contains(&text) {
+                texts.push(text); // one cause usually repeats for every type
+            }
         }
-        let mut texts: Vec<String> = errors
-            .iter()
-            .map(|error| format!("{}: {}", error.code, error.message))
-            .collect();
-        texts.dedup();
-        texts.truncate(3); // one cause usually repeats for every type
-        if texts.is_empty() {
-            return create_error(
-                "LaunchFailed",
-                "EC2 launched no instance and returned no reason",
-            )
-            .into();
+        let texts = texts.join("; ");
+        if errors.is_empty() {
+            return failed_offerings("EC2 launched no instance and returned no reason").into();
         }
-        let message = texts.join("; ");
+        if !errors.iter().all(|error| failure::is_shortage(&error.code)) {
+            return failed_offerings(&texts).into();
+        }
         LaunchError::InsufficientCapacity {
-            message,
+            message: format!("with fleet error(s), {texts}"),
             unavailable,
         }
         .into()
@@ -111,43 +133,89 @@ impl FleetError {
         }
     }
 
-    /// What the error says is unavailable. Without the role for spot instances, the whole capacity type is.
-    fn unavailable(
-        &self,
-        class: &CachedNodeClass,
-        capacity_type: CapacityType,
-    ) -> Vec<UnavailableKey> {
-        let role =
-            (self.code == SPOT_ROLE).then_some(UnavailableKey::CapacityType(CapacityType::Spot));
-        let place = if self.code == SUBNET_FULL {
-            self.subnet.clone().map(UnavailableKey::Subnet)
-        } else {
-            self.offering(class, capacity_type)
-                .filter(|_| failure::is_shortage(&self.code))
-                .map(UnavailableKey::Offering)
+    fn text(&self) -> String {
+        format!("{}: {}", self.code, self.message)
+    }
+
+    /// What the error says is unavailable. Without the role for spot instances, the whole capacity type is; of a reservation it says
+    /// nothing beyond its count.
+    fn unavailable(&self, subject: FleetSubject<'_>) -> Vec<UnavailableKey> {
+        if subject.selection.capacity_type == CapacityType::Reserved {
+            return Vec::new();
+        }
+        if self.code == SPOT_ROLE {
+            return vec![UnavailableKey::CapacityType(CapacityType::Spot)];
+        }
+        let group = subject.class.placement_group.as_ref();
+        if let (true, Some(group)) = (failure::is_spread_limit(&self.message), group) {
+            return self.spread_limit(subject, &group.id);
+        }
+        if !failure::is_shortage(&self.code) {
+            return Vec::new();
+        }
+        let offering = self.offering(subject).map(|offering| match group {
+            None => UnavailableKey::Offering(offering),
+            Some(group) => {
+                let scope = PlacementScope {
+                    group: Arc::from(&*group.id),
+                    partition: subject.partition.map(|each| Arc::from(each.to_string())),
+                };
+                UnavailableKey::Placed(offering, scope)
+            }
+        });
+        let full = self.subnet.clone().filter(|_| self.code == SUBNET_FULL);
+        let subnet = full.map(UnavailableKey::Subnet);
+        offering.into_iter().chain(subnet).collect()
+    }
+
+    /// A spread group takes no more instances in the zone, of whatever type.
+    fn spread_limit(&self, subject: FleetSubject<'_>, group: &str) -> Vec<UnavailableKey> {
+        let Some(zone) = self.zone(subject.class) else {
+            return Vec::new();
         };
-        role.into_iter().chain(place).collect()
+        let candidates = subject.selection.candidates.iter();
+        candidates
+            .map(|candidate| {
+                let offering = UnavailableOffering {
+                    instance_type: Arc::clone(&candidate.instance_type.name),
+                    zone: Arc::from(&*zone),
+                    capacity_type: subject.selection.capacity_type,
+                };
+                let scope = PlacementScope {
+                    group: Arc::from(group),
+                    partition: None,
+                };
+                UnavailableKey::Placed(offering, scope)
+            })
+            .collect()
     }
 
     /// The offering that was asked for, if the error names it.
-    fn offering(
-        &self,
-        class: &CachedNodeClass,
-        capacity_type: CapacityType,
-    ) -> Option<UnavailableOffering> {
+    fn offering(&self, subject: FleetSubject<'_>) -> Option<UnavailableOffering> {
+        Some(UnavailableOffering {
+            instance_type: self.instance_type.as_deref()?.into(),
+            zone: self.zone(subject.class)?.into(),
+            capacity_type: subject.selection.capacity_type,
+        })
+    }
+
+    /// The reservation that was asked for.
+    fn reservation(&self, subject: FleetSubject<'_>) -> Option<Arc<str>> {
+        let zone = self.zone(subject.class)?;
+        let (_, offering) = subject
+            .selection
+            .place(self.instance_type.as_deref()?, &zone)?;
+        offering.reservation.as_ref().map(|(id, _)| Arc::clone(id))
+    }
+
+    fn zone(&self, class: &CachedNodeClass) -> Option<String> {
         let of_subnet = || {
-            class
-                .subnets
-                .iter()
+            let mut subnets = class.subnets.iter();
+            subnets
                 .find(|each| Some(&each.subnet.id) == self.subnet.as_ref())
                 .map(|each| each.subnet.zone.clone())
         };
-        let zone = self.zone.clone().or_else(of_subnet)?;
-        Some(UnavailableOffering {
-            instance_type: self.instance_type.as_deref()?.into(),
-            zone: zone.into(),
-            capacity_type,
-        })
+        self.zone.clone().or_else(of_subnet)
     }
 }
 
@@ -174,6 +242,7 @@ fn record(instance: &CreateFleetInstance, request: &FleetRequest) -> Option<Inst
         .or_else(|| chosen.and_then(|chosen| chosen.availability_zone()))
         .map(str::to_owned)
         .or_else(of_subnet)?;
+    let image = chosen.and_then(|chosen| chosen.image_id());
     let instance_type = instance
         .instance_type()
         .or_else(|| chosen.and_then(|chosen| chosen.instance_type()))?
@@ -184,10 +253,12 @@ fn record(instance: &CreateFleetInstance, request: &FleetRequest) -> Option<Inst
         instance_type,
         zone,
         capacity_type: request.capacity_type,
+        reservation: None,
         subnet,
-        image: None,
+        image: image.map(str::to_owned),
         dedicated: request.dedicated,
         groups: Vec::new(),
+        described: InstanceDescription::default(),
     })
 }
 
@@ -216,20 +287,17 @@ mod tests {
         for (codes, expected) in [
             (
                 &[shortage, "InvalidLaunchTemplateName.NotFoundException"][..],
-                "LaunchTemplateNotFound: Launch template used for instance launch wasn't found",
+                "LaunchFailed: Launch templates not found when creating fleet request: Instance launch failed",
             ),
             (
                 &[shortage, "InvalidAMIID.NotFound"],
-                "AMINotFound: AMI used for instance launch not found (InvalidAMIID.NotFound: said)",
+                "AMINotFound: AMI used for instance launch either does not exist or you don't have permissions to use it",
             ),
             (
                 &[shortage, shortage, "UnfulfillableCapacity"],
-                "insufficient capacity: InsufficientInstanceCapacity: said; UnfulfillableCapacity: said",
+                "insufficient capacity: with fleet error(s), InsufficientInstanceCapacity: said; UnfulfillableCapacity: said",
             ),
-            (
-                &[],
-                "LaunchFailed: EC2 launched no instance and returned no reason",
-            ),
+            (&[], "LaunchFailed: Instance launch failed"),
         ] {
             let response = FleetResponse {
                 instance: None,
@@ -245,6 +313,7 @@ mod tests {
         let request = FleetRequest {
             token: "u".to_owned(),
             capacity_type: CapacityType::Spot,
+            reservation: None,
             by_priority: false,
             context: None,
             dedicated: false,
@@ -252,6 +321,7 @@ mod tests {
                 "t".to_owned(),
                 vec![Override {
                     instance_type: "m5.large".to_owned(),
+                    image: "ami-1".to_owned(),
                     subnet: "subnet-1".to_owned(),
                     zone: "us-east-1a".to_owned(),
                     price: None,

@@ -1,15 +1,53 @@
 //! Launches: selection, launch templates, fleet requests, client tokens.
 
 mod client_tokens;
+mod dry_runs;
 mod error;
-mod fleet_input;
+pub(crate) mod filters;
+pub(crate) mod fleet_input;
 mod fleet_request;
 mod fleet_response;
+mod launch_price;
 mod launched;
 mod launcher;
-mod selection;
-mod template;
+mod probe_type;
+mod readiness;
+pub(crate) mod selection;
+mod subnet_addresses;
+pub(crate) mod template;
 mod template_data;
-mod templates;
+pub(crate) mod templates;
 
-pub(crate) use self::launcher::Launcher;
+pub(crate) use self::dry_runs::DryRuns;
+pub(crate) use self::launcher::{LaunchServices, Launcher};
+
+#[cfg(test)]
+pub(crate) use self::launcher::PendingLaunch;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use mortise_aws_catalog::node_settings::NodeSettings;
+    use mortise_aws_class::spec::Ec2NodeClass;
+    use tokio::time::Instant;
+
+    use crate::node_class::CachedNodeClass;
+
+    /// A class that selects nothing.
+    pub(crate) fn class() -> CachedNodeClass {
+        CachedNodeClass {
+            object: Ec2NodeClass::default(),
+            settings: NodeSettings::default(),
+            subnets: Vec::new(),
+            groups: Vec::new(),
+            amis: Vec::new(),
+            reservations: Vec::new(),
+            placement_group: None,
+            profile: None,
+            types: Vec::new(),
+            images: Vec::new(),
+            hash: None,
+            not_ready: None,
+            found: Instant::now(),
+        }
+    }
+}

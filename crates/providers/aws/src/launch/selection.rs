@@ -1,12 +1,15 @@
 //! Which types and offerings a launch asks for, out of those that a claim allows. Pure.
 
-use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use mortise_apis::labels;
 use mortise_apis::requirements::{Requirement, Requirements};
 use mortise_apis::resources::Resources;
-use mortise_apis::values::money::MicroUsd;
-use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
+use mortise_cloudprovider::{CapacityType, InstanceType, LaunchError, Offering};
+
+use crate::launch::error::no_capacity;
+use crate::launch::filters::{self, ReservationKind, TypeCandidate};
+use crate::launch::launch_price::by_price;
 
 /// Most types in one request. More make the request slower, and the cloud no likelier to find one.
 /// # Source
@@ -17,190 +20,172 @@ const MAX_TYPES: usize = 60;
 /// EC2 Fleet quotas.
 const MAX_OVERRIDES: usize = 300;
 
-/// Resources that only some pods use; types that have them are not spent on pods that do not ask.
-const SPECIALIZED: [&str; 5] = [
-    "nvidia.com/gpu",
-    "amd.com/gpu",
-    "habana.ai/gaudi",
-    "aws.amazon.com/neuron",
-    "aws.amazon.com/neuroncore",
-];
-
-/// A type with the offerings of it that a launch may take.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct TypeCandidate<'a> {
-    /// The type.
-    pub(crate) instance_type: &'a InstanceType,
-    /// Offerings of the chosen capacity type, in zone order. Never empty.
-    pub(crate) offerings: Vec<&'a Offering>,
-}
-
 /// What a launch asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LaunchSelection<'a> {
     /// One capacity type for all.
     pub(crate) capacity_type: CapacityType,
-    /// Cheapest first. Never empty.
+    /// One kind of reservation for all, when they are reserved.
+    pub(crate) reservation: Option<ReservationKind>,
+    /// Cheapest first, each with its offerings of the capacity type. Neither they nor their offerings are empty.
     pub(crate) candidates: Vec<TypeCandidate<'a>>,
 }
 
-/// Chooses for a claim: types that meet its requirements and hold its requests, in `usable` offerings, spot before on-demand where
-/// both are allowed. `None` when nothing is left.
+impl<'a> LaunchSelection<'a> {
+    /// A selected type with its offering in a zone.
+    pub(crate) fn place(
+        &self,
+        instance_type: &str,
+        zone: &str,
+    ) -> Option<(&'a InstanceType, &'a Offering)> {
+        let mut candidates = self.candidates.iter();
+        let candidate = candidates.find(|each| &*each.instance_type.name == instance_type)?;
+        let mut offerings = candidate.offerings.iter().copied();
+        let offering = offerings.find(|offering| &*offering.zone == zone)?;
+        Some((candidate.instance_type, offering))
+    }
+}
+
+/// What a claim asks of its instance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaunchDemand<'a> {
+    /// Its requirements.
+    pub(crate) asked: &'a Requirements,
+    /// What its pods request.
+    pub(crate) requests: &'a Resources,
+    /// Fewer values than a requirement wants are better than no instance.
+    pub(crate) best_effort: bool,
+}
+
+/// Chooses for a claim: types that meet its requirements and hold its requests, in available offerings; prepaid before spot before
+/// on-demand where several are allowed.
+/// # Errors
+/// Nothing is left, or less variety than the claim asks for.
 pub(crate) fn choose<'a>(
     types: &'a [InstanceType],
-    asked: &Requirements,
-    requests: &Resources,
-    usable: impl Fn(&InstanceType, &Offering) -> bool,
-) -> Option<LaunchSelection<'a>> {
-    let known = mortise_aws_class::labels::well_known();
-    let relaxed = asked.has_min_values(); // dropping types could drop the variety that was asked for
-    let mut candidates: Vec<TypeCandidate<'a>> = types
-        .iter()
-        .filter(|each| {
-            // What a claim asks beyond what types have (labels of its pool, say) is put on the node, not found on a type.
-            asked.is_compatible(&each.requirements, &known) && requests.fits_in(&each.allocatable())
-        })
-        .map(|each| TypeCandidate {
-            instance_type: each,
-            offerings: each
-                .offerings
-                .iter()
-                .filter(|offering| allows(asked, offering) && usable(each, offering))
-                .collect(),
-        })
-        .filter(|candidate| !candidate.offerings.is_empty())
-        .collect();
-    if !relaxed
-        && candidates
-            .iter()
-            .any(|candidate| !is_exotic(candidate.instance_type))
-    {
-        candidates.retain(|candidate| !is_exotic(candidate.instance_type));
+    demand: LaunchDemand<'_>,
+) -> Result<LaunchSelection<'a>, LaunchError> {
+    let LaunchDemand {
+        asked, requests, ..
+    } = demand;
+    let mut candidates = filters::compatible_available(types, asked, requests);
+    filters::one_reservation_kind(&mut candidates, asked);
+    filters::one_capacity_block(&mut candidates);
+    filters::one_reservation_per_zone(&mut candidates);
+    filters::without_exotic(&mut candidates, asked);
+    filters::without_expensive_spot(&mut candidates, asked);
+    if candidates.is_empty() {
+        let none = "all requested instance types were unavailable during launch";
+        return Err(no_capacity(none));
     }
-    let all = |candidates: &[TypeCandidate<'a>], wanted: CapacityType| {
-        candidates
-            .iter()
-            .flat_map(|each| &each.offerings)
-            .any(|offering| offering.capacity_type == wanted)
+    candidates.sort_by(|a, b| {
+        by_price(a.cheapest(), b.cheapest())
+            .then_with(|| a.instance_type.name.cmp(&b.instance_type.name))
+    });
+    candidates.truncate(MAX_TYPES);
+    check_variety(&candidates, demand)?;
+    of_best_capacity_type(candidates)
+}
+
+/// Whether what is left has as many different values as the claim asks for.
+fn check_variety(
+    candidates: &[TypeCandidate<'_>],
+    demand: LaunchDemand<'_>,
+) -> Result<(), LaunchError> {
+    if demand.best_effort {
+        return Ok(());
+    }
+    let too_few = |wanted: &&Requirement| {
+        let values = candidates.iter().filter_map(|candidate| {
+            let has = candidate.instance_type.requirements.get(wanted.key())?;
+            (!has.is_complement()).then(|| has.values())
+        });
+        let values: BTreeSet<&Arc<str>> = values.flatten().collect();
+        let least = wanted
+            .min_values()
+            .and_then(|least| usize::try_from(least).ok());
+        least.is_some_and(|least| values.len() < least)
     };
-    let capacity_type = [
+    let mut keys: Vec<&str> = demand
+        .asked
+        .iter()
+        .filter(too_few)
+        .map(Requirement::key)
+        .collect();
+    keys.sort_unstable();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    Err(no_capacity(format!(
+        "truncating instance types based on the passed-in requirements, validating minValues, minValues requirement is not met for label(s) (label(s)=[{}])",
+        keys.join(" ")
+    )))
+}
+
+/// Keeps the offerings of the first capacity type that any candidate has.
+fn of_best_capacity_type(
+    mut candidates: Vec<TypeCandidate<'_>>,
+) -> Result<LaunchSelection<'_>, LaunchError> {
+    let order = [
         CapacityType::Reserved,
         CapacityType::Spot,
         CapacityType::OnDemand,
-    ]
-    .into_iter()
-    .find(|each| all(&candidates, *each))?;
-    if capacity_type == CapacityType::Spot && !relaxed {
-        drop_expensive_spot(&mut candidates);
-    }
+    ];
+    let has = |wanted: &CapacityType| {
+        let mut offerings = candidates.iter().flat_map(|each| &each.offerings);
+        offerings.any(|offering| offering.capacity_type == *wanted)
+    };
+    let Some(capacity_type) = order.into_iter().find(has) else {
+        return Err(no_offerings());
+    };
     for candidate in &mut candidates {
         candidate
             .offerings
             .retain(|offering| offering.capacity_type == capacity_type);
     }
     candidates.retain(|candidate| !candidate.offerings.is_empty());
-    candidates.sort_by(|a, b| {
-        by_price(cheapest(a), cheapest(b))
-            .then_with(|| a.instance_type.name.cmp(&b.instance_type.name))
-    });
-    if !relaxed {
-        candidates.truncate(MAX_TYPES);
-    }
     let mut left = MAX_OVERRIDES;
     candidates.retain(|candidate| {
         let fits = candidate.offerings.len() <= left;
         left = left.saturating_sub(candidate.offerings.len());
         fits
     });
-    (!candidates.is_empty()).then_some(LaunchSelection {
+    let mut offerings = candidates.iter().flat_map(|each| &each.offerings);
+    let reservation = offerings.next().and_then(|each| ReservationKind::of(each));
+    Ok(LaunchSelection {
         capacity_type,
+        reservation,
         candidates,
     })
 }
 
-/// Drops spot offerings above the cheapest on-demand price of the list. At least one spot offering stays.
-fn drop_expensive_spot(candidates: &mut [TypeCandidate<'_>]) {
-    let offerings = || candidates.iter().flat_map(|candidate| &candidate.offerings);
-    let Some(limit) = offerings()
-        .filter(|offering| offering.capacity_type == CapacityType::OnDemand)
-        .filter_map(|offering| offering.price)
-        .min()
-    else {
-        return;
-    };
-    let is_expensive = |offering: &Offering| {
-        offering.capacity_type == CapacityType::Spot
-            && offering.price.is_some_and(|price| price > limit)
-    };
-    if offerings()
-        .any(|offering| offering.capacity_type == CapacityType::Spot && !is_expensive(offering))
-    {
-        for candidate in candidates {
-            candidate
-                .offerings
-                .retain(|offering| !is_expensive(offering));
-        }
-    }
-}
-
-/// Whether the claim may be launched as this offering.
-fn allows(asked: &Requirements, offering: &Offering) -> bool {
-    let own = [
-        (labels::TOPOLOGY_ZONE, &*offering.zone),
-        (labels::CAPACITY_TYPE, offering.capacity_type.as_str()),
-    ];
-    let own = own.into_iter().chain(
-        offering
-            .labels
-            .iter()
-            .map(|(key, value)| (&**key, &**value)),
-    );
-    own.into_iter().all(|(key, value)| {
-        asked
-            .get(key)
-            .is_none_or(|wanted: &Requirement| wanted.has(value))
-    })
-}
-
-fn is_exotic(each: &InstanceType) -> bool {
-    let metal = each
-        .name
-        .split_once('.')
-        .is_some_and(|(_, size)| size.contains("metal"));
-    metal
-        || SPECIALIZED
-            .iter()
-            .any(|name| each.capacity.extended(name) > 0)
-}
-
-fn cheapest(candidate: &TypeCandidate<'_>) -> Option<MicroUsd> {
-    candidate
-        .offerings
-        .iter()
-        .filter_map(|offering| offering.price)
-        .min()
-}
-
-/// Known prices before unknown ones, low before high.
-fn by_price(a: Option<MicroUsd>, b: Option<MicroUsd>) -> Ordering {
-    match (a, b) {
-        (Some(a), Some(b)) => a.cmp(&b),
-        (a, b) => b.is_some().cmp(&a.is_some()),
-    }
+/// Nothing is left to ask EC2 for.
+pub(super) fn no_offerings() -> LaunchError {
+    no_capacity("no capacity offerings are currently available given the constraints")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mortise_apis::labels;
     use mortise_apis::requirements::Operator;
     use mortise_aws_catalog as catalog;
 
-    fn all(_: &InstanceType, _: &Offering) -> bool {
-        true
-    }
-
     fn types() -> Vec<InstanceType> {
         catalog::embedded("us-east-1", &["us-east-1a", "us-east-1b"]).unwrap()
+    }
+
+    fn choose<'a>(
+        types: &'a [InstanceType],
+        asked: &Requirements,
+        requests: &Resources,
+    ) -> Option<LaunchSelection<'a>> {
+        let demand = LaunchDemand {
+            asked,
+            requests,
+            best_effort: false,
+        };
+        super::choose(types, demand).ok()
     }
 
     fn asked(entries: &[(&str, Operator, &[&str])]) -> Requirements {
@@ -227,9 +212,9 @@ mod tests {
             ("example.com/team", Operator::In, &["web"]),
         ]);
         let requests = Resources::new(1_000, 1 << 30);
-        let choice = choose(&types, &labelled, &requests, all);
+        let choice = choose(&types, &labelled, &requests);
         assert!(choice.is_some());
-        assert_eq!(choice, choose(&types, &plain, &requests, all));
+        assert_eq!(choice, choose(&types, &plain, &requests));
     }
 
     #[test]
@@ -239,10 +224,14 @@ mod tests {
             (labels::ARCH, Operator::In, &["amd64"]),
             (labels::CAPACITY_TYPE, Operator::In, &["on-demand"]),
         ]);
-        let choice = choose(&types, &amd64, &Resources::new(3_000, 10 << 30), all).unwrap();
+        let choice = choose(&types, &amd64, &Resources::new(3_000, 10 << 30)).unwrap();
         assert_eq!(choice.capacity_type, CapacityType::OnDemand);
         assert_eq!(choice.candidates.len(), MAX_TYPES);
-        let prices: Vec<_> = choice.candidates.iter().map(cheapest).collect();
+        let prices: Vec<_> = choice
+            .candidates
+            .iter()
+            .map(TypeCandidate::cheapest)
+            .collect();
         assert!(
             prices.is_sorted_by(|a, b| by_price(*a, *b).is_le()),
             "{prices:?}"
@@ -254,7 +243,7 @@ mod tests {
                 candidate.instance_type.name
             );
             assert!(
-                !is_exotic(candidate.instance_type),
+                !candidate.instance_type.name.contains("metal"),
                 "{}",
                 candidate.instance_type.name
             );
@@ -272,7 +261,7 @@ mod tests {
             ),
             (labels::TOPOLOGY_ZONE, Operator::In, &["us-east-1b"]),
         ]);
-        let choice = choose(&types, &any, &Resources::new(100, 1 << 20), all).unwrap();
+        let choice = choose(&types, &any, &Resources::new(100, 1 << 20)).unwrap();
         assert_eq!(choice.capacity_type, CapacityType::Spot);
         for candidate in &choice.candidates {
             assert_eq!(
@@ -294,8 +283,7 @@ mod tests {
             choose(
                 &types,
                 &gpu,
-                &Resources::new(100, 1 << 20).with("nvidia.com/gpu", 1),
-                all
+                &Resources::new(100, 1 << 20).with("nvidia.com/gpu", 1)
             )
             .is_some()
         );
@@ -304,7 +292,7 @@ mod tests {
             Operator::In,
             &["g5.xlarge", "m5.metal", "m5.xlarge"],
         )]);
-        let choice = choose(&types, &both, &Resources::new(100, 1 << 20), all).unwrap();
+        let choice = choose(&types, &both, &Resources::new(100, 1 << 20)).unwrap();
         assert_eq!(
             choice
                 .candidates
@@ -322,8 +310,7 @@ mod tests {
             choose(
                 &types,
                 &asked(&[(labels::INSTANCE_TYPE, Operator::In, &["m5.huge"])]),
-                &Resources::zero(),
-                all
+                &Resources::zero()
             )
             .is_none()
         );
@@ -331,16 +318,38 @@ mod tests {
             choose(
                 &types,
                 &asked(&[(labels::INSTANCE_TYPE, Operator::In, &["m5.large"])]),
-                &Resources::new(64_000, 0),
-                all
+                &Resources::new(64_000, 0)
             )
             .is_none()
         );
-        assert!(
-            choose(&types, &Requirements::new(), &Resources::zero(), |_, _| {
-                false
-            })
-            .is_none()
+        assert!(choose(&[], &Requirements::new(), &Resources::zero()).is_none());
+    }
+
+    #[test]
+    fn too_little_variety_is_no_capacity() {
+        let types = types();
+        let few: Requirements = [Requirement::new(
+            labels::INSTANCE_TYPE,
+            Operator::In,
+            ["m5.large", "c5.large"],
+        )
+        .with_min_values(Some(3))]
+        .into_iter()
+        .collect();
+        let requests = Resources::new(100, 1 << 20);
+        let demand = LaunchDemand {
+            asked: &few,
+            requests: &requests,
+            best_effort: false,
+        };
+        assert_eq!(
+            super::choose(&types, demand).unwrap_err().to_string(),
+            "insufficient capacity: truncating instance types based on the passed-in requirements, validating minValues, minValues requirement is not met for label(s) (label(s)=[node.kubernetes.io/instance-type])"
         );
+        let relaxed = LaunchDemand {
+            best_effort: true,
+            ..demand
+        };
+        assert_eq!(super::choose(&types, relaxed).unwrap().candidates.len(), 2);
     }
 }

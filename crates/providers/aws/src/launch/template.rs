@@ -30,9 +30,10 @@ pub(crate) struct DiskSpec {
 /// A network interface, as the template has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct InterfaceSpec {
-    pub(crate) card: i32,
+    /// Network card; `None` for the default one of an instance with one interface.
+    pub(crate) card: Option<i32>,
     pub(crate) device: i32,
-    /// `efa`, `efa-only`; nothing for a usual one.
+    /// `interface`, `efa` or `efa-only`; `None` for the one that every instance has.
     pub(crate) kind: Option<String>,
 }
 
@@ -50,13 +51,53 @@ pub(crate) struct LaunchTemplate {
     pub(crate) disks: Vec<DiskSpec>,
     pub(crate) ports: Vec<InterfaceSpec>,
     pub(crate) public_address: Option<bool>,
+    /// Address prefixes of each interface, of the family of the pods' addresses.
     pub(crate) prefixes: Option<i32>,
+    /// Pods have IPv6 addresses.
+    pub(crate) ipv6: bool,
     pub(crate) monitoring: bool,
     pub(crate) metadata: MetadataOptions,
     pub(crate) tracking: Option<ConnectionTracking>,
     pub(crate) nested_virtualization: Option<String>,
     /// On hardware of one's own.
     pub(crate) dedicated: bool,
+    /// Id of the placement group.
+    pub(crate) placement_group: Option<String>,
+    /// Partition of the placement group.
+    pub(crate) partition: Option<i32>,
+    pub(crate) enclaves: bool,
+    /// `None` while reservations are not used: open ones are then used as they come.
+    pub(crate) reservation: Option<ReservationTarget>,
+}
+
+/// Which reservation the instances use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct ReservationTarget {
+    /// Its id; `None`: none at all, not even an open one.
+    pub(crate) id: Option<String>,
+    /// The market that instances of the kind of reservation are sold on, if it is a special one.
+    pub(crate) market: Option<&'static str>,
+}
+
+/// Regions whose metadata service has no IPv6 endpoint.
+/// # Source
+/// The reference implementation's list.
+const NO_METADATA_IPV6: [&str; 6] = [
+    "us-iso-east-1",
+    "us-iso-west-1",
+    "us-isob-east-1",
+    "us-isob-west-1",
+    "us-isof-south-1",
+    "us-isof-east-1",
+];
+
+/// Metadata options of a class, as the region takes them.
+pub(crate) fn metadata_options(spec: &Ec2NodeClassSpec, region: &str) -> MetadataOptions {
+    let mut options = spec.metadata_options.clone().unwrap_or_default();
+    if NO_METADATA_IPV6.contains(&region) {
+        options.http_protocol_ipv6 = None;
+    }
+    options
 }
 
 /// Disks of a class, or of its family when it names none.
@@ -115,9 +156,9 @@ pub(crate) fn ports(spec: &Ec2NodeClassSpec, fabric: i64) -> Vec<InterfaceSpec> 
     let own = spec.network_interfaces.as_deref().unwrap_or_default();
     if !own.is_empty() {
         let port = |each: &NetworkInterface| InterfaceSpec {
-            card: each.network_card_index,
+            card: Some(each.network_card_index),
             device: each.device_index,
-            kind: (each.interface_type != "interface").then(|| each.interface_type.clone()),
+            kind: Some(each.interface_type.clone()),
         };
         return own.iter().map(port).collect();
     }
@@ -125,14 +166,14 @@ pub(crate) fn ports(spec: &Ec2NodeClassSpec, fabric: i64) -> Vec<InterfaceSpec> 
     if adapters > 0 {
         return (0..adapters)
             .map(|card| InterfaceSpec {
-                card,
+                card: Some(card),
                 device: i32::from(card > 0),
                 kind: Some("efa".to_owned()),
             })
             .collect();
     }
     vec![InterfaceSpec {
-        card: 0,
+        card: None,
         device: 0,
         kind: None,
     }]
@@ -169,11 +210,16 @@ pub(crate) mod tests {
             ports: ports(&spec, 0),
             public_address: None,
             prefixes: None,
+            ipv6: false,
             monitoring: false,
             metadata: MetadataOptions::default(),
             tracking: None,
             nested_virtualization: None,
             dedicated: false,
+            placement_group: None,
+            partition: None,
+            enclaves: false,
+            reservation: None,
         }
     }
 

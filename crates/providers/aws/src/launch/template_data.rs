@@ -1,19 +1,22 @@
 //! Contents of a launch template as EC2 takes them. Pure.
 
 use aws_sdk_ec2::types::{
+    CapacityReservationPreference, CapacityReservationTarget,
     ConnectionTrackingSpecificationRequest, LaunchTemplateBlockDeviceMappingRequest,
-    LaunchTemplateCpuOptionsRequest, LaunchTemplateEbsBlockDeviceRequest,
+    LaunchTemplateCapacityReservationSpecificationRequest, LaunchTemplateCpuOptionsRequest,
+    LaunchTemplateEbsBlockDeviceRequest, LaunchTemplateEnclaveOptionsRequest,
     LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
-    LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
-    LaunchTemplateInstanceMetadataProtocolIpv6, LaunchTemplateInstanceMetadataTagsState,
+    LaunchTemplateInstanceMarketOptionsRequest, LaunchTemplateInstanceMetadataEndpointState,
+    LaunchTemplateInstanceMetadataOptionsRequest, LaunchTemplateInstanceMetadataProtocolIpv6,
+    LaunchTemplateInstanceMetadataTagsState,
     LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, LaunchTemplatePlacementRequest,
-    LaunchTemplateTagSpecificationRequest, LaunchTemplatesMonitoringRequest,
+    LaunchTemplateTagSpecificationRequest, LaunchTemplatesMonitoringRequest, MarketType,
     RequestLaunchTemplateData, ResourceType, Tenancy, VolumeType,
 };
 use base64::Engine as _;
 use mortise_aws_class::spec::{ConnectionTracking, MetadataOptions};
 
-use crate::launch::template::{DiskSpec, InterfaceSpec, LaunchTemplate};
+use crate::launch::template::{DiskSpec, InterfaceSpec, LaunchTemplate, ReservationTarget};
 use crate::sdk::arguments::ec2_tags;
 
 /// The argument of CreateLaunchTemplate.
@@ -42,13 +45,55 @@ pub(crate) fn template_data(template: &LaunchTemplate) -> RequestLaunchTemplateD
                 .nested_virtualization(wanted.into())
                 .build()
         }))
-        .set_placement(template.dedicated.then(|| {
-            LaunchTemplatePlacementRequest::builder()
-                .tenancy(Tenancy::Dedicated)
-                .build()
-        }))
+        .placement(placement(template))
+        .enclave_options(
+            LaunchTemplateEnclaveOptionsRequest::builder()
+                .enabled(template.enclaves)
+                .build(),
+        )
+        .set_capacity_reservation_specification(
+            template.reservation.as_ref().map(capacity_reservation),
+        )
+        .set_instance_market_options(template.reservation.as_ref().and_then(market))
         .set_tag_specifications(Some(tag_specifications(template)))
         .build()
+}
+
+fn placement(template: &LaunchTemplate) -> LaunchTemplatePlacementRequest {
+    let tenancy = if template.dedicated {
+        Tenancy::Dedicated
+    } else {
+        Tenancy::Default
+    };
+    LaunchTemplatePlacementRequest::builder()
+        .tenancy(tenancy)
+        .set_group_id(template.placement_group.clone())
+        .set_partition_number(template.partition)
+        .build()
+}
+
+fn capacity_reservation(
+    target: &ReservationTarget,
+) -> LaunchTemplateCapacityReservationSpecificationRequest {
+    let preference = if target.id.is_some() {
+        CapacityReservationPreference::CapacityReservationsOnly
+    } else {
+        CapacityReservationPreference::None
+    };
+    LaunchTemplateCapacityReservationSpecificationRequest::builder()
+        .capacity_reservation_preference(preference)
+        .set_capacity_reservation_target(target.id.as_ref().map(|id| {
+            CapacityReservationTarget::builder()
+                .capacity_reservation_id(id)
+                .build()
+        }))
+        .build()
+}
+
+fn market(target: &ReservationTarget) -> Option<LaunchTemplateInstanceMarketOptionsRequest> {
+    let market = MarketType::from(target.market?);
+    let options = LaunchTemplateInstanceMarketOptionsRequest::builder();
+    Some(options.market_type(market).build())
 }
 
 fn metadata_options(metadata: &MetadataOptions) -> LaunchTemplateInstanceMetadataOptionsRequest {
@@ -95,13 +140,18 @@ fn interface(
 ) -> LaunchTemplateInstanceNetworkInterfaceSpecificationRequest {
     let has_addresses = port.kind.as_deref() != Some("efa-only");
     let tracking = template.tracking.as_ref().map(connection_tracking);
+    let prefixes = template.prefixes.filter(|_| has_addresses);
+    let ipv6 = template.ipv6 && has_addresses;
     LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
-        .network_card_index(port.card)
+        .set_network_card_index(port.card)
         .device_index(port.device)
         .set_interface_type(port.kind.clone())
         .set_groups(Some(template.groups.clone()))
         .set_associate_public_ip_address(template.public_address.filter(|_| has_addresses))
-        .set_ipv4_prefix_count(template.prefixes.filter(|_| has_addresses))
+        .set_ipv4_prefix_count(prefixes.filter(|_| !template.ipv6))
+        .set_ipv6_prefix_count(prefixes.filter(|_| template.ipv6))
+        .set_primary_ipv6(ipv6.then_some(true))
+        .set_ipv6_address_count(ipv6.then_some(1))
         .set_connection_tracking_specification(tracking.filter(|_| has_addresses))
         .build()
 }
@@ -212,7 +262,7 @@ mod tests {
                 .iter()
                 .map(|port| (port.card, port.device))
                 .collect::<Vec<_>>(),
-            [(0, 0), (1, 1), (2, 1)]
+            [(Some(0), 0), (Some(1), 1), (Some(2), 1)]
         );
         assert!(found.iter().all(|port| port.kind.as_deref() == Some("efa")));
         let own = spec(json!({ "networkInterfaces": [
@@ -229,6 +279,9 @@ mod tests {
             .iter()
             .map(|port| (port.interface_type(), port.associate_public_ip_address()))
             .collect();
-        assert_eq!(addresses, [(None, Some(true)), (Some("efa-only"), None)]);
+        assert_eq!(
+            addresses,
+            [(Some("interface"), Some(true)), (Some("efa-only"), None)]
+        );
     }
 }

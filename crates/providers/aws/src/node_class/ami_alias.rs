@@ -52,18 +52,12 @@ pub(crate) fn parameters(
     let minor = kubernetes
         .split_once('.')
         .and_then(|(_, minor)| minor.parse::<u32>().ok());
-    let unsupported = |message: &str| {
-        Err(format!(
-            "alias {}@{version}: {message}",
-            family.as_str().to_lowercase()
-        ))
-    };
     match family {
         AmiFamily::Al2 if minor.is_some_and(|minor| minor >= 33) => {
-            unsupported("AL2 images are not published for Kubernetes 1.33 and later")
+            Err("getting AMI queries, AL2 aliases are no longer supported on EKS 1.33+ (see https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions-standard.html#kubernetes-1-33)".to_owned())
         }
         AmiFamily::Windows2025 if minor.is_some_and(|minor| minor < 35) => {
-            unsupported("Windows Server 2025 images are not published before Kubernetes 1.35")
+            Err("getting AMI queries, Windows2025 aliases are only supported on EKS 1.35+".to_owned())
         }
         AmiFamily::Al2 => Ok(al2(version, kubernetes)),
         AmiFamily::Al2023 => Ok(al2023(version, kubernetes)),
@@ -71,7 +65,7 @@ pub(crate) fn parameters(
         AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
             Ok(vec![windows(family, kubernetes)])
         }
-        AmiFamily::Custom => unsupported("it names no published family"),
+        AmiFamily::Custom => Err(format!("alias custom@{version} names no published family")),
     }
 }
 
@@ -219,7 +213,7 @@ mod tests {
         );
         assert_eq!(
             paths(AmiFamily::Al2, "latest", "1.33").unwrap_err(),
-            "alias al2@latest: AL2 images are not published for Kubernetes 1.33 and later"
+            "getting AMI queries, AL2 aliases are no longer supported on EKS 1.33+ (see https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions-standard.html#kubernetes-1-33)"
         );
         assert!(paths(AmiFamily::Windows2025, "latest", "1.34").is_err());
     }

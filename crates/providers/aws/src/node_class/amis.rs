@@ -37,11 +37,21 @@ pub(crate) enum AmiError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FoundAmi {
     ami: Ami,
-    created: String,
+    /// `None` when EC2's text is no time; such an image counts as the oldest.
+    created: Option<Timestamp>,
 }
 
-/// Ids of images, each with the sets of requirements that come from where it was found; none: follow the image's architecture.
-type RequirementsById = BTreeMap<String, Vec<Vec<RequirementSpec>>>;
+/// Where the id of an image comes from.
+#[derive(Clone, Debug, Default)]
+struct NamedImage {
+    /// Sets of requirements; none: follow the image's architecture.
+    requirements: Vec<Vec<RequirementSpec>>,
+    /// The parameters that name it as the latest of its kind.
+    latest: Vec<String>,
+}
+
+/// Images that are known by id.
+type NamedImages = BTreeMap<String, NamedImage>;
 
 /// The selected images: one for each distinct set of requirements, newest first.
 pub(crate) async fn find(
@@ -57,11 +67,17 @@ pub(crate) async fn find(
     }
     let queries = queries(&spec.ami_selector_terms, &ids).into_iter();
     let described = try_join_all(queries.map(|query| describe(clients, query))).await?;
-    let found = described
-        .into_iter()
-        .flatten()
-        .flat_map(|image| with_requirements(image, &ids, now));
-    Ok(newest(found.collect()))
+    let mut found = Vec::new();
+    for image in described.into_iter().flatten() {
+        let named = ids.get(&image.ami.id);
+        if is_deprecated(&image, now) {
+            let latest = named.iter().flat_map(|named| &named.latest);
+            latest.for_each(|parameter| parameters.deprecated(parameter));
+        }
+        let sets = named.map(|named| &*named.requirements).unwrap_or_default();
+        found.extend(with_requirements(&image, sets, now));
+    }
+    Ok(newest(found))
 }
 
 /// Images that are published under the class's alias; none without an alias.
@@ -69,8 +85,8 @@ async fn alias_ids(
     parameters: &SsmParameterCache,
     spec: &Ec2NodeClassSpec,
     kubernetes: &str,
-) -> Result<RequirementsById, AmiError> {
-    let mut ids = RequirementsById::new();
+) -> Result<NamedImages, AmiError> {
+    let mut ids = NamedImages::new();
     let Some((name, version)) = ami_family::alias(spec) else {
         return Ok(ids);
     };
@@ -81,10 +97,14 @@ async fn alias_ids(
     })?;
     let published =
         ami_alias::parameters(family, version, kubernetes).map_err(AmiError::Unsupported)?;
-    for parameter in published {
-        let value = parameters.get(&parameter.path).await?;
-        if let Some(id) = value.filter(|id| id.starts_with("ami-")) {
-            ids.entry(id).or_default().extend(parameter.requirements);
+    let values = try_join_all(published.iter().map(|each| parameters.get(&each.path))).await?;
+    for (parameter, value) in published.into_iter().zip(values) {
+        if let Some(id) = value.filter(|id| !id.is_empty()) {
+            let named = ids.entry(id).or_default();
+            named.requirements.extend(parameter.requirements);
+            named
+                .latest
+                .extend((version == "latest").then_some(parameter.path));
         }
     }
     if ids.is_empty() {
@@ -125,7 +145,7 @@ struct AmiQuery {
 }
 
 /// A query for each term that selects by name, tags or owner, and one for all ids together.
-fn queries(terms: &[AmiSelectorTerm], ids: &RequirementsById) -> Vec<AmiQuery> {
+fn queries(terms: &[AmiSelectorTerm], ids: &NamedImages) -> Vec<AmiQuery> {
     let selecting = terms
         .iter()
         .filter(|term| term.id.is_none() && term.ssm_parameter.is_none() && term.alias.is_none());
@@ -153,8 +173,9 @@ fn term_query(term: &AmiSelectorTerm) -> AmiQuery {
 /// An image before its requirements are known.
 struct DescribedAmi {
     ami: Ami,
-    created: String,
-    deprecation: String,
+    created: Option<Timestamp>,
+    /// When it is, or was, deprecated.
+    deprecation: Option<Timestamp>,
     /// Kubernetes' word for it.
     architecture: &'static str,
 }
@@ -198,61 +219,75 @@ fn described(image: Image) -> Option<DescribedAmi> {
             deprecated: None,
             requirements: Vec::new(),
         },
-        created: image.creation_date.unwrap_or_default(),
-        deprecation: image.deprecation_time.unwrap_or_default(),
+        created: time(image.creation_date.as_deref()),
+        deprecation: time(image.deprecation_time.as_deref()),
         architecture,
     })
 }
 
-/// The image once for each set of its requirements.
-fn with_requirements(image: DescribedAmi, ids: &RequirementsById, now: Timestamp) -> Vec<FoundAmi> {
-    let deprecation = image.deprecation.parse::<Timestamp>();
-    let is_deprecated = deprecation.is_ok_and(|at| at <= now);
-    let sets = match ids.get(&image.ami.id) {
-        Some(sets) if !sets.is_empty() => sets.clone(),
-        _ => vec![vec![RequirementSpec::new(
+fn time(text: Option<&str>) -> Option<Timestamp> {
+    text?.parse().ok()
+}
+
+fn is_deprecated(image: &DescribedAmi, now: Timestamp) -> bool {
+    image.deprecation.is_some_and(|at| at <= now)
+}
+
+/// The image once for each set of its requirements, to which its own architecture belongs.
+fn with_requirements(
+    image: &DescribedAmi,
+    sets: &[Vec<RequirementSpec>],
+    now: Timestamp,
+) -> Vec<FoundAmi> {
+    let plain = [Vec::new()];
+    let sets = if sets.is_empty() { &plain } else { sets };
+    let found = sets.iter().map(|set| {
+        let mut requirements = vec![RequirementSpec::new(
             labels::ARCH,
             "In",
             [image.architecture],
-        )]],
-    };
-    let found = sets.into_iter().map(|mut requirements| {
+        )];
+        requirements.extend(set.iter().filter(|each| each.key != labels::ARCH).cloned());
         requirements.sort_by(|a, b| (a.key.len(), &a.key).cmp(&(b.key.len(), &b.key)));
         FoundAmi {
             ami: Ami {
                 requirements,
-                deprecated: is_deprecated.then_some(true),
+                deprecated: is_deprecated(image, now).then_some(true),
                 ..image.ami.clone()
             },
-            created: image.created.clone(),
+            created: image.created,
         }
     });
     found.collect()
 }
 
-/// Keeps the best image of each set of requirements: not deprecated, then newer, then the higher name. Newest first, then by id.
+/// Keeps the best image of each set of requirements: not deprecated, then newer, then the higher name. Newest first, then by id; sets
+/// of one image stay in their order.
 fn newest(found: Vec<FoundAmi>) -> Vec<Ami> {
-    let mut best: BTreeMap<Vec<RequirementSpec>, FoundAmi> = BTreeMap::new();
     let rank = |each: &FoundAmi| {
         (
             each.ami.deprecated.is_none(),
-            each.created.clone(),
+            each.created,
             each.ami.name.clone(),
         )
     };
+    let mut best: Vec<FoundAmi> = Vec::new();
     for each in found {
-        match best.get(&each.ami.requirements) {
-            Some(known) if rank(known) >= rank(&each) => {}
-            _ => drop(best.insert(each.ami.requirements.clone(), each)),
+        let known = best
+            .iter_mut()
+            .find(|known| known.ami.requirements == each.ami.requirements);
+        match known {
+            None => best.push(each),
+            Some(known) if rank(known) < rank(&each) => *known = each,
+            Some(_) => {}
         }
     }
-    let mut all: Vec<FoundAmi> = best.into_values().collect();
-    all.sort_by(|a, b| {
+    best.sort_by(|a, b| {
         b.created
             .cmp(&a.created)
             .then_with(|| a.ami.id.cmp(&b.ami.id))
     });
-    all.into_iter().map(|each| each.ami).collect()
+    best.into_iter().map(|each| each.ami).collect()
 }
 
 /// For each type the position of the image that it boots: the first whose requirements the type meets.
@@ -310,7 +345,7 @@ mod tests {
         };
         FoundAmi {
             ami,
-            created: created.to_owned(),
+            created: Some(format!("{created}T00:00:00Z").parse().unwrap()),
         }
     }
 

@@ -6,17 +6,52 @@ use std::time::Duration;
 
 use mortise_aws_class::hash::HASH_VERSION;
 use mortise_aws_class::spec::Ec2NodeClass;
-use mortise_aws_class::status::{Ami, SecurityGroup};
+use mortise_aws_class::status::{Ami, CapacityReservation, SecurityGroup};
 use mortise_cloudprovider::InstanceType;
 use tokio::time::Instant;
 
 use crate::node_class::networks::FoundSubnet;
 use crate::offerings::unavailable_offerings::{UnavailableOfferings, UnavailableView};
 use crate::tags;
+use mortise_aws_catalog::launch_zones;
 use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long a launch may use what was found before; the class is resolved every few minutes anyway.
 const FRESH: Duration = Duration::from_secs(10 * 60);
+
+/// How a placement group places its instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlacementStrategy {
+    Cluster,
+    Partition,
+    Spread,
+}
+
+/// A placement group as EC2 describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlacementGroup {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) strategy: PlacementStrategy,
+    /// Partitions are numbered from 1 to this; 0 unless the strategy is `Partition`.
+    pub(crate) partitions: i32,
+}
+
+impl PlacementGroup {
+    /// What instance types need to know of it.
+    pub(crate) fn shape(&self) -> launch_zones::PlacementGroup {
+        let (strategy, partitions) = match self.strategy {
+            PlacementStrategy::Cluster => ("cluster", 0),
+            PlacementStrategy::Partition => ("partition", self.partitions),
+            PlacementStrategy::Spread => ("spread", 0),
+        };
+        launch_zones::PlacementGroup {
+            id: Arc::from(&*self.id),
+            strategy,
+            partition_count: u32::try_from(partitions).unwrap_or(0),
+        }
+    }
+}
 
 /// A class with everything found for it.
 #[derive(Clone, Debug)]
@@ -31,6 +66,10 @@ pub(crate) struct CachedNodeClass {
     pub(crate) groups: Vec<SecurityGroup>,
     /// Its images, newest first.
     pub(crate) amis: Vec<Ami>,
+    /// Its capacity reservations, by id, as they were when the class was looked up. Empty while reserved capacity is switched off.
+    pub(crate) reservations: Vec<CapacityReservation>,
+    /// Its placement group, if it selects one.
+    pub(crate) placement_group: Option<PlacementGroup>,
     /// Its instance profile.
     pub(crate) profile: Option<String>,
     /// Types with offerings in its zones, as if every offering were available. Sorted by name.
@@ -89,7 +128,8 @@ impl CachedNodeClass {
             .subnets
             .iter()
             .filter(|each| !offerings.is_subnet_full(&each.subnet.id));
-        offerings.view(usable.map(|each| Arc::from(&*each.subnet.zone)).collect())
+        let zones = usable.map(|each| Arc::from(&*each.subnet.zone)).collect();
+        offerings.view(zones, self.placement_group.as_ref().map(|group| &*group.id))
     }
 }
 
@@ -108,6 +148,13 @@ impl NodeClassCache {
             && class.object.metadata.generation == object.metadata.generation
             && class.object.spec == object.spec;
         (same && class.found.elapsed() < FRESH).then(|| Arc::clone(class))
+    }
+
+    /// What was found before for the same object, however old and whatever its spec said.
+    pub(crate) fn previous(&self, object: &Ec2NodeClass) -> Option<Arc<CachedNodeClass>> {
+        let known = self.lock();
+        let class = known.get(object.metadata.name.as_deref()?)?;
+        (class.object.metadata.uid == object.metadata.uid).then(|| Arc::clone(class))
     }
 
     /// Takes what was found in.

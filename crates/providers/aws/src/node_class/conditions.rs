@@ -1,152 +1,113 @@
 //! Conditions of a class, from what was found for it. Pure.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use jiff::Timestamp;
-use mortise_apis::schema::conditions::{Condition, ConditionStatus, Conditions, READY, find};
-use mortise_aws_class::spec::{Ec2NodeClass, Ec2NodeClassSpec};
-use mortise_aws_class::status::CONDITIONS;
+use mortise_apis::schema::conditions::{
+    Condition, ConditionStatus, Conditions, KnownConditions, READY, find, status_of,
+};
+use mortise_aws_class::spec::Ec2NodeClass;
+use mortise_aws_class::status::{CONDITIONS, CONDITIONS_WITHOUT_RESERVED};
 
-use crate::node_class::lookup::{ClassResult, FoundParts, UnmetCondition};
-use crate::sdk::cluster_info::ClusterInfo;
-use crate::tags;
-use mortise_aws_catalog::ami_family::AmiFamily;
-use mortise_aws_catalog::node_settings::{self, NodeSettings};
+use crate::failure::Failure;
+use crate::node_class::lookup::{ClassPart, FoundParts, PartProblem, UnmetCondition};
 
-/// Tag keys that a class may not set, because they are ours.
-const RESTRICTED_TAGS: [&str; 4] = [
-    tags::EKS_CLUSTER,
-    tags::NODEPOOL,
-    tags::NODECLAIM,
-    tags::NODE_CLASS,
+/// Conditions that must hold before a class can be validated.
+const DEPENDENCIES: [&str; 4] = [
+    "AMIsReady",
+    "InstanceProfileReady",
+    "SecurityGroupsReady",
+    "SubnetsReady",
 ];
+const VALIDATION: &str = "ValidationSucceeded";
+const RESERVATIONS: &str = "CapacityReservationsReady";
 
-/// The stored conditions, brought up to date.
+/// Whether the class as it is can be launched with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Validity {
+    Valid,
+    Invalid(UnmetCondition),
+    /// A dependency has this status, which is not True.
+    Waiting(ConditionStatus),
+    /// It could not be found out now, for this reason if it is one that does not go away by itself: the condition stays.
+    Unknown(Option<Failure>),
+}
+
+const fn known(reserved: bool) -> KnownConditions {
+    if reserved {
+        CONDITIONS
+    } else {
+        CONDITIONS_WITHOUT_RESERVED
+    }
+}
+
+/// The stored conditions, brought up to date with what was found. The one about validity stays. `reserved`: reserved capacity is used.
 pub(crate) fn assess(
     object: &Ec2NodeClass,
     found: &FoundParts,
-    settings: &ClassResult<NodeSettings>,
+    reserved: bool,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let spec = &object.spec;
     let mut conditions = object.status.conditions.clone();
-    let mut set = Conditions::new(CONDITIONS, &object.metadata, &mut conditions, now);
-    put(&mut set, "SubnetsReady", found.subnets.as_ref().err());
-    put(&mut set, "SecurityGroupsReady", found.groups.as_ref().err());
-    put(&mut set, "AMIsReady", found.amis.as_ref().err());
-    put_instance_profile(&mut set, spec);
-    put_capacity(&mut set, spec);
-    let is_waiting = found.subnets.is_err() || found.groups.is_err() || found.amis.is_err();
-    let valid = validate(spec)
-        .and_then(|()| settings.as_ref().map(|_| ()).map_err(Clone::clone))
-        .and_then(|()| validate_cluster(&found.cluster, AmiFamily::of(spec)));
-    match valid {
-        Ok(()) if is_waiting => {
-            set.set_false(
-                "ValidationSucceeded",
-                "DependenciesNotReady",
-                "Awaiting AMI, Instance Profile, Security Group, and Subnet resolution",
-            );
-        }
-        valid => put(&mut set, "ValidationSucceeded", valid.as_ref().err()),
+    let mut set = Conditions::new(known(reserved), &object.metadata, &mut conditions, now);
+    put(&mut set, "AMIsReady", &found.amis);
+    put(&mut set, "SubnetsReady", &found.subnets);
+    put(&mut set, "SecurityGroupsReady", &found.groups);
+    // A profile that could not be made says nothing about the one that the status names.
+    if let Ok(Some(_)) = &found.profile {
+        set.set_true("InstanceProfileReady");
+    }
+    put(&mut set, "PlacementGroupReady", &found.placement_group);
+    if reserved {
+        put(&mut set, RESERVATIONS, &found.reservations);
+    } else {
+        set.clear(RESERVATIONS);
     }
     conditions
 }
 
-fn put(set: &mut Conditions<'_>, type_: &str, problem: Option<&UnmetCondition>) {
-    match problem {
-        Some(problem) => {
-            set.set_false(type_, problem.reason, &problem.message);
-        }
-        None => {
+fn put<T>(set: &mut Conditions<'_>, type_: &str, part: &ClassPart<T>) {
+    match part {
+        Ok(_) => {
             set.set_true(type_);
         }
+        Err(PartProblem::Unmet(problem)) => {
+            set.set_false(type_, problem.reason, &problem.message);
+        }
+        Err(PartProblem::Failed(_)) => {}
     }
 }
 
-/// Profiles are created outside of this program: a role's is expected to have the role's name.
-fn put_instance_profile(set: &mut Conditions<'_>, spec: &Ec2NodeClassSpec) {
-    match (&spec.instance_profile, &spec.role) {
-        (None, Some(role)) => {
-            let message = format!(
-                "not verified: instances are launched with an instance profile that has the name of the role, {role}"
-            );
-            set.set_true_with_reason("InstanceProfileReady", "InstanceProfileReady", &message);
-        }
-        _ => {
-            set.set_true("InstanceProfileReady");
-        }
-    }
-}
-
-/// Placement groups and capacity reservations, neither of which is used.
-fn put_capacity(set: &mut Conditions<'_>, spec: &Ec2NodeClassSpec) {
-    match &spec.placement_group_selector {
-        Some(_) => {
-            set.set_false(
-                "PlacementGroupReady",
-                "PlacementGroupResolutionFailed",
-                "placement groups are not supported yet",
-            );
-        }
-        None => {
-            set.set_true("PlacementGroupReady");
-        }
-    }
-    match spec.capacity_reservation_selector_terms.as_deref() {
-        Some([_, ..]) => {
-            set.set_true_with_reason("CapacityReservationsReady", "CapacityReservationsReady", "capacity reservations are not used yet: only on-demand and spot capacity is launched");
-        }
-        _ => {
-            set.set_true("CapacityReservationsReady");
-        }
-    }
-}
-
-/// Rules that are in the CRD too, for objects that were stored before the rule was.
-fn validate(spec: &Ec2NodeClassSpec) -> ClassResult<()> {
-    let restricted = |key: &&String| {
-        RESTRICTED_TAGS.contains(&key.as_str()) || key.starts_with("kubernetes.io/cluster/")
+/// The status of what a class must have before it can be validated: False if any is, else Unknown if any is; `None` if it has all.
+pub(crate) fn unmet_dependencies(conditions: &[Condition]) -> Option<ConditionStatus> {
+    let has = |status: ConditionStatus| {
+        DEPENDENCIES
+            .iter()
+            .any(|each| status_of(conditions, each) == status)
     };
-    if let Some(key) = spec.tags.iter().flat_map(BTreeMap::keys).find(restricted) {
-        return Err(UnmetCondition::new(
-            "TagValidationFailed",
-            format!("spec.tags: the key {key:?} is set by mortise and may not be set here"),
-        ));
-    }
-    match node_settings::expressions(spec).first() {
-        Some(field) => Err(UnmetCondition::new(
-            "KubeletExpressionsDisabled",
-            format!(
-                "spec.{field} is neither a number nor a quantity; expressions are not supported"
-            ),
-        )),
-        None => Ok(()),
-    }
+    [ConditionStatus::False, ConditionStatus::Unknown]
+        .into_iter()
+        .find(|status| has(*status))
 }
 
-/// Whether enough is known of the cluster for nodes of the family to join it.
-fn validate_cluster(cluster: &ClassResult<Arc<ClusterInfo>>, family: AmiFamily) -> ClassResult<()> {
-    match cluster {
-        Err(problem) => Err(UnmetCondition::new(
-            "ClusterResolutionFailed",
-            problem.message.clone(),
-        )),
-        Ok(cluster) if family == AmiFamily::Al2023 && cluster.service_cidr.is_none() => {
-            Err(UnmetCondition::new(
-                "ClusterCIDRResolutionFailed",
-                "Failed to detect the cluster CIDR",
-            ))
+/// Writes down whether the class is valid.
+pub(crate) fn validated(
+    object: &mut Ec2NodeClass,
+    validity: &Validity,
+    reserved: bool,
+    now: Timestamp,
+) {
+    let metadata = &object.metadata;
+    let list = &mut object.status.conditions;
+    let mut set = Conditions::new(known(reserved), metadata, list, now);
+    let message = "Awaiting AMI, Instance Profile, Security Group, and Subnet resolution";
+    match validity {
+        Validity::Valid => set.set_true(VALIDATION),
+        Validity::Invalid(problem) => set.set_false(VALIDATION, problem.reason, &problem.message),
+        Validity::Waiting(ConditionStatus::False) => {
+            set.set_false(VALIDATION, "DependenciesNotReady", message)
         }
-        Ok(cluster) if cluster.endpoint.is_empty() && family != AmiFamily::Custom => {
-            Err(UnmetCondition::new(
-                "ClusterEndpointResolutionFailed",
-                "the API server address is unknown; set --cluster-endpoint or CLUSTER_ENDPOINT",
-            ))
-        }
-        Ok(_) => Ok(()),
-    }
+        Validity::Waiting(_) => set.set_unknown(VALIDATION, "DependenciesNotReady", message),
+        Validity::Unknown(_) => false,
+    };
 }
 
 /// Why the class cannot be used, in the words of its conditions.
@@ -171,18 +132,47 @@ pub(crate) fn not_ready(conditions: &[Condition]) -> Option<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn our_tags_are_refused() {
-        for key in ["kubernetes.io/cluster/x", "karpenter.sh/nodeclaim"] {
-            let spec = Ec2NodeClassSpec {
-                tags: Some(BTreeMap::from([(key.to_owned(), String::new())])),
-                ..Ec2NodeClassSpec::default()
-            };
-            assert_eq!(
-                validate(&spec).unwrap_err().reason,
-                "TagValidationFailed",
-                "{key}"
-            );
+    fn condition(type_: &str, status: ConditionStatus) -> Condition {
+        Condition {
+            type_: type_.to_owned(),
+            status,
+            ..Condition::default()
         }
+    }
+
+    #[test]
+    fn a_false_dependency_counts_more_than_an_unknown_one() {
+        let all = |amis: ConditionStatus, subnets: ConditionStatus| {
+            unmet_dependencies(&[
+                condition("AMIsReady", amis),
+                condition("SubnetsReady", subnets),
+                condition("SecurityGroupsReady", ConditionStatus::True),
+                condition("InstanceProfileReady", ConditionStatus::True),
+            ])
+        };
+        let (yes, no, unknown) = (
+            ConditionStatus::True,
+            ConditionStatus::False,
+            ConditionStatus::Unknown,
+        );
+        assert_eq!(all(yes, yes), None);
+        assert_eq!(all(unknown, no), Some(no));
+        assert_eq!(all(unknown, yes), Some(unknown));
+        assert_eq!(
+            unmet_dependencies(&[]),
+            Some(unknown),
+            "nothing was found out yet"
+        );
+    }
+
+    #[test]
+    fn what_could_not_be_found_out_leaves_the_condition() {
+        let mut object = Ec2NodeClass::default();
+        let now = Timestamp::UNIX_EPOCH;
+        validated(&mut object, &Validity::Valid, false, now);
+        let before = object.status.conditions.clone();
+        validated(&mut object, &Validity::Unknown(None), false, now);
+        assert_eq!(object.status.conditions, before);
+        assert_eq!(status_of(&before, VALIDATION), ConditionStatus::True);
     }
 }

@@ -1,14 +1,29 @@
-//! What an `EC2NodeClass` stands for: lookup (calls), conditions and assembly (pure), and a cache for launches.
+//! What an `EC2NodeClass` stands for: lookup (calls), instance profiles, conditions and assembly (pure), and a cache for launches.
 
 pub(crate) mod amis;
+pub(crate) mod cache;
+pub(crate) mod instance_profiles;
+pub(crate) mod launch_trial;
+pub(crate) mod networks;
+pub(crate) mod placement_groups;
 
 mod ami_alias;
 mod assembly;
-mod cache;
+mod capacity_reservations;
 mod conditions;
 mod lookup;
-mod networks;
 mod resolver;
+mod validation;
 
 pub(crate) use self::cache::CachedNodeClass;
-pub(crate) use self::resolver::{NodeClassResolver, parse};
+pub(crate) use self::lookup::UnmetCondition;
+pub(crate) use self::resolver::{NodeClassResolver, ResolverParts};
+
+#[cfg(test)]
+pub(crate) use self::cache::{PlacementGroup, PlacementStrategy};
+#[cfg(test)]
+pub(crate) use self::conditions::Validity;
+#[cfg(test)]
+pub(crate) use self::networks::FoundSubnet;
+#[cfg(test)]
+pub(crate) use self::validation::{Validation, ValidationInput};

@@ -58,10 +58,10 @@ pub(crate) async fn subnets(
     .await?;
     let mut by_id: BTreeMap<String, FoundSubnet> = BTreeMap::new();
     for each in answers.into_iter().flatten() {
-        if let (Some(id), Some(zone)) = (each.subnet_id, each.availability_zone) {
+        if let Some(id) = each.subnet_id {
             let subnet = Subnet {
                 id: id.clone(),
-                zone,
+                zone: each.availability_zone.unwrap_or_default(),
                 zone_id: each.availability_zone_id,
             };
             by_id.insert(

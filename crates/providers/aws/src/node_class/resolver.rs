@@ -1,36 +1,71 @@
 //! What a node class stands for: the subnets, groups and images that its terms select, its conditions, and the instance types that it
 //! can launch. Gathers what AWS says, assembles it, and remembers it for launches.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use mortise_apis::node_class::NodeClassObject;
 use mortise_aws_class::spec::Ec2NodeClass;
-use mortise_cloudprovider::{CloudError, InstanceType, ResolvedNodeClass, Retry};
-use serde_json::Value;
+use mortise_cloudprovider::{CloudError, InstanceType, ResolveRequest, ResolvedNodeClass, Retry};
 
 use crate::config::AwsConfig;
-use crate::node_class::assembly;
+use crate::failure::Failure;
+use crate::node_class::assembly::{self, ReadOptions};
 use crate::node_class::cache::{CachedNodeClass, NodeClassCache};
-use crate::node_class::lookup::ClassLookup;
+use crate::node_class::conditions::{self, Validity};
+use crate::node_class::instance_profiles::InstanceProfiles;
+use crate::node_class::launch_trial::LaunchTrial;
+use crate::node_class::lookup::{Asking, ClassLookup};
+use crate::node_class::validation::{Validation, ValidationInput};
+use crate::offerings::availability::{Availability, Moment};
 use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::AwsClients;
 use crate::sdk::cluster_info::ClusterInfoCache;
 use crate::tags;
 
-/// How soon a class is resolved again while the first spot prices are on their way: a few pages of a list.
+/// How soon a class is resolved again while the first prices are on their way: a few pages of a list.
 const PRICES_MS: i64 = 5_000;
+/// How soon a class is resolved again after a call failed, the first time; then twice as long each time.
+const RETRY_MS: i64 = 5_000;
+/// How often the time doubles.
+const DOUBLINGS: u32 = 6;
+
+/// What the provider shares with the resolver.
+#[derive(Clone, Debug)]
+pub(crate) struct ResolverParts {
+    pub(crate) clients: Arc<AwsClients>,
+    pub(crate) config: Arc<AwsConfig>,
+    pub(crate) cluster: Arc<ClusterInfoCache>,
+    pub(crate) offerings: Arc<RegionOfferings>,
+    pub(crate) unavailable: Arc<UnavailableOfferings>,
+    pub(crate) profiles: Arc<InstanceProfiles>,
+    pub(crate) moment: Moment,
+    pub(crate) trial: Arc<dyn LaunchTrial>,
+}
+
+/// How soon zonal shifts are to be seen in a class's types.
+const SHIFTS_MS: i64 = 30_000;
+/// How soon the counts of a class's capacity reservations are read again.
+/// # Source
+/// The reference implementation's number.
+const RESERVATIONS_MS: i64 = 60_000;
 
 /// Resolves node classes.
 #[derive(Debug)]
 pub(crate) struct NodeClassResolver {
-    config: Arc<AwsConfig>,
+    options: ReadOptions,
     lookup: ClassLookup,
+    validation: Validation,
     offerings: Arc<RegionOfferings>,
     unavailable: Arc<UnavailableOfferings>,
+    moment: Moment,
+    /// Zonal shifts change what is available between two looks at a class.
+    watches_shifts: bool,
     cache: NodeClassCache,
+    /// How many times in a row a class could not be resolved as a whole, by name.
+    failures: Mutex<HashMap<String, u32>>,
 }
 
 /// Reads the object of a class.
@@ -47,42 +82,133 @@ pub(crate) fn parse(object: &NodeClassObject) -> Result<Ec2NodeClass, CloudError
 
 impl NodeClassResolver {
     /// Calls nothing yet.
-    pub(crate) fn new(
-        clients: Arc<AwsClients>,
-        config: Arc<AwsConfig>,
-        cluster: Arc<ClusterInfoCache>,
-        offerings: Arc<RegionOfferings>,
-        unavailable: Arc<UnavailableOfferings>,
-    ) -> Self {
-        Self {
+    pub(crate) fn new(parts: ResolverParts) -> Self {
+        let ResolverParts {
+            clients,
             config,
-            lookup: ClassLookup::new(clients, cluster, Arc::clone(&offerings)),
+            cluster,
             offerings,
             unavailable,
+            profiles,
+            moment,
+            trial,
+        } = parts;
+        let reserved = config.reserved_capacity;
+        Self {
+            options: ReadOptions {
+                shape: config.shape,
+                reserved,
+            },
+            lookup: ClassLookup::new(
+                clients,
+                cluster,
+                Arc::clone(&offerings),
+                profiles,
+                reserved.then(|| Arc::clone(&moment.reservations)),
+            ),
+            watches_shifts: config.zonal_shift,
+            validation: Validation::new(config, trial),
+            offerings,
+            unavailable,
+            moment,
             cache: NodeClassCache::default(),
+            failures: Mutex::default(),
         }
     }
 
-    /// Looks everything up again.
+    /// Looks everything up again, and judges the class.
+    /// # Errors
+    /// A call failed, and the class, which is not ready, says already what is known of it.
     pub(crate) async fn resolve(
         &self,
-        object: Ec2NodeClass,
+        request: &ResolveRequest,
+        now: Timestamp,
     ) -> Result<ResolvedNodeClass, CloudError> {
+        let object = parse(&request.class)?;
         // Asked before, so that prices that come meanwhile are not missed.
-        let waits = self.offerings.awaits_spot_prices();
-        let (class, status) = self.find(object).await?;
+        let waits = self.offerings.awaits_prices();
+        let reserved = self.options.reserved;
+        let asking = Asking::Resolve(&request.claims);
+        let found = Box::pin(self.lookup.find(&object, asking, now)).await?;
+        let failed = found.failure().cloned();
+        let (cluster, offerings) = (found.cluster.clone(), found.offerings.clone());
+        let stored = object.status.clone();
+        let previous = self.cache.previous(&object);
+        let mut class = assembly::assemble(
+            object,
+            found,
+            previous.as_deref(),
+            &self.offerings,
+            self.options,
+            now,
+        );
+        let input = ValidationInput {
+            class: &class,
+            cluster: &cluster,
+            offerings: &offerings,
+            pools: &request.node_pools,
+        };
+        let validity = self.validation.judge(input).await;
+        conditions::validated(&mut class.object, &validity, reserved, now);
+        let unmet = conditions::not_ready(&class.object.status.conditions);
+        class.not_ready = unmet.or(class.not_ready);
+        let status = assembly::patch(&stored, &class.object.status);
+        let class = Arc::new(class);
+        self.cache.insert(Arc::clone(&class));
+        let retry_ms = self.retry_ms(class.name(), failed.as_ref(), &validity);
+        if let Some(failure) = failed.or(match validity {
+            Validity::Unknown(failure) => failure,
+            _ => None,
+        }) {
+            if status.is_none() && class.not_ready.is_some() {
+                return Err(failure.into());
+            }
+            tracing::warn!(class = class.name(), error = %failure, "failed to resolve a part of node class");
+        }
+        let images = |instance_type: &str| class.image(instance_type).map(|image| &*image.id);
+        self.moment
+            .memory
+            .learn(&request.claims, &request.nodes, images);
         Ok(ResolvedNodeClass {
             status,
             annotations: class.hash_annotations(),
             finalizer: Some(tags::CLASS_FINALIZER),
             instance_types: self.offered(&class),
-            again_ms: waits.then_some(PRICES_MS),
+            again_ms: self
+                .again_ms(&class, waits)
+                .into_iter()
+                .chain(retry_ms)
+                .min(),
         })
+    }
+
+    /// How soon the class is to be resolved again because not all of it could be; `None` if all of it was.
+    fn retry_ms(&self, name: &str, failed: Option<&Failure>, validity: &Validity) -> Option<i64> {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed.is_none() && !matches!(validity, Validity::Unknown(_)) {
+            failures.remove(name);
+            return None;
+        }
+        let times = failures.entry(name.to_owned()).or_default();
+        let wait = RETRY_MS << (*times).min(DOUBLINGS);
+        *times = times.saturating_add(1);
+        Some(wait)
+    }
+
+    /// When to resolve again, if something is known to change sooner than a class does: the first prices, zonal shifts, and what is
+    /// left in reservations.
+    fn again_ms(&self, class: &CachedNodeClass, awaits_prices: bool) -> Option<i64> {
+        let prices = awaits_prices.then_some(PRICES_MS);
+        let shifts = self.watches_shifts.then_some(SHIFTS_MS);
+        let reservations = (!class.reservations.is_empty()).then_some(RESERVATIONS_MS);
+        [prices, shifts, reservations].into_iter().flatten().min()
     }
 
     /// Forgets a class that is being deleted. Returns the answer for it: nothing is launched with it any more.
     pub(crate) fn release(&self, name: &str) -> ResolvedNodeClass {
         self.cache.remove(name);
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.remove(name);
         ResolvedNodeClass {
             status: None,
             annotations: BTreeMap::new(),
@@ -92,46 +218,60 @@ impl NodeClassResolver {
         }
     }
 
-    /// The class as it was found a moment ago, or found now.
+    /// The class as it was found a moment ago, or found now. Its conditions except for its validity are judged again; nothing is made
+    /// for it.
     pub(crate) async fn get(
         &self,
         object: &NodeClassObject,
     ) -> Result<Arc<CachedNodeClass>, CloudError> {
         let object = parse(object)?;
-        match self.cache.get(&object) {
-            Some(class) => Ok(class),
-            None => Ok(self.find(object).await?.0),
+        if let Some(class) = self.cache.get(&object) {
+            return Ok(class);
         }
-    }
-
-    async fn find(
-        &self,
-        object: Ec2NodeClass,
-    ) -> Result<(Arc<CachedNodeClass>, Option<Value>), CloudError> {
         let now = Timestamp::now();
-        let found = self.lookup.find(&object.spec, now).await?;
-        let (class, patch) =
-            assembly::assemble(object, found, &self.offerings, self.config.shape, now);
+        let found = Box::pin(self.lookup.find(&object, Asking::Use, now)).await?;
+        let previous = self.cache.previous(&object);
+        let mut class = assembly::assemble(
+            object,
+            found,
+            previous.as_deref(),
+            &self.offerings,
+            self.options,
+            now,
+        );
+        let unmet = conditions::not_ready(&class.object.status.conditions);
+        class.not_ready = unmet.or(class.not_ready);
         let class = Arc::new(class);
         self.cache.insert(Arc::clone(&class));
-        Ok((class, patch))
+        Ok(class)
     }
 
-    /// The class's types, with the offerings switched off that were unavailable a moment ago.
-    fn offered(&self, class: &CachedNodeClass) -> Vec<InstanceType> {
-        let unavailable = class.unavailable(&self.unavailable);
-        let mut types = class.types.clone();
-        for each in &mut types {
-            let allowed: Vec<bool> = each
-                .offerings
-                .iter()
-                .map(|offering| unavailable.allow(each, offering))
-                .collect();
-            each.offerings
-                .iter_mut()
-                .zip(allowed)
-                .for_each(|(offering, allowed)| offering.available = allowed);
-        }
-        types
+    /// What of the class can be launched now.
+    pub(crate) fn availability(&self, class: &CachedNodeClass) -> Availability {
+        self.moment
+            .availability(class.unavailable(&self.unavailable))
+    }
+
+    /// The class's `wanted` types as they are now.
+    pub(crate) fn offered_to(
+        &self,
+        class: &CachedNodeClass,
+        wanted: impl Fn(&InstanceType) -> bool,
+    ) -> Vec<InstanceType> {
+        let image = |each: &InstanceType| class.image(&each.name).map(|image| &*image.id);
+        let availability = self.availability(class);
+        let wanted = class.types.iter().filter(|each| wanted(each));
+        let now = wanted.flat_map(|each| {
+            let each = std::slice::from_ref(each);
+            self.moment.applied_to(each, &availability, image)
+        });
+        now.collect()
+    }
+
+    /// The class's types as they are now.
+    pub(crate) fn offered(&self, class: &CachedNodeClass) -> Vec<InstanceType> {
+        let image = |each: &InstanceType| class.image(&each.name).map(|image| &*image.id);
+        let availability = self.availability(class);
+        self.moment.applied_to(&class.types, &availability, image)
     }
 }

@@ -1,10 +1,9 @@
-//! What EC2 offers: instance types, zones and spot prices.
+//! What EC2 offers: instance types and zones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aws_sdk_ec2::types::LocationType;
-use mortise_apis::values::money::MicroUsd;
 
 use crate::failure::Failure;
 use crate::offerings::described_type;
@@ -70,62 +69,4 @@ pub(crate) async fn offerings(
         }
     }
     Ok(all)
-}
-
-/// Spot prices by type and zone.
-pub(crate) type SpotPrices = BTreeMap<Arc<str>, BTreeMap<Arc<str>, MicroUsd>>;
-
-/// By zone: when a price was set (seconds), and the price.
-type LatestByZone = BTreeMap<Arc<str>, (i64, MicroUsd)>;
-
-/// The spot prices of now. Where EC2 gives several for a type and zone, the latest counts.
-pub(crate) async fn spot_prices(clients: &AwsClients) -> Result<SpotPrices, Failure> {
-    let mut pages = clients
-        .ec2
-        .describe_spot_price_history()
-        .product_descriptions("Linux/UNIX")
-        .product_descriptions("Linux/UNIX (Amazon VPC)")
-        .start_time(std::time::SystemTime::now().into())
-        .max_results(1000)
-        .into_paginator()
-        .send();
-    let mut latest: BTreeMap<Arc<str>, LatestByZone> = BTreeMap::new();
-    while let Some(page) = pages.next().await {
-        let page = page.map_err(|error| clients.failure("ec2:DescribeSpotPriceHistory", error))?;
-        for row in page.spot_price_history() {
-            let price = row
-                .spot_price()
-                .and_then(|price| price.parse().ok())
-                .and_then(MicroUsd::from_dollars)
-                .filter(|price| price.0 > 0);
-            let (Some(name), Some(zone), Some(price)) =
-                (row.instance_type(), row.availability_zone(), price)
-            else {
-                continue;
-            };
-            let at = row
-                .timestamp()
-                .map_or(0, aws_sdk_ec2::primitives::DateTime::secs);
-            let known = latest
-                .entry(Arc::from(name.as_str()))
-                .or_default()
-                .entry(Arc::from(zone))
-                .or_insert((at, price));
-            if at >= known.0 {
-                *known = (at, price);
-            }
-        }
-    }
-    Ok(latest
-        .into_iter()
-        .map(|(name, zones)| {
-            (
-                name,
-                zones
-                    .into_iter()
-                    .map(|(zone, (_, price))| (zone, price))
-                    .collect(),
-            )
-        })
-        .collect())
 }

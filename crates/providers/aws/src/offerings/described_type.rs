@@ -45,9 +45,7 @@ pub(crate) fn convert(
         nvme: disks.is_some_and(|disks| {
             disks.nvme_support() != Some(&types::EphemeralNvmeSupport::Unsupported)
         }),
-        ena: network
-            .ena_support()
-            .is_some_and(|support| *support != types::EnaSupport::Unsupported),
+        ena: network.ena_support() != Some(&types::EnaSupport::Unsupported),
         encryption_in_transit: network.encryption_in_transit_supported().unwrap_or(false),
         ipv4_per_interface: i64::from(network.ipv4_addresses_per_interface()?),
         interfaces: interfaces(network)?,

@@ -1,47 +1,48 @@
-//! What the region sells just now: types, zones and prices, kept fresh in the background of calls. Readers never wait for a refresh
-//! once there is something to read, and never for spot prices: until those came, the on-demand prices we bring along stand for them.
+//! What the region sells just now: types, zones and prices. Types and zones are kept fresh in the background of calls: readers never
+//! wait for a refresh once there is something to read. Prices are read by workers, and are never waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mortise_apis::values::money::MicroUsd;
-use mortise_cloudprovider::InstanceType;
+use jiff::Timestamp;
+use mortise_aws_class::status::CapacityReservation;
+use mortise_cloudprovider::{InstanceType, ProviderWorker};
 use tokio::time::Instant;
 
 use crate::failure::Failure;
-use crate::offerings::describe::{self, SpotPrices};
+use crate::offerings::describe;
+use crate::offerings::prices::{PriceState, PriceView, Prices};
 use crate::sdk::AwsClients;
 use mortise_aws_catalog::Ec2Catalog;
-use mortise_aws_catalog::instance_type::{LaunchZones, ZonePrices};
+use mortise_aws_catalog::expression_values::{ExpressionValues, ReservedTexts};
 use mortise_aws_catalog::instance_type_info::InstanceTypeInfo;
+use mortise_aws_catalog::launch_zones::{LaunchZones, PlacementGroup, Reservation, ZonePrices};
 use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long types and zones are believed: EC2 adds some every few weeks.
 const TYPES_TTL: Duration = Duration::from_secs(12 * 3600);
-/// How long spot prices are believed: they move over hours, not minutes.
-const SPOT_TTL: Duration = Duration::from_secs(3600);
+/// How often the log is told what there is to say about prices.
+const REPORT_PERIOD: Duration = Duration::from_secs(600);
 /// How long after a failed refresh the next one is tried.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// Types, zones and spot prices at one time.
+/// Types, zones and prices at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct OfferingsView {
     /// Types that nodes can be made of. Sorted by name.
     types: Arc<Vec<InstanceTypeInfo>>,
     /// Zones by type.
     zones: Arc<BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>,
-    /// Spot prices; `None` until they could be read once.
-    spot: Option<Arc<SpotPrices>>,
+    prices: PriceView,
     types_due: Instant,
 }
 
-/// Spot prices, and the task that reads them again.
-#[derive(Debug)]
-struct Spot {
-    prices: Option<Arc<SpotPrices>>,
-    due: Instant,
-    reading: bool,
+impl OfferingsView {
+    /// Types that nodes can be made of. Sorted by name.
+    pub(crate) fn types(&self) -> &[InstanceTypeInfo] {
+        &self.types
+    }
 }
 
 /// What the region offers.
@@ -51,30 +52,39 @@ pub(crate) struct RegionOfferings {
     tables: Arc<Ec2Catalog>,
     view: Mutex<Option<OfferingsView>>,
     refreshing: tokio::sync::Mutex<()>,
-    spot: Arc<Mutex<Spot>>,
+    prices: Arc<Prices>,
 }
 
 impl RegionOfferings {
     /// Knows nothing yet, and calls nothing; `tables` is what EC2 itself does not describe.
-    pub(crate) fn new(clients: Arc<AwsClients>, tables: Arc<Ec2Catalog>) -> Self {
+    pub(crate) fn new(
+        clients: Arc<AwsClients>,
+        tables: Arc<Ec2Catalog>,
+        prices: Arc<Prices>,
+    ) -> Self {
         Self {
             clients,
             tables,
             view: Mutex::new(None),
             refreshing: tokio::sync::Mutex::new(()),
-            spot: Arc::new(Mutex::new(Spot {
-                prices: None,
-                due: Instant::now(),
-                reading: false,
-            })),
+            prices,
         }
+    }
+
+    /// As the recordings began: with the prices of us-east-1, whatever the region.
+    #[cfg(test)]
+    pub(crate) fn as_recorded(clients: Arc<AwsClients>, tables: Arc<Ec2Catalog>) -> Self {
+        use crate::offerings::on_demand_prices::OnDemandPrices;
+
+        let assumed = OnDemandPrices::at_start(&clients.region, Some("us-east-1"));
+        let prices = Prices::with(Arc::clone(&clients), false, assumed.unwrap());
+        Self::new(clients, tables, Arc::new(prices))
     }
 
     /// What is sold. Reads again what is too old; a failed refresh keeps the old and is tried again a minute later.
     /// # Errors
     /// Only while there is nothing old to keep.
     pub(crate) async fn view(&self) -> Result<OfferingsView, Failure> {
-        self.read_spot_prices();
         let fresh = |view: &OfferingsView| Instant::now() < view.types_due;
         if let Some(view) = self.current().filter(fresh) {
             return Ok(view);
@@ -114,55 +124,62 @@ impl RegionOfferings {
         Ok(OfferingsView {
             types,
             zones,
-            spot: None,
+            prices: self.prices.view(),
             types_due,
         })
     }
 
-    /// Has spot prices read in a task of its own, if those we have are too old.
-    fn read_spot_prices(&self) {
-        {
-            let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
-            if spot.reading || Instant::now() < spot.due {
-                return;
+    /// The first prices are on their way.
+    pub(crate) fn awaits_prices(&self) -> bool {
+        self.prices.awaits_first()
+    }
+
+    /// The work that keeps prices current, and says in the log when they are not.
+    pub(crate) fn price_workers(self: &Arc<Self>) -> Vec<ProviderWorker> {
+        let report = ProviderWorker {
+            name: "price-report",
+            run: Box::pin(Arc::clone(self).report_prices()),
+        };
+        self.prices.workers().into_iter().chain([report]).collect()
+    }
+
+    /// Logs each change of what there is to say about prices.
+    async fn report_prices(self: Arc<Self>) {
+        let mut said = None;
+        loop {
+            tokio::time::sleep(REPORT_PERIOD).await;
+            let note = self.price_state().note(Timestamp::now());
+            match &note {
+                Some(note) if said.as_ref() != Some(note) => tracing::warn!("{note}"),
+                None if said.is_some() => tracing::info!("all prices are live and new"),
+                _ => {}
             }
-            spot.reading = true;
+            said = note;
         }
-        let (spot, clients) = (Arc::clone(&self.spot), Arc::clone(&self.clients));
-        tokio::spawn(async move {
-            let read = describe::spot_prices(&clients).await;
-            let mut spot = spot.lock().unwrap_or_else(PoisonError::into_inner);
-            spot.reading = false;
-            match read {
-                Ok(prices) => {
-                    tracing::info!(types = prices.len(), "updated spot prices");
-                    spot.prices = Some(Arc::new(prices));
-                    spot.due = Instant::now() + SPOT_TTL;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "failed to update spot prices, the previous ones stay in use, or on-demand prices where none are known");
-                    spot.due = Instant::now() + RETRY;
-                }
-            }
+    }
+
+    /// Where prices are from, and which types have none.
+    pub(crate) fn price_state(&self) -> PriceState {
+        let view = self.current();
+        let sold = view.iter().flat_map(|view| {
+            let known = view.types.iter();
+            known.filter(|each| {
+                view.zones.contains_key(&each.name)
+                    && each.usage.iter().any(|class| &**class == "on-demand")
+            })
         });
+        self.prices.state(sold.map(|each| &each.name))
     }
 
-    /// The first spot prices are on their way.
-    pub(crate) fn awaits_spot_prices(&self) -> bool {
-        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
-        spot.prices.is_none() && spot.reading
-    }
-
-    /// What was read last, with the spot prices of now.
+    /// What was read last, with the prices of now.
     fn current(&self) -> Option<OfferingsView> {
         let view = self
             .view
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()?;
-        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
         Some(OfferingsView {
-            spot: spot.prices.clone(),
+            prices: self.prices.view(),
             ..view
         })
     }
@@ -182,59 +199,129 @@ impl RegionOfferings {
         let place = ZonePrices {
             zone: Arc::from(zone),
             zone_id: None,
-            on_demand: self.tables.on_demand_price(name, &self.clients.region),
+            on_demand: view.prices.on_demand(name),
             spot: None,
         };
         let placement = LaunchZones {
             region: Arc::from(&*self.clients.region),
             places: vec![place],
+            ..LaunchZones::default()
         };
         view.types
             .get(at)
             .map(|info| info.instance_type(shape, &placement))
     }
 
-    /// The types that zones of `zones` offer, as a class with these settings has them. Sorted by name.
+    /// Reserved amounts of a class that are expressions, for a type; `None` for a type that is not known.
+    pub(crate) fn reserved_texts(&self, name: &str, shape: &NodeSettings) -> Option<ReservedTexts> {
+        let view = self.current()?;
+        let types = &view.types;
+        let at = types.binary_search_by(|each| (*each.name).cmp(name)).ok()?;
+        Some(ExpressionValues::new(types.get(at)?, shape).reserved_texts())
+    }
+
+    /// All types of the region as a class has them, as if every offering were available, and with nothing left in reservations: how
+    /// it is at a moment is another question. Sorted by name.
+    /// # Errors
+    /// There is nothing to choose from.
     pub(crate) fn instance_types(
         &self,
         view: &OfferingsView,
-        settings: &NodeSettings,
-        zones: &BTreeMap<Arc<str>, Option<Arc<str>>>,
-    ) -> Vec<InstanceType> {
-        let types = view.types.iter().filter_map(|info| {
-            let places = self.places(view, &info.name, zones);
-            let region = Arc::from(&*self.clients.region);
-            (!places.is_empty())
-                .then(|| info.instance_type(settings, &LaunchZones { region, places }))
+        class: &ClassShape<'_>,
+    ) -> Result<Vec<InstanceType>, NoInstanceTypes> {
+        if view.types.is_empty() {
+            return Err(NoInstanceTypes::Types);
+        }
+        if view.zones.is_empty() {
+            return Err(NoInstanceTypes::Offerings);
+        }
+        if class.zones.is_empty() {
+            return Err(NoInstanceTypes::Subnets);
+        }
+        let values = |info| ExpressionValues::new(info, class.settings);
+        let mut failed = view.types.iter().map(values);
+        if let Some(text) = failed.find_map(ExpressionValues::max_pods_failure) {
+            return Err(NoInstanceTypes::Expression(text));
+        }
+        let mut ignored = view.types.iter().map(values);
+        if let Some(error) = ignored.find_map(ExpressionValues::reserved_failure) {
+            tracing::warn!(error, "a reserved amount has no value, the default is used");
+        }
+        let region: Arc<str> = Arc::from(&*self.clients.region);
+        let everywhere: BTreeSet<&Arc<str>> = view.zones.values().flatten().collect();
+        let types = view.types.iter().map(|info| {
+            let (places, elsewhere) = Self::places(view, &info.name, class.zones, &everywhere);
+            let own = class.reservations.iter();
+            let own = own.filter(|each| *each.instance_type == *info.name);
+            let placement = LaunchZones {
+                region: Arc::clone(&region),
+                places,
+                elsewhere,
+                reservations: own.map(reservation).collect(),
+                group: class.group.cloned(),
+            };
+            info.instance_type(class.settings, &placement)
         });
-        types.collect()
+        Ok(types.collect())
     }
 
-    /// The zones of `zones` that sell the type, with prices. Until spot prices were read, the on-demand price stands for them: the
-    /// careful guess.
+    /// All zones with the type's prices: first those of `zones` that sell the type, then the others.
     fn places(
-        &self,
         view: &OfferingsView,
         name: &str,
         zones: &BTreeMap<Arc<str>, Option<Arc<str>>>,
-    ) -> Vec<ZonePrices> {
-        let on_demand = self.tables.on_demand_price(name, &self.clients.region);
-        let Some(sold) = view.zones.get(name) else {
-            return Vec::new();
-        };
-        let spot = |zone: &str| -> Option<MicroUsd> {
-            match &view.spot {
-                Some(prices) => prices.get(name)?.get(zone).copied(),
-                None => on_demand,
-            }
-        };
-        let here = zones.iter().filter(|(zone, _)| sold.contains(*zone));
-        here.map(|(zone, id)| ZonePrices {
+        everywhere: &BTreeSet<&Arc<str>>,
+    ) -> (Vec<ZonePrices>, Vec<ZonePrices>) {
+        let on_demand = view.prices.on_demand(name);
+        let sold = view.zones.get(name);
+        let is_sold = |zone: &Arc<str>| sold.is_some_and(|zones| zones.contains(zone));
+        let all = everywhere.iter().map(|zone| ZonePrices {
             zone: Arc::clone(zone),
-            zone_id: id.clone(),
+            zone_id: zones.get(*zone).cloned().flatten(),
             on_demand,
-            spot: spot(zone),
-        })
-        .collect()
+            spot: view.prices.spot(name, zone),
+        });
+        all.partition(|place| zones.contains_key(&place.zone) && is_sold(&place.zone))
+    }
+}
+
+/// What a class says about its types.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassShape<'a> {
+    /// The inside of its nodes.
+    pub(crate) settings: &'a NodeSettings,
+    /// Zones that it has a subnet in, with their ids.
+    pub(crate) zones: &'a BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// Its capacity reservations.
+    pub(crate) reservations: &'a [CapacityReservation],
+    /// Its placement group.
+    pub(crate) group: Option<&'a PlacementGroup>,
+}
+
+/// Why a class has no instance types.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoInstanceTypes {
+    /// EC2 describes none.
+    #[error("no instance types found")]
+    Types,
+    /// EC2 offers none anywhere.
+    #[error("no instance types offerings found")]
+    Offerings,
+    /// The class has no subnet to launch them in.
+    #[error("no subnets found")]
+    Subnets,
+    /// An expression of the class has no value for some type.
+    #[error("{0}")]
+    Expression(String),
+}
+
+fn reservation(of: &CapacityReservation) -> Reservation {
+    Reservation {
+        id: Arc::from(&*of.id),
+        zone: Arc::from(&*of.availability_zone),
+        block: of.reservation_type.as_deref() == Some("capacity-block"),
+        interruptible: of.interruptible == Some(true),
+        expiring: of.state.as_deref() == Some("expiring"),
+        left: 0,
     }
 }

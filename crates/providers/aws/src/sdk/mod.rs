@@ -1,18 +1,23 @@
 //! Clients of the services, and their errors in our words.
 
 pub(crate) mod arguments;
+pub(crate) mod batch;
+pub(crate) mod call_budget;
 pub(crate) mod cluster_info;
 pub(crate) mod ssm_parameter_cache;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, Region};
+use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
 use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 
-use crate::config::AwsConfig;
+use crate::config::{AwsConfig, AwsService};
 use crate::failure::{Failure, FailureKind};
+use crate::sdk::call_budget::CallBudget;
 
 /// Longest that one attempt of a call may take. Longer than the queue's long poll (20 s), shorter than a person's patience.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,10 +31,44 @@ pub(crate) struct AwsClients {
     pub(crate) sqs: aws_sdk_sqs::Client,
     pub(crate) ssm: aws_sdk_ssm::Client,
     pub(crate) eks: aws_sdk_eks::Client,
+    pub(crate) iam: aws_sdk_iam::Client,
+    /// The price list, which few regions serve for all.
+    pub(crate) pricing: aws_sdk_pricing::Client,
+    pub(crate) zonal_shift: aws_sdk_arczonalshift::Client,
+    /// How many calls of EC2 may be made, for all that share these clients.
+    pub(crate) budget: CallBudget,
     /// Region name.
     pub(crate) region: String,
     /// Where the services are, for errors: the endpoint if one is set, else the region.
     pub(crate) place: String,
+    /// Services that are elsewhere.
+    places: Arc<BTreeMap<AwsService, String>>,
+}
+
+/// Name of the program in the user agent of every call, as `app/mortise-0.1.0`; the characters allowed do not include a slash.
+const APP_NAME: &str = concat!("mortise-", env!("CARGO_PKG_VERSION"));
+
+/// The configuration of a service's client, at the endpoint of its own if it has one.
+macro_rules! configuration {
+    ($sdk:ident, $service:ident, $shared:expr, $endpoints:expr) => {{
+        let mut builder = $sdk::config::Builder::from($shared);
+        if let Some(url) = $endpoints.get(&AwsService::$service) {
+            builder = builder.endpoint_url(url.clone());
+        }
+        builder
+    }};
+}
+
+/// The region whose endpoint serves the price list of a region.
+/// # Source
+/// The endpoints of the Price List service: three in the commercial partition, one in China.
+fn price_list_region(region: &str) -> &'static str {
+    match region.split('-').next() {
+        Some("ap") => "ap-south-1",
+        Some("cn") => "cn-northwest-1",
+        Some("eu") => "eu-central-1",
+        _ => "us-east-1",
+    }
 }
 
 /// There is no region to work in.
@@ -45,29 +84,84 @@ impl AwsClients {
             .operation_attempt_timeout(ATTEMPT_TIMEOUT)
             .build();
         // The version is named, so that a newer SDK does not change how often and how long it tries without a decision here.
-        let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
+        let loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
             .timeout_config(timeouts)
             .retry_config(RetryConfig::standard().with_max_attempts(3));
+        Self::load(loader, config).await
+    }
+
+    /// Completes a configuration by the settings.
+    async fn load(
+        mut loader: aws_config::ConfigLoader,
+        config: &AwsConfig,
+    ) -> Result<Self, NoRegion> {
         if let Some(region) = &config.region {
             loader = loader.region(Region::new(region.clone()));
         }
         if let Some(endpoint) = &config.endpoint_url {
             loader = loader.endpoint_url(endpoint.clone());
         }
-        let shared = loader.load().await;
+        // Not `use_fips(false)`: that would overrule the profile.
+        if config.use_fips {
+            loader = loader.use_fips(true);
+        }
+        if let Ok(name) = AppName::new(APP_NAME) {
+            loader = loader.app_name(name);
+        }
+        Self::with_endpoints(&loader.load().await, &config.service_endpoints)
+    }
+
+    /// The clients of a configuration.
+    #[cfg(test)]
+    pub(crate) fn of(shared: &SdkConfig) -> Result<Self, NoRegion> {
+        Self::with_endpoints(shared, &BTreeMap::new())
+    }
+
+    /// The clients of a configuration, some of them elsewhere.
+    pub(crate) fn with_endpoints(
+        shared: &SdkConfig,
+        endpoints: &BTreeMap<AwsService, String>,
+    ) -> Result<Self, NoRegion> {
         let region = shared.region().map(ToString::to_string).ok_or(NoRegion)?;
         let place = shared.endpoint_url().map_or_else(
             || format!("region {region}"),
             |endpoint| format!("{endpoint} (region {region})"),
         );
+        let price_list = Region::new(price_list_region(&region));
         Ok(Self {
-            ec2: aws_sdk_ec2::Client::new(&shared),
-            sqs: aws_sdk_sqs::Client::new(&shared),
-            ssm: aws_sdk_ssm::Client::new(&shared),
-            eks: aws_sdk_eks::Client::new(&shared),
+            ec2: aws_sdk_ec2::Client::from_conf(
+                configuration!(aws_sdk_ec2, Ec2, shared, endpoints).build(),
+            ),
+            sqs: aws_sdk_sqs::Client::from_conf(
+                configuration!(aws_sdk_sqs, Sqs, shared, endpoints).build(),
+            ),
+            ssm: aws_sdk_ssm::Client::from_conf(
+                configuration!(aws_sdk_ssm, Ssm, shared, endpoints).build(),
+            ),
+            eks: aws_sdk_eks::Client::from_conf(
+                configuration!(aws_sdk_eks, Eks, shared, endpoints).build(),
+            ),
+            iam: aws_sdk_iam::Client::from_conf(
+                configuration!(aws_sdk_iam, Iam, shared, endpoints).build(),
+            ),
+            pricing: aws_sdk_pricing::Client::from_conf(
+                configuration!(aws_sdk_pricing, Pricing, shared, endpoints)
+                    .region(price_list)
+                    .build(),
+            ),
+            zonal_shift: aws_sdk_arczonalshift::Client::from_conf(
+                configuration!(aws_sdk_arczonalshift, ZonalShift, shared, endpoints).build(),
+            ),
+            budget: CallBudget::default(),
             region,
             place,
+            places: Arc::new(endpoints.clone()),
         })
+    }
+
+    fn place_of(&self, action: &str) -> String {
+        let own = AwsService::of_action(action).and_then(|service| self.places.get(&service));
+        own.unwrap_or(&self.place).clone()
     }
 
     /// Puts an SDK error into our words.
@@ -117,13 +211,17 @@ impl AwsClients {
             }
             _ => (FailureKind::Unreadable, String::new(), causes(&error)),
         };
-        Failure {
+        let failure = Failure {
             action,
-            place: self.place.clone(),
+            place: self.place_of(action),
             kind,
             code,
             message,
+        };
+        if failure.is_throttled() {
+            self.budget.throttled(action);
         }
+        failure
     }
 }
 
@@ -134,4 +232,101 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
         innermost = inner;
     }
     innermost.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use aws_config::retry::RetryConfig;
+    use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
+    use aws_smithy_runtime_api::client::http::{
+        HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
+    };
+    use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+    use aws_smithy_runtime_api::client::result::ConnectorError;
+
+    use super::*;
+
+    /// Host and user agent of every call; answers none.
+    #[derive(Clone, Debug, Default)]
+    struct Hosts(Arc<Mutex<Vec<(String, String)>>>);
+
+    impl HttpConnector for Hosts {
+        fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+            let agent = request.headers().get("x-amz-user-agent");
+            let host = request.uri().split('/').nth(2).unwrap_or_default();
+            let call = (host.to_owned(), agent.unwrap_or_default().to_owned());
+            self.0.lock().unwrap().push(call);
+            HttpConnectorFuture::ready(Err(ConnectorError::io("cut".into())))
+        }
+    }
+
+    /// The hosts that EC2, EKS and the price list are called at, with what every user agent contains.
+    async fn hosts(shared: aws_config::ConfigLoader, config: &AwsConfig) -> Vec<String> {
+        let hosts = Hosts::default();
+        let connection = hosts.clone();
+        let credentials = Credentials::new("test", "test", None, None, "test");
+        let shared = shared
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .retry_config(RetryConfig::disabled())
+            .http_client(http_client_fn(move |_, _| {
+                SharedHttpConnector::new(connection.clone())
+            }));
+        let clients = AwsClients::load(shared, config).await.unwrap();
+        let error = clients.ec2.describe_subnets().send().await.unwrap_err();
+        assert_eq!(
+            clients.failure("ec2:DescribeSubnets", error).place,
+            config
+                .service_endpoints
+                .get(&AwsService::Ec2)
+                .unwrap_or(&clients.place)
+                .clone()
+        );
+        clients.eks.list_clusters().send().await.unwrap_err();
+        let products = clients.pricing.get_products().service_code("AmazonEC2");
+        products.send().await.unwrap_err();
+        let calls = hosts.0.lock().unwrap().clone();
+        assert!(
+            calls
+                .iter()
+                .all(|(_, agent)| agent.contains(&format!("app/{APP_NAME}"))),
+            "{calls:?}"
+        );
+        calls.into_iter().map(|(host, _)| host).collect()
+    }
+
+    fn loader() -> aws_config::ConfigLoader {
+        aws_config::defaults(BehaviorVersion::v2026_01_12())
+    }
+
+    #[tokio::test]
+    async fn a_service_is_called_at_its_own_endpoint_else_at_the_common_one_else_in_the_region() {
+        let mut config = AwsConfig {
+            region: Some("eu-west-1".to_owned()),
+            ..AwsConfig::default()
+        };
+        assert_eq!(
+            hosts(loader(), &config).await,
+            [
+                "ec2.eu-west-1.amazonaws.com",
+                "eks.eu-west-1.amazonaws.com",
+                "api.pricing.eu-central-1.amazonaws.com"
+            ]
+        );
+        config.use_fips = true;
+        config.region = Some("us-east-1".to_owned());
+        let at = hosts(loader(), &config).await;
+        assert_eq!(at[0], "ec2-fips.us-east-1.amazonaws.com");
+        assert!(at[1].contains("fips"), "{at:?}");
+        config.use_fips = false;
+        config.endpoint_url = Some("https://all.test".to_owned());
+        config
+            .service_endpoints
+            .insert(AwsService::Ec2, "https://vpce.test".to_owned());
+        assert_eq!(
+            hosts(loader(), &config).await,
+            ["vpce.test", "all.test", "all.test"]
+        );
+    }
 }

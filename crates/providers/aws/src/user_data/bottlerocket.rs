@@ -77,6 +77,16 @@ pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
             error.message()
         ))
     })?;
+    all.retain(|key, _| {
+        let known = key == "settings";
+        if !known {
+            tracing::warn!(
+                key,
+                "spec.userData: Bottlerocket reads nothing but settings, omitted"
+            );
+        }
+        known
+    });
     let settings = table(&mut all, "settings")?;
     if inputs.raid0 {
         let commands = table(settings, "bootstrap-commands")?;
@@ -330,6 +340,17 @@ mod tests {
         let mut out = String::new();
         write(&mut out, &table, "");
         assert_eq!(out.parse::<Table>().unwrap(), table, "\n{out}");
+    }
+
+    #[test]
+    fn nothing_but_settings_is_kept() {
+        let inputs = BootInputs {
+            user_data: "x = 1\n[other]\ny = 2\n[settings.motd]\ntext = 'grüß'\n",
+            ..BootInputs::default()
+        };
+        let out: Table = render(&inputs).unwrap().parse().unwrap();
+        assert_eq!(out.keys().collect::<Vec<_>>(), ["settings"]);
+        assert_eq!(out["settings"]["motd"]["text"].as_str(), Some("grüß"));
     }
 
     #[test]

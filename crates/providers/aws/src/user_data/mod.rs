@@ -59,6 +59,19 @@ pub enum UserDataError {
     /// The user's part cannot be merged.
     #[error("spec.userData: {0}")]
     Invalid(String),
+    /// AL2023 nodes cannot read the certificate authority.
+    #[error("the cluster's certificate authority is not base64: {0}")]
+    InvalidCertificateAuthority(String),
+    /// A kubelet setting has another type than the kubelet's, and the family cannot hand it on.
+    #[error("spec.kubelet.{field}: expected {allowed}, got {found}")]
+    InvalidKubelet {
+        /// The field.
+        field: String,
+        /// What it can be.
+        allowed: &'static str,
+        /// What it is.
+        found: String,
+    },
     /// It would be too long for EC2.
     #[error(
         "the user data has {bytes} bytes, the limit of EC2 is {MAX_BYTES}: shorten spec.userData"
@@ -73,6 +86,10 @@ pub enum UserDataError {
 /// # Errors
 /// The user's part cannot be merged, something the family needs is not known, or the result is too long.
 pub fn render(family: AmiFamily, inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
+    let reads_settings = !matches!(family, AmiFamily::Al2023 | AmiFamily::Custom);
+    if reads_settings {
+        check_kubelet(&inputs.kubelet)?;
+    }
     let text = match family {
         AmiFamily::Al2 => kubelet_args::al2(inputs)?,
         AmiFamily::Al2023 => nodeadm::render(inputs)?,
@@ -87,6 +104,78 @@ pub fn render(family: AmiFamily, inputs: &BootInputs<'_>) -> Result<String, User
     } else {
         Ok(text)
     }
+}
+
+/// The settings that the controller reads, with their kinds.
+const READ_SETTINGS: [(&str, SettingKind); 12] = [
+    ("clusterDNS", SettingKind::Texts),
+    ("maxPods", SettingKind::NumberOrExpression),
+    ("podsPerCore", SettingKind::Number),
+    ("systemReserved", SettingKind::Pairs),
+    ("kubeReserved", SettingKind::Pairs),
+    ("evictionHard", SettingKind::Pairs),
+    ("evictionSoft", SettingKind::Pairs),
+    ("evictionSoftGracePeriod", SettingKind::Pairs),
+    ("evictionMaxPodGracePeriod", SettingKind::Number),
+    ("imageGCHighThresholdPercent", SettingKind::Number),
+    ("imageGCLowThresholdPercent", SettingKind::Number),
+    ("cpuCFSQuota", SettingKind::Switch),
+];
+
+#[derive(Clone, Copy, Debug)]
+enum SettingKind {
+    Texts,
+    Pairs,
+    Number,
+    NumberOrExpression,
+    Switch,
+}
+
+impl SettingKind {
+    const fn allowed(self) -> &'static str {
+        match self {
+            Self::Texts => "a list of texts",
+            Self::Pairs => "an object of texts",
+            Self::Number => "a whole number of 32 bits",
+            Self::NumberOrExpression => "a whole number of 32 bits or an expression",
+            Self::Switch => "true or false",
+        }
+    }
+
+    fn takes(self, value: &Value) -> bool {
+        let is_number = || {
+            let number = value.as_i64();
+            number.is_some_and(|number| i32::try_from(number).is_ok())
+        };
+        match self {
+            Self::Texts => value
+                .as_array()
+                .is_some_and(|list| list.iter().all(Value::is_string)),
+            Self::Pairs => value
+                .as_object()
+                .is_some_and(|entries| entries.values().all(Value::is_string)),
+            Self::Number => is_number(),
+            Self::NumberOrExpression => is_number() || value.is_string(),
+            Self::Switch => value.is_boolean(),
+        }
+    }
+}
+
+/// Whether the settings that the controller reads have the kubelet's types.
+fn check_kubelet(kubelet: &Map<String, Value>) -> Result<(), UserDataError> {
+    for (field, kind) in READ_SETTINGS {
+        let value = kubelet.get(field).filter(|value| !value.is_null());
+        if let Some(value) = value
+            && !kind.takes(value)
+        {
+            return Err(UserDataError::InvalidKubelet {
+                field: field.to_owned(),
+                allowed: kind.allowed(),
+                found: value.to_string(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Whether a kubelet may give its own node this label: keys of Kubernetes' own domains are reserved, the rest is free.
@@ -154,6 +243,35 @@ mod tests {
         ] {
             assert_eq!(kubelet_may_set(key), allowed, "{key}");
         }
+    }
+
+    #[test]
+    fn settings_of_another_type_are_named() {
+        let rendered = |family: AmiFamily, kubelet: Value| {
+            let Value::Object(kubelet) = kubelet else {
+                panic!("an object")
+            };
+            let inputs = BootInputs {
+                service_cidr: Some("10.0.0.0/16"),
+                kubelet,
+                ..BootInputs::default()
+            };
+            render(family, &inputs).map_err(|error| error.to_string())
+        };
+        let wrong = serde_json::json!({ "kubeReserved": { "cpu": 100 } });
+        for family in [
+            AmiFamily::Al2,
+            AmiFamily::Bottlerocket,
+            AmiFamily::Windows2022,
+        ] {
+            assert_eq!(
+                rendered(family, wrong.clone()).unwrap_err(),
+                "spec.kubelet.kubeReserved: expected an object of texts, got {\"cpu\":100}"
+            );
+        }
+        assert!(rendered(AmiFamily::Al2023, wrong).is_ok(), "handed on");
+        let large = serde_json::json!({ "maxPods": 2_147_483_648_i64 });
+        assert!(rendered(AmiFamily::Al2, large).is_err());
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use base64::alphabet;
+use base64::engine::{Engine as _, GeneralPurpose, GeneralPurposeConfig};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
@@ -15,11 +17,15 @@ const NODE_CONFIG: &str = "application/node.eks.aws";
 const HEADLINE: &str = "# Karpenter Generated NodeConfig\n";
 
 pub(super) fn render(inputs: &BootInputs<'_>) -> Result<String, UserDataError> {
+    let archive = mime::read(inputs.user_data);
     let mut parts = match inputs.user_data {
         "" => Vec::new(),
-        text if mime::is_archive(text) => {
-            mime::read(text)?.into_iter().map(MimePart::bare).collect()
-        }
+        // What is no archive is taken for what else it may be.
+        _ if archive.is_ok() => archive
+            .unwrap_or_default()
+            .into_iter()
+            .map(MimePart::bare)
+            .collect(),
         text if is_mapping(text) => vec![MimePart::new(NODE_CONFIG, text)],
         text => vec![MimePart::new(mime::SHELL, text)],
     };
@@ -36,11 +42,27 @@ fn is_mapping(text: &str) -> bool {
     serde_saphyr::from_str::<BTreeMap<String, IgnoredAny>>(first).is_ok_and(|map| !map.is_empty())
 }
 
+/// The certificate authority in canonical base64.
+/// # Errors
+/// It is no base64: nodeadm would not start.
+fn certificate_authority(ca_bundle: &str) -> Result<String, UserDataError> {
+    let config = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    let engine = GeneralPurpose::new(&alphabet::STANDARD, config);
+    let text: String = ca_bundle.split(['\r', '\n']).collect();
+    match engine.decode(text) {
+        Ok(bytes) => Ok(engine.encode(bytes)),
+        Err(error) => Err(UserDataError::InvalidCertificateAuthority(
+            error.to_string(),
+        )),
+    }
+}
+
 fn node_config(inputs: &BootInputs<'_>) -> Result<Value, UserDataError> {
     let cidr = inputs.service_cidr.ok_or(UserDataError::NoServiceCidr)?;
     let mut cluster = json!({ "name": inputs.cluster_name, "apiServerEndpoint": inputs.cluster_endpoint, "cidr": cidr });
-    if let (false, Value::Object(cluster)) = (inputs.ca_bundle.is_empty(), &mut cluster) {
-        cluster.insert("certificateAuthority".to_owned(), inputs.ca_bundle.into());
+    let authority = certificate_authority(inputs.ca_bundle)?;
+    if let (false, Value::Object(cluster)) = (authority.is_empty(), &mut cluster) {
+        cluster.insert("certificateAuthority".to_owned(), authority.into());
     }
     let taints = inputs.taints.iter().map(|taint| {
         let mut entry = Map::new();
@@ -74,4 +96,38 @@ fn node_config(inputs: &BootInputs<'_>) -> Result<Value, UserDataError> {
         "metadata": {},
         "spec": { "cluster": cluster, "containerd": {}, "instance": { "localStorage": storage }, "kubelet": kubelet },
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inputs<'a>(user_data: &'a str, ca_bundle: &'a str) -> BootInputs<'a> {
+        BootInputs {
+            user_data,
+            ca_bundle,
+            service_cidr: Some("10.0.0.0/16"),
+            ..BootInputs::default()
+        }
+    }
+
+    #[test]
+    fn the_certificate_authority_must_be_base64() {
+        let text = render(&inputs("", "Y2\nE=")).unwrap();
+        assert!(text.contains("certificateAuthority: Y2E=\n"), "{text}");
+        let error = render(&inputs("", "%%")).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the cluster's certificate authority is not base64: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_archive_is_a_script() {
+        let text = render(&inputs("MIME-Version: 1.0\necho", "")).unwrap();
+        assert!(text.contains("text/x-shellscript"), "{text}");
+        let archive = "X: y\nContent-Type: multipart/mixed; boundary=B\n\n--B\n\na\n--B--";
+        let text = render(&inputs(archive, "")).unwrap();
+        assert!(text.contains("--//\nContent-Type: \n\na\n--//\n"), "{text}");
+    }
 }

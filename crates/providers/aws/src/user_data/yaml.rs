@@ -119,17 +119,53 @@ fn text(value: &str) -> String {
         || value.ends_with([' ', ':'])
         || value.contains(": ")
         || value.contains(" #");
-    if value.chars().any(|letter| {
-        letter.is_control() || letter == '\u{feff}' || letter == '\u{2028}' || letter == '\u{2029}'
-    }) || reads_as_other(value)
-    {
-        return Value::from(value).to_string(); // a JSON text is a YAML text
+    if !value.chars().all(is_plain) || reads_as_other(value) {
+        return quoted(value);
     }
     if special {
         format!("'{}'", value.replace('\'', "''"))
     } else {
         value.to_owned()
     }
+}
+
+/// Whether a letter can be written as it is.
+fn is_plain(letter: char) -> bool {
+    !letter.is_control() && !matches!(letter, '\u{feff}' | '\u{2028}' | '\u{2029}' | '\u{10000}'..)
+}
+
+/// A text in double quotes, with YAML's escapes.
+fn quoted(value: &str) -> String {
+    let mut out = String::from("\"");
+    for letter in value.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\0' => out.push_str("\\0"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            '\u{1b}' => out.push_str("\\e"),
+            '\u{85}' => out.push_str("\\N"),
+            '\u{2028}' => out.push_str("\\L"),
+            '\u{2029}' => out.push_str("\\P"),
+            letter if is_plain(letter) => out.push(letter),
+            letter => {
+                let code = u32::from(letter);
+                out.push_str(&match code {
+                    0..=0xff => format!("\\x{code:02X}"),
+                    0x100..=0xffff => format!("\\u{code:04X}"),
+                    _ => format!("\\U{code:08X}"),
+                });
+            }
+        }
+    }
+    out.push('"');
+    out
 }
 
 /// Whether a reader would take the plain text for a number, a truth value, nothing, or a date.
@@ -163,6 +199,7 @@ mod tests {
             json!({"a": "1", "b": "true", "c": "", "d": "x: y", "e": "# z", "f": " lead", "g": "multi\nline", "h": 5, "i": [], "j": {}, "k": null}),
             json!({"list": ["a", {"b": 1, "c": [1, 2]}, [3]], "m": {"n": {"o": "1e3"}}}),
             json!({"quotes": "it's", "double": "\"x\"", "long": long, "dash": "- a", "flag": "--x=y", "ip": "10.0.0.1", "v6": "fd00::1"}),
+            json!({"letters": "grüß 漢字", "emoji": "go 🚀", "bell": "\u{7}\u{1}\u{85}\u{feff}", "line": "a\u{2028}b"}),
             json!({"date": "2020-01-02", "hex": "0x1F", "octal": "0o7", "size": "1Gi", "percent": "5%", "time": "1m30s", "under": "1_000"}),
         ] {
             let text = write(&value);

@@ -9,7 +9,7 @@ use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
 use mortise_cloudprovider::conformance::{TestCloud, conformance};
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, LaunchRequest, ProviderDescriptor,
-    ResolvedNodeClass, Retry,
+    ResolveRequest, ResolvedNodeClass, Retry,
 };
 use mortise_engine::effect::{Effect, EffectError, EffectOutput, ProviderRef};
 use serde_json::{Value, json};
@@ -57,6 +57,8 @@ impl CloudProvider for SimProvider {
             name: "sim",
             node_classes: &[KIND],
             repair_policies: &[],
+            tagged_annotations: &[],
+            reservation_labels: &[],
         }
     }
 
@@ -66,12 +68,15 @@ impl CloudProvider for SimProvider {
 
     fn resolve<'a>(
         &'a self,
-        class: &'a NodeClassObject,
+        request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>> {
-        self.call(&Effect::Resolve(class.clone()), |output| match output {
-            EffectOutput::Resolved(resolved) => Some((*resolved).clone()),
-            _ => None,
-        })
+        self.call(
+            &Effect::Resolve(Box::new(request.clone())),
+            |output| match output {
+                EffectOutput::Resolved(resolved) => Some((*resolved).clone()),
+                _ => None,
+            },
+        )
     }
 
     fn launch<'a>(

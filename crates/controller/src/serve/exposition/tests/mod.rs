@@ -143,6 +143,11 @@ fn the_page_stays_below_its_limit() {
             .cloud
             .called(DeciderId::Lifecycle, word(n), word(n), took, Some(word(n)));
         metrics.cloud.notice(InterruptionKind::Other, Some(took));
+        metrics
+            .cloud
+            .tallied(&[MetricEvent::InstanceUnhealthy { category: word(n) }]);
+        metrics.cloud.notices_failed(word(n), word(n), word(n));
+        metrics.cloud.notices_healthy(word(n), word(n), true);
         metrics.effects.queued(word(n), 1, 1);
         metrics.effects.event_dropped(word(n));
         metrics.engine.watch_restarted(word(n));
@@ -188,7 +193,7 @@ fn label_sets(page: &str, row: &SeriesRow) -> usize {
     page.lines().filter(named).count()
 }
 
-const DECIDERS: [DeciderId; 12] = [
+const DECIDERS: [DeciderId; 13] = [
     DeciderId::NodeClass,
     DeciderId::NodePool,
     DeciderId::Interruption,
@@ -196,6 +201,7 @@ const DECIDERS: [DeciderId; 12] = [
     DeciderId::Termination,
     DeciderId::Conditions,
     DeciderId::Expiration,
+    DeciderId::InstanceTagging,
     DeciderId::GarbageCollection,
     DeciderId::Repair,
     DeciderId::StaticCapacity,
@@ -437,6 +443,12 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
     );
     metrics.cloud.notice(InterruptionKind::Other, Some(took));
     metrics.cloud.notice_acknowledged();
+    let unhealthy = MetricEvent::InstanceUnhealthy {
+        category: "EventStatus",
+    };
+    metrics.cloud.tallied(&[unhealthy]);
+    metrics.cloud.notices_failed("aws", "queue", "not_found");
+    metrics.cloud.notices_healthy("aws", "queue", true);
     metrics.engine.stepped(DeciderId::Provisioning, took);
     metrics.engine.leading("lease", true);
     shared

@@ -2,7 +2,7 @@
 //!
 //! May: list the instances every two minutes; ask for the instance of a claim that the list leaves out; delete a
 //! registered claim whose instance is gone and whose node is gone or not ready; terminate an instance that has no
-//! claim.
+//! claim, and delete its node; correct the labels of what left its capacity reservation.
 //!
 //! Must never: conclude anything from the silence of a provider that could not be asked; take an instance for gone
 //! because a list leaves it out; take an instance that is younger than 30 s for an orphan, nor one for which a launch
@@ -12,7 +12,9 @@
 //! A claim's instance is searched in the list of the provider that serves the claim's node class, and nowhere else. The
 //! list is cheap and may be wrong (it is filtered by tags, and clouds show tags late), so it only says whom to ask for.
 //!
-//! Implements karpenter-core 4.6 (garbage collection) and karpenter-aws 7 (instances without claims).
+//! Implements karpenter-core 4.6 (garbage collection) and karpenter-aws 7 (instances without claims, capacity types).
+
+mod capacity_type;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -121,6 +123,7 @@ impl GarbageCollectionDecider {
             };
             self.ask_for_missing(input, &listing.serves, instances, step);
             self.instances_without_claim(input, listing, instances, step);
+            self.correct_capacity_types(input, listing, instances, step);
             there.extend(instances.iter().map(|instance| &instance.provider_id));
         }
         if listings.iter().all(|listing| listing.instances.is_ok()) {
@@ -253,6 +256,14 @@ impl GarbageCollectionDecider {
                 provider_id: id.clone(),
                 claim,
             });
+            let state_node = snapshot.nodes.get(&**id);
+            let node = state_node.and_then(|state_node| state_node.node.as_deref());
+            if let Some(node) = node.filter(|node| node.metadata.deletion_timestamp.is_none()) {
+                // Pods on it are gone with the instance. One that must wait goes after the next list, or with its instance.
+                self.outbox
+                    .send(input.now, Effect::delete_node(node), step)
+                    .ok();
+            }
         }
     }
 }

@@ -1,0 +1,31 @@
+//! Capacity that a cloud refused lately, kept in one place for planning, launches, consolidation and drift.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::capacity_type::CapacityType;
+
+/// Capacity that is not asked for until a time. A field that is absent means any: without an instance type and a zone, for
+/// example, a whole capacity type.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnavailableCapacity {
+    /// Instance type name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<Arc<str>>,
+    /// Zone name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<Arc<str>>,
+    /// Capacity type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_type: Option<CapacityType>,
+    /// A narrower place of the provider, such as `subnet/subnet-1` or `placement-group/pg-1/2`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// What the cloud said: its error code, or the notice.
+    pub cause: String,
+    /// When it is asked for again.
+    pub until: Timestamp,
+}

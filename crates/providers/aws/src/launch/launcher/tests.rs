@@ -1,0 +1,264 @@
+//! Launches that go wrong, are repeated, or were made by an earlier process.
+
+use std::sync::Mutex;
+
+use mortise_aws_class::status::{Ami, SecurityGroup, Subnet};
+use mortise_cloudprovider::CapacityType;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::facts::api::wire::{ApiCall, ApiError};
+use crate::facts::api::{Answers, clients};
+use crate::launch::DryRuns;
+use crate::launch::tests::class;
+use crate::node_class::instance_profiles::InstanceProfiles;
+use crate::node_class::{FoundSubnet, ResolverParts, amis};
+use crate::offerings::availability::Moment;
+use crate::sdk::cluster_info::ClusterInfo;
+use crate::tags;
+
+const UID: &str = "8a7b6c5d-0000-4000-8000-000000000001";
+
+/// An EC2 whose fleets answer one after the other as set.
+#[derive(Debug, Default)]
+struct Fleets {
+    answers: Mutex<Vec<Result<Value, ApiError>>>,
+    calls: Mutex<Vec<ApiCall>>,
+}
+
+impl Fleets {
+    fn made(&self, op: &str) -> Vec<Value> {
+        let calls = self.calls.lock().unwrap();
+        let calls = calls.iter().filter(|call| call.op == op);
+        calls.map(|call| call.input.clone()).collect()
+    }
+
+    fn tokens(&self) -> Vec<String> {
+        let fleets = self.made("CreateFleet").into_iter();
+        let token = |input: Value| input["ClientToken"].as_str().unwrap().to_owned();
+        fleets.map(token).collect()
+    }
+}
+
+impl Answers for Fleets {
+    fn answer(&self, call: ApiCall) -> Result<Value, ApiError> {
+        self.calls.lock().unwrap().push(call.clone());
+        match &*call.op {
+            "DescribeLaunchTemplates" => refused("InvalidLaunchTemplateName.NotFoundException"),
+            "CreateLaunchTemplate" => Ok(json!({})),
+            "CreateFleet" => self.answers.lock().unwrap().remove(0),
+            "DescribeInstances" => Ok(json!({ "Reservations": [{ "Instances": [{
+                "InstanceId": "i-1",
+                "InstanceType": "m5.large",
+                "Placement": { "AvailabilityZone": "us-west-2a" },
+                "Tags": [{ "Key": tags::NODECLAIM_UID, "Value": UID }],
+            }] }] })),
+            other => panic!("{other}"),
+        }
+    }
+}
+
+fn refused(code: &str) -> Result<Value, ApiError> {
+    Err(ApiError::Service {
+        code: code.to_owned(),
+        message: "said".to_owned(),
+    })
+}
+
+fn launched() -> Result<Value, ApiError> {
+    let overrides = json!({ "InstanceType": "m5.large", "AvailabilityZone": "us-west-2a", "SubnetId": "subnet-1" });
+    Ok(json!({ "Instances": [{
+        "InstanceIds": ["i-1"],
+        "InstanceType": "m5.large",
+        "LaunchTemplateAndOverrides": { "Overrides": overrides },
+    }] }))
+}
+
+fn short(code: &str) -> Result<Value, ApiError> {
+    let overrides = json!({ "InstanceType": "m5.large", "AvailabilityZone": "us-west-2a", "SubnetId": "subnet-1" });
+    Ok(json!({ "Errors": [{
+        "ErrorCode": code,
+        "ErrorMessage": "said",
+        "LaunchTemplateAndOverrides": { "Overrides": overrides },
+    }] }))
+}
+
+fn ready_class() -> CachedNodeClass {
+    let mut class = class();
+    let condition = json!({ "type": "Ready", "status": "True", "reason": "Ready", "message": "" });
+    class.object.status.conditions = vec![serde_json::from_value(condition).unwrap()];
+    class.subnets = vec![FoundSubnet {
+        subnet: Subnet {
+            id: "subnet-1".to_owned(),
+            zone: "us-west-2a".to_owned(),
+            zone_id: None,
+        },
+        free: 100,
+    }];
+    class.groups = vec![SecurityGroup::default()];
+    class.amis = vec![Ami {
+        id: "ami-1".to_owned(),
+        ..Ami::default()
+    }];
+    let mut types = mortise_aws_catalog::embedded("us-west-2", &["us-west-2a"]).unwrap();
+    types.retain(|each| &*each.name == "m5.large");
+    class.images = amis::positions(&class.amis, &types);
+    class.types = types;
+    class
+}
+
+fn launcher(answers: Vec<Result<Value, ApiError>>) -> (Arc<Fleets>, Launcher) {
+    let fleets = Arc::new(Fleets {
+        answers: Mutex::new(answers),
+        ..Fleets::default()
+    });
+    let clients = Arc::new(clients(Arc::clone(&fleets) as Arc<dyn Answers>));
+    let config = Arc::new(AwsConfig::default());
+    let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(&config));
+    let cluster = Arc::new(cluster);
+    let tables = mortise_aws_catalog::embedded_catalog().unwrap();
+    let offerings = Arc::new(RegionOfferings::as_recorded(Arc::clone(&clients), tables));
+    let unavailable = Arc::new(UnavailableOfferings::default());
+    let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(&config));
+    let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(&config));
+    let templates = Arc::new(templates);
+    let services = LaunchServices {
+        classes: Arc::new(NodeClassResolver::new(ResolverParts {
+            clients: Arc::clone(&clients),
+            config: Arc::clone(&config),
+            cluster: Arc::clone(&cluster),
+            offerings: Arc::clone(&offerings),
+            unavailable: Arc::clone(&unavailable),
+            profiles: Arc::new(profiles),
+            moment: Moment::default(),
+            trial: Arc::new(DryRuns::new(
+                Arc::clone(&clients),
+                Arc::clone(&config),
+                Arc::clone(&templates),
+            )),
+        })),
+        templates,
+        instances: Arc::new(InstanceCache::new(
+            &clients,
+            Arc::clone(&config),
+            Arc::default(),
+            Arc::default(),
+        )),
+        reservations: Arc::default(),
+        clients,
+        config,
+        cluster,
+        offerings,
+        unavailable,
+    };
+    (fleets, Launcher::new(services))
+}
+
+fn claim(age: Duration) -> NodeClaim {
+    let created = Timestamp::now() - age;
+    let claim = json!({
+        "metadata": { "name": "claim", "uid": UID, "creationTimestamp": created.to_string() },
+        "spec": { "requirements": [{ "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"] }] },
+    });
+    serde_json::from_value(claim).unwrap()
+}
+
+async fn launch(launcher: &Launcher) -> Result<LaunchedInstance, LaunchError> {
+    let (class, claim) = (ready_class(), claim(Duration::ZERO));
+    let cluster = ClusterInfo {
+        service_cidr: Some("10.0.0.0/16".to_owned()),
+        ..ClusterInfo::default()
+    };
+    let pending = PendingLaunch {
+        claim: &claim,
+        uid: UID,
+        class: &class,
+        network: NodeNetwork {
+            cluster: &cluster,
+            ipv6: false,
+        },
+    };
+    launcher.launch_pending(pending).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_vanished_is_made_again_once() {
+    let gone = "InvalidLaunchTemplateName.NotFoundException";
+    let (fleets, launcher_) = launcher(vec![refused(gone), launched()]);
+    launch(&launcher_).await.unwrap();
+    assert_eq!(fleets.made("CreateLaunchTemplate").len(), 2);
+    let (fleets, launcher_) = launcher(vec![refused(gone), refused(gone)]);
+    assert_eq!(
+        launch(&launcher_).await.unwrap_err().to_string(),
+        "LaunchFailed: Launch templates not found when creating fleet request: Instance launch failed"
+    );
+    assert_eq!(fleets.made("CreateFleet").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_is_asked_for_again_with_the_same_token() {
+    let cut = Err(ApiError::Transport("cut".to_owned()));
+    let (fleets, launcher) = launcher(vec![
+        cut,
+        short("InvalidParameterValue"),
+        refused(TOKEN_MISMATCH),
+        launched(),
+    ]);
+    let error = launch(&launcher).await.unwrap_err();
+    assert!(matches!(error, LaunchError::Other(_)), "{error:?}");
+    let error = launch(&launcher).await.unwrap_err();
+    assert!(matches!(error, LaunchError::Create { .. }), "{error:?}");
+    let error = launch(&launcher).await.unwrap_err();
+    assert!(matches!(error, LaunchError::Other(_)), "{error:?}");
+    launch(&launcher).await.unwrap();
+    let next = format!("{UID}-1");
+    assert_eq!(fleets.tokens(), [UID, UID, &next, &next]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_are_searched_for_where_there_may_be_one() {
+    let (fleets, launcher) = launcher(vec![Err(ApiError::Transport("cut".to_owned()))]);
+    let looked = |claim: NodeClaim| {
+        let launcher = &launcher;
+        async move { launcher.launched_before(&claim, UID).await.unwrap() }
+    };
+    assert_eq!(looked(claim(Duration::ZERO)).await, None);
+    assert_eq!(fleets.made("DescribeInstances").len(), 0, "a new claim");
+    assert!(looked(claim(YOUNG * 2)).await.is_some(), "an old one");
+    launch(&launcher).await.unwrap_err();
+    assert!(
+        looked(claim(Duration::ZERO)).await.is_some(),
+        "tried before"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shortage_is_remembered_and_addresses_are_returned() {
+    let (_, launcher) = launcher(vec![short("InsufficientInstanceCapacity"), launched()]);
+    let error = launch(&launcher).await.unwrap_err();
+    let LaunchError::InsufficientCapacity { unavailable, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(unavailable.len(), 1);
+    let marks = launcher
+        .services
+        .unavailable
+        .snapshot(jiff::Timestamp::UNIX_EPOCH);
+    let [mark] = &marks[..] else {
+        panic!("{marks:?}")
+    };
+    assert_eq!(&*mark.cause, "InsufficientInstanceCapacity");
+    assert_eq!(launcher.addresses.left()["subnet-1"], 100);
+    let error = launch(&launcher).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "insufficient capacity: all requested instance types were unavailable during launch"
+    );
+    tokio::time::advance(Duration::from_secs(181)).await;
+    let launched = launch(&launcher).await.unwrap();
+    assert_eq!(
+        launched.labels[mortise_apis::labels::CAPACITY_TYPE],
+        CapacityType::OnDemand.as_str()
+    );
+    assert_eq!(launcher.addresses.left()["subnet-1"], 71, "29 pods");
+}

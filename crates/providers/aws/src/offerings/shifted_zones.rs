@@ -1,0 +1,144 @@
+//! Zones that the operator, or AWS, has shifted away from the cluster (ARC zonal shift): nothing is launched into them.
+//!
+//! Problem: a shift says "something is wrong there", often before EC2 fails. Invariant: each poll replaces all shifts by those that
+//! the service names, and each ends at its own time even if no poll succeeds any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aws_sdk_arczonalshift::types::AppliedStatus;
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::failure::Failure;
+use crate::sdk::AwsClients;
+
+/// How often the shifts are read.
+/// # Source
+/// The reference implementation's number.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// Ids of the zones that are shifted away, until when.
+#[derive(Debug, Default)]
+pub(crate) struct ShiftedZones {
+    until: Mutex<BTreeMap<Arc<str>, Instant>>,
+}
+
+impl ShiftedZones {
+    /// Whether a zone is shifted away now.
+    pub(crate) fn has(&self, zone_id: &str) -> bool {
+        self.lock()
+            .get(zone_id)
+            .is_some_and(|until| *until > Instant::now())
+    }
+
+    /// Whether an instance in the zone is to be left as it is; one whose zone id is not known is not.
+    pub(crate) fn covers(&self, zone_id: Option<&str>) -> bool {
+        zone_id.is_some_and(|id| self.has(id))
+    }
+
+    /// Ids of all zones that are shifted away now.
+    pub(crate) fn now(&self) -> BTreeSet<Arc<str>> {
+        let now = Instant::now();
+        let until = self.lock();
+        let shifted = until.iter().filter(|(_, until)| **until > now);
+        shifted.map(|(zone, _)| Arc::clone(zone)).collect()
+    }
+
+    /// Takes over the shifts of now: zone ids, and how long each still lasts.
+    pub(crate) fn replace(&self, shifts: impl IntoIterator<Item = (Arc<str>, Duration)>) {
+        let now = Instant::now();
+        let shifts = shifts.into_iter().map(|(zone, left)| (zone, now + left));
+        let shifts: BTreeMap<Arc<str>, Instant> = shifts.collect();
+        let mut until = self.lock();
+        for zone in shifts.keys().filter(|zone| !until.contains_key(*zone)) {
+            tracing::warn!(
+                zone_id = &**zone,
+                "zone is shifted away, its offerings are not used"
+            );
+        }
+        for zone in until.keys().filter(|zone| !shifts.contains_key(*zone)) {
+            tracing::info!(zone_id = &**zone, "zonal shift has ended");
+        }
+        *until = shifts;
+    }
+
+    /// Reads the shifts of a cluster; `now` is the wall clock, which their ends are times of.
+    /// # Errors
+    /// The service did not answer; the shifts stay as they were.
+    pub(crate) async fn read(
+        &self,
+        clients: &AwsClients,
+        cluster_arn: &str,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
+        let call = clients.zonal_shift.get_managed_resource();
+        let answer = call.resource_identifier(cluster_arn).send().await;
+        let answer =
+            answer.map_err(|error| clients.failure("arc-zonal-shift:GetManagedResource", error))?;
+        let shifts = answer.zonal_shifts().iter();
+        let applied = shifts.filter(|shift| *shift.applied_status() == AppliedStatus::Applied);
+        self.replace(applied.filter_map(|shift| {
+            let ends = Timestamp::from_second(shift.expiry_time().secs()).ok()?;
+            let left = Duration::try_from(ends.duration_since(now)).ok()?;
+            Some((Arc::from(shift.away_from()), left))
+        }));
+        Ok(())
+    }
+
+    /// Reads the shifts of a cluster again and again. Never ends.
+    pub(crate) async fn watch(self: Arc<Self>, clients: Arc<AwsClients>, cluster: String) {
+        let mut arn: Option<String> = None;
+        loop {
+            if arn.is_none() {
+                arn = match cluster_arn(&clients, &cluster).await {
+                    Ok(found) => found,
+                    Err(error) => {
+                        tracing::warn!(%error, "failed to describe cluster, its zonal shifts are not known");
+                        None
+                    }
+                };
+            }
+            if let Some(arn) = &arn
+                && let Err(error) = self.read(&clients, arn, Timestamp::now()).await
+            {
+                tracing::warn!(%error, "failed to read zonal shifts, the previous ones stay in use until they end");
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Instant>> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The name under which a cluster is registered for zonal shifts; `None` if EKS does not say.
+async fn cluster_arn(clients: &AwsClients, cluster: &str) -> Result<Option<String>, Failure> {
+    let call = clients.eks.describe_cluster().name(cluster);
+    let answer = call.send().await;
+    let answer = answer.map_err(|error| clients.failure("eks:DescribeCluster", error))?;
+    Ok(answer.cluster.and_then(|cluster| cluster.arn))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_shift_ends_by_itself() {
+        let shifted = ShiftedZones::default();
+        let zone = |name: &str, seconds| (Arc::from(name), Duration::from_secs(seconds));
+        shifted.replace([zone("use1-az1", 60), zone("use1-az2", 600)]);
+        assert!(shifted.has("use1-az1") && !shifted.has("use1-az3"));
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert_eq!(shifted.now().len(), 1, "no poll is needed for the end");
+        assert!(!shifted.has("use1-az1") && shifted.has("use1-az2"));
+        shifted.replace([zone("use1-az3", 60)]);
+        assert!(
+            !shifted.has("use1-az2"),
+            "a cleared shift ends although another one goes on"
+        );
+    }
+}

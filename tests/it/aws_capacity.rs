@@ -1,0 +1,137 @@
+//! EC2 capacity: reservations that are used, run out and end, and shortages that a launch gets around.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::Api;
+use mortise_aws_class::spec::Ec2NodeClass;
+use mortise_tests::harness::{Pool, Reservation, wait_until};
+use serde_json::{Value, json};
+
+use crate::aws::{Account, class};
+use crate::objects::{deployment, merged, never, pool, types};
+use crate::scene::{SOON, Scene};
+
+const ZONE: &str = "us-east-1a";
+/// Requirement: both ways to pay.
+const ANY_CAPACITY: (&str, &str, &[&str]) = (
+    "karpenter.sh/capacity-type",
+    "In",
+    &["reserved", "spot", "on-demand"],
+);
+
+/// A NodePool of the EC2 class `default` that keeps its nodes.
+fn ec2_pool(name: &str, requirements: &[(&str, &str, &[&str])]) -> Value {
+    let reference =
+        json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" });
+    let over = json!({ "template": { "spec": { "nodeClassRef": reference } } });
+    pool(name, requirements, merged(never(), over))
+}
+
+/// One pod that fills a node of the smallest type.
+fn web(replicas: usize) -> Value {
+    deployment("web", replicas, ("1500m", "1Gi"), json!({}))
+}
+
+async fn reserved_nodes(scene: &Scene) -> Result<Vec<String>> {
+    let nodes = scene.nodes().await?;
+    let label = |node: &Node, key: &str| {
+        let labels = node.metadata.labels.as_ref();
+        labels
+            .and_then(|all| all.get(key))
+            .cloned()
+            .unwrap_or_default()
+    };
+    Ok(nodes
+        .values()
+        .filter(|node| label(node, "karpenter.sh/capacity-type") == "reserved")
+        .map(|node| label(node, "karpenter.k8s.aws/capacity-reservation-id"))
+        .collect())
+}
+
+/// Reserved capacity is used first, on-demand capacity when it is used up; a reservation that no class selected stays full, open or not.
+#[tokio::test]
+async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
+    let account = Account::open().await?;
+    let open = Reservation {
+        criteria: "open",
+        ..Reservation::targeted("cr-0open", "m5.large", ZONE, 5)
+    };
+    account
+        .moto
+        .set_reservations(&[Reservation::targeted("cr-0mine", "m5.large", ZONE, 1), open])
+        .await?;
+    let (scene, factory) = account.scene(&[]).await?;
+    let mut selecting = class(&account.fixtures);
+    selecting["spec"]["capacityReservationSelectorTerms"] = json!([{ "id": "cr-0mine" }]);
+    let requirements = [types(&["m5.large"]), ANY_CAPACITY];
+    scene
+        .apply(&[selecting, ec2_pool("default", &requirements)])
+        .await?;
+    wait_until("the reservation in the status", SOON, || async {
+        let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
+        let found = classes.get("default").await?.status.capacity_reservations;
+        ensure!(found.len() == 1 && found[0].id == "cr-0mine", "{found:?}");
+        Ok(())
+    })
+    .await?;
+    scene.apply(&[web(1)]).await?;
+    scene.running("web", 1).await?;
+    ensure!(reserved_nodes(&scene).await? == ["cr-0mine"]);
+    ensure!(account.moto.free_in_reservation("cr-0mine").await? == 0);
+
+    scene.scale("web", 2).await?;
+    scene.running("web", 2).await?;
+    scene.settled(2).await?;
+    ensure!(
+        reserved_nodes(&scene).await?.len() == 1,
+        "one instance was reserved"
+    );
+    ensure!(
+        account.moto.free_in_reservation("cr-0open").await? == 5,
+        "an open reservation that the class does not select is left alone"
+    );
+    drop(factory);
+    scene.end().await;
+    account.moto.stop().await;
+    Ok(())
+}
+
+/// No spot capacity, no capacity in one zone, none of the cheapest type: the pod runs without a person, and what was refused is shown.
+#[tokio::test]
+async fn a_launch_gets_around_what_is_short() -> Result<()> {
+    let account = Account::open().await?;
+    account
+        .moto
+        .set_pools(&[
+            Pool::empty("*", "*", "spot"),
+            Pool::empty("m5.large", "*", "on-demand"),
+            Pool::empty("*", ZONE, "on-demand"),
+        ])
+        .await?;
+    let (scene, factory) = account.scene(&[]).await?;
+    let requirements = [types(&["m5.large", "m5.xlarge"]), ANY_CAPACITY];
+    scene.apply(&[ec2_pool("default", &requirements)]).await?;
+    let begun = Instant::now();
+    scene.apply(&[web(1)]).await?;
+    scene.running("web", 1).await?;
+    let launched = scene.settled(1).await?;
+    let node = launched.first().context("one")?;
+    ensure!(
+        node.instance_type() == "m5.xlarge",
+        "{}",
+        node.instance_type()
+    );
+    ensure!(node.label("karpenter.sh/capacity-type") == "on-demand");
+    ensure!(node.label("topology.kubernetes.io/zone") != ZONE);
+    println!(
+        "all spot, one type and one zone are short: running after {:.1} s and {} CreateFleet calls",
+        begun.elapsed().as_secs_f64(),
+        account.moto.calls("ec2:CreateFleet").await?
+    );
+    drop(factory);
+    scene.end().await;
+    account.moto.stop().await;
+    Ok(())
+}
