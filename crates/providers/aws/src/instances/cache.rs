@@ -144,6 +144,10 @@ impl InstanceCache {
     ) -> Result<Option<InstanceRecord>, CloudError> {
         let found = match described {
             Ok(found) => found,
+            // EC2 does not know the id (yet). An answer without it is something else: EC2 knows the instance, which has ended.
+            Err(failure) if failure.is_not_found() && self.known.just_launched(id) => {
+                return Err(not_visible(id));
+            }
             Err(failure) if failure.is_not_found() => None,
             Err(failure) => return Err(failure.into()),
         };
@@ -152,9 +156,6 @@ impl InstanceCache {
             state != Some(&InstanceStateName::Terminated)
         });
         let Some(found) = found else {
-            if self.known.just_launched(id) {
-                return Err(not_visible(id));
-            }
             self.gone(id);
             return Ok(None);
         };
