@@ -460,6 +460,22 @@ async fn an_instance_that_was_just_launched_is_tagged_after_the_next_list() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_young_instance_is_gone_when_ec2_knows_it_and_not_while_ec2_does_not() {
+    let world = world();
+    world.ec2.add("i-1", &json!({}));
+    world.cache.list().await.unwrap();
+    let mut record = world.cache.known("i-1").unwrap();
+    record.id = "i-2".to_owned();
+    world.cache.launched(&record);
+    let unknown = world.cache.get(&id("i-2")).await.unwrap_err();
+    assert_eq!(unknown.label, "unsettled");
+    world.ec2.add("i-2", &json!({}));
+    assert!(world.cache.get(&id("i-2")).await.unwrap().is_some());
+    world.ec2.state("i-2", "terminated");
+    assert_eq!(world.cache.get(&id("i-2")).await.unwrap(), None);
+}
+
 /// Seconds that an instance takes to end.
 const SHUTDOWN_S: usize = 40;
 
