@@ -155,7 +155,7 @@ impl AwsArgs {
         Ok(())
     }
 
-    /// URL of the API server that nodes are told.
+    /// URL of the API server in the user data of nodes.
     pub(crate) fn endpoint_of_cluster(&self) -> Option<String> {
         given(&self.cluster_endpoint)
     }

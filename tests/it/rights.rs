@@ -115,7 +115,7 @@ const DEFINITION: (&str, &str, &str, &[&str]) = (
     &["get", "patch"],
 );
 
-/// The range of Services, which nodes on AWS are told.
+/// The range of Services, which user data of nodes on AWS has.
 const SERVICE_RANGE: (&str, &str, &str, &[&str]) =
     ("networking.k8s.io", "servicecidrs", "kubernetes", &["get"]);
 

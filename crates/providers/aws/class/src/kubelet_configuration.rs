@@ -356,7 +356,7 @@ fn numbers(kubelet: &Map<String, Value>) -> Vec<String> {
     all
 }
 
-/// What nodes of an image family would not be told, though the class says it; `None` when they are told all.
+/// Settings of the class that user data of an image family cannot carry; `None` when it carries all.
 #[must_use]
 pub fn unsupported(family: &str, kubelet: &Map<String, Value>) -> Option<String> {
     if matches!(family, "AL2023" | "Custom") {

@@ -1,4 +1,4 @@
-//! What NodeClaims say of their instances: the provider is told with every resolution of a node class, so it knows after a restart too.
+//! What NodeClaims say of their instances: every resolution of a node class brings it, so the provider knows after a restart too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

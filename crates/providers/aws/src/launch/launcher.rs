@@ -62,7 +62,6 @@ pub(crate) struct LaunchServices {
 #[derive(Debug)]
 pub(crate) struct Launcher {
     services: LaunchServices,
-    templates: Arc<LaunchTemplates>,
     addresses: SubnetAddresses,
     tokens: ClientTokens,
 }
@@ -80,7 +79,6 @@ impl Launcher {
     /// Calls nothing yet.
     pub(crate) fn new(services: LaunchServices) -> Self {
         Self {
-            templates: Arc::clone(&services.templates),
             addresses: SubnetAddresses::default(),
             tokens: ClientTokens::default(),
             services,
@@ -89,7 +87,7 @@ impl Launcher {
 
     /// The launch templates of the cluster.
     pub(crate) const fn templates(&self) -> &Arc<LaunchTemplates> {
-        &self.templates
+        &self.services.templates
     }
 
     /// Launches the instance, or finds the one launched before.
@@ -251,7 +249,7 @@ impl Launcher {
     ) -> Result<FleetResponse, AttemptError> {
         let ensured = templates
             .iter()
-            .map(|each| self.templates.ensure(&each.template));
+            .map(|each| self.services.templates.ensure(&each.template));
         let names = try_join_all(ensured).await.map_err(failed_template_call)?;
         let overrides = templates.into_iter().map(|each| each.overrides);
         let token = self.tokens.token(input.uid);
@@ -268,7 +266,7 @@ impl Launcher {
 
     fn forget_templates(&self, request: &FleetRequest) {
         let names = request.templates.iter().map(|(name, _)| &**name);
-        self.templates.forget(names);
+        self.services.templates.forget(names);
     }
 
     /// Why EC2 refused the whole request.

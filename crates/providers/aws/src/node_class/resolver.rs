@@ -16,13 +16,13 @@ use crate::node_class::cache::{CachedNodeClass, NodeClassCache};
 use crate::node_class::conditions::{self, Validity};
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::launch_trial::LaunchTrial;
-use crate::node_class::lookup::{Asking, ClassLookup};
+use crate::node_class::lookup::{Asking, ClassLookup, ClassPart};
 use crate::node_class::validation::{Validation, ValidationInput};
 use crate::offerings::availability::{Availability, Moment};
-use crate::offerings::region_offerings::RegionOfferings;
+use crate::offerings::region_offerings::{OfferingsView, RegionOfferings};
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::AwsClients;
-use crate::sdk::cluster_info::ClusterInfoCache;
+use crate::sdk::cluster_info::{ClusterInfo, ClusterInfoCache};
 use crate::tags;
 
 /// How soon a class is resolved again while the first prices are on their way: a few pages of a list.
@@ -66,6 +66,15 @@ pub(crate) struct NodeClassResolver {
     cache: NodeClassCache,
     /// How many times in a row a class could not be resolved as a whole, by name.
     failures: Mutex<HashMap<String, u32>>,
+}
+
+/// What looking up a class found in addition to the class.
+#[derive(Debug)]
+struct LookupContext {
+    /// Why a part could not be asked for, if one could not.
+    failed: Option<Failure>,
+    cluster: ClassPart<Arc<ClusterInfo>>,
+    offerings: OfferingsView,
 }
 
 /// Reads the object of a class.
@@ -129,19 +138,13 @@ impl NodeClassResolver {
         let waits = self.offerings.awaits_prices();
         let reserved = self.options.reserved;
         let asking = Asking::Resolve(&request.claims);
-        let found = Box::pin(self.lookup.find(&object, asking, now)).await?;
-        let failed = found.failure().cloned();
-        let (cluster, offerings) = (found.cluster.clone(), found.offerings.clone());
         let stored = object.status.clone();
-        let previous = self.cache.previous(&object);
-        let mut class = assembly::assemble(
-            object,
-            found,
-            previous.as_deref(),
-            &self.offerings,
-            self.options,
-            now,
-        );
+        let (mut class, context) = self.look_up(object, asking, now).await?;
+        let LookupContext {
+            failed,
+            cluster,
+            offerings,
+        } = context;
         let input = ValidationInput {
             class: &class,
             cluster: &cluster,
@@ -150,11 +153,8 @@ impl NodeClassResolver {
         };
         let validity = self.validation.judge(input).await;
         conditions::validated(&mut class.object, &validity, reserved, now);
-        let unmet = conditions::not_ready(&class.object.status.conditions);
-        class.not_ready = unmet.or(class.not_ready);
         let status = assembly::patch(&stored, &class.object.status);
-        let class = Arc::new(class);
-        self.cache.insert(Arc::clone(&class));
+        let class = self.keep(class);
         let retry_ms = self.retry_ms(class.name(), failed.as_ref(), &validity);
         if let Some(failure) = failed.or(match validity {
             Validity::Unknown(failure) => failure,
@@ -229,9 +229,25 @@ impl NodeClassResolver {
             return Ok(class);
         }
         let now = Timestamp::now();
-        let found = Box::pin(self.lookup.find(&object, Asking::Use, now)).await?;
+        let (class, _) = self.look_up(object, Asking::Use, now).await?;
+        Ok(self.keep(class))
+    }
+
+    /// What the terms of a class select now, and what its validation needs to know of it.
+    async fn look_up(
+        &self,
+        object: Ec2NodeClass,
+        asking: Asking<'_>,
+        now: Timestamp,
+    ) -> Result<(CachedNodeClass, LookupContext), CloudError> {
+        let found = Box::pin(self.lookup.find(&object, asking, now)).await?;
+        let context = LookupContext {
+            failed: found.failure().cloned(),
+            cluster: found.cluster.clone(),
+            offerings: found.offerings.clone(),
+        };
         let previous = self.cache.previous(&object);
-        let mut class = assembly::assemble(
+        let class = assembly::assemble(
             object,
             found,
             previous.as_deref(),
@@ -239,11 +255,16 @@ impl NodeClassResolver {
             self.options,
             now,
         );
+        Ok((class, context))
+    }
+
+    /// Remembers a class, which is ready if its conditions say so.
+    fn keep(&self, mut class: CachedNodeClass) -> Arc<CachedNodeClass> {
         let unmet = conditions::not_ready(&class.object.status.conditions);
         class.not_ready = unmet.or(class.not_ready);
         let class = Arc::new(class);
         self.cache.insert(Arc::clone(&class));
-        Ok(class)
+        class
     }
 
     /// What of the class can be launched now.

@@ -22,7 +22,7 @@ use mortise_aws_catalog::node_settings::NodeSettings;
 
 /// How long types and zones are believed: EC2 adds some every few weeks.
 const TYPES_TTL: Duration = Duration::from_secs(12 * 3600);
-/// How often the log is told what there is to say about prices.
+/// How often the log repeats what there is to say about prices.
 const REPORT_PERIOD: Duration = Duration::from_secs(600);
 /// How long after a failed refresh the next one is tried.
 const RETRY: Duration = Duration::from_secs(60);

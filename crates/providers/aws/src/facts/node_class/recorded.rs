@@ -291,7 +291,7 @@ impl Recorded {
         }
     }
 
-    /// The group that a class selects, unless the class was told before that there is none.
+    /// The group that a class selects, unless its status said before that there is none.
     fn group(&self) -> Value {
         let is = |object: &Value, status: &str| {
             let conditions = object["status"]["conditions"].as_array();
