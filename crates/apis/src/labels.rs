@@ -282,6 +282,9 @@ pub const REBALANCE_RECOMMENDATION: &str = "mortise.sh/rebalance-recommendation"
 /// Annotation of NodeClaims, set by mortise: provider ID of the instance, together with its labels; status may follow shortly
 /// after.
 pub const PROVIDER_ID: &str = "mortise.sh/provider-id";
+/// Annotation of NodeClaims, set by mortise: token of the call that launches its instance together with others, written before the
+/// call.
+pub const LAUNCH_BATCH: &str = "mortise.sh/launch-batch";
 /// Annotation of NodeClaims, set by mortise: UIDs of pods that the NodeClaim was created for, separated by commas.
 pub const NOMINATED_PODS: &str = "mortise.sh/nominated-pods";
 /// Annotation of NodeClaims, set by mortise: the largest capacity that the node can have, as a resource list in JSON. It counts

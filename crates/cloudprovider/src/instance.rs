@@ -23,6 +23,8 @@ pub struct Instance {
     pub provider_id: ProviderId,
     /// Name of the NodeClaim that it was launched for, if the cloud stores it.
     pub claim: Option<String>,
+    /// Token of the batch that it was launched in, if it was launched in one: it may belong to any NodeClaim of it.
+    pub batch: Option<String>,
     /// When it was launched.
     pub created: Option<Timestamp>,
     /// `true` while it is terminating.

@@ -24,7 +24,7 @@ pub use gauge::{GaugeName, ProviderGauge};
 pub use instance::{Instance, InstanceDetails, TerminationStatus};
 pub use instance_type::{InstanceType, Offering};
 pub use interruption::{InterruptionKind, InterruptionNotice, NoticeSource, PlannedInterruption};
-pub use launch::{LaunchRequest, LaunchedInstance, UnavailableOffering};
+pub use launch::{LaunchBatch, LaunchRequest, LaunchWindow, LaunchedInstance, UnavailableOffering};
 pub use port::{
     CloudProvider, ProviderDescriptor, ProviderWorker, RepairPolicy, ResolveRequest,
     ResolvedNodeClass,

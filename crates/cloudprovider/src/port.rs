@@ -10,7 +10,7 @@ use crate::gauge::ProviderGauge;
 use crate::instance::{Instance, TerminationStatus};
 use crate::instance_type::InstanceType;
 use crate::interruption::NoticeSource;
-use crate::launch::{LaunchRequest, LaunchedInstance};
+use crate::launch::{LaunchRequest, LaunchWindow, LaunchedInstance};
 use crate::unavailable::UnavailableCapacity;
 use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -83,6 +83,8 @@ pub struct ProviderDescriptor {
     pub tagged_annotations: &'static [&'static str],
     /// Labels that only NodeClaims and Nodes of instances in capacity reservations have.
     pub reservation_labels: &'static [&'static str],
+    /// How long launches wait for others of the same call; `None`: each is a call of its own.
+    pub launch_window: Option<LaunchWindow>,
 }
 
 /// Background work of a provider: what keeps its own facts current, or completes what a killed process began. The shell runs it
@@ -108,7 +110,8 @@ pub trait CloudProvider: Send + Sync + 'static {
         request: &'a ResolveRequest,
     ) -> BoxFuture<'a, Result<ResolvedNodeClass, CloudError>>;
 
-    /// Launches the instance of a NodeClaim, or returns the one that exists for the same NodeClaim UID.
+    /// Launches the instance of a NodeClaim, or returns the one that exists for the same NodeClaim UID, or for the same batch and no
+    /// other NodeClaim of it.
     fn launch<'a>(
         &'a self,
         request: &'a LaunchRequest,

@@ -1,7 +1,7 @@
 //! Deciders turn snapshots into effects, one folder or file each.
 //!
-//! [`all`] lists them in the order in which they are stepped. None imports another; what they share is in `tracking`
-//! and `node_claim_request`. See [`mortise_engine::decider`] for the contract.
+//! [`all`] lists them in the order in which they are stepped. None imports another; what they share is in `tracking`,
+//! `node_claim_request` and `launch_shape`. See [`mortise_engine::decider`] for the contract.
 
 mod conditions;
 mod disruption;
@@ -9,6 +9,7 @@ mod expiration;
 mod garbage_collection;
 mod instance_tagging;
 mod interruption;
+mod launch_shape;
 mod lifecycle;
 mod node_claim_request;
 mod node_class;

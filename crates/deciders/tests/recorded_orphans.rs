@@ -68,6 +68,7 @@ fn listed(case: &Value, at: Timestamp) -> Vec<Instance> {
             .as_str()
             .into(),
             claim: claim.and_then(|tag| Some(tag["Value"].as_str()?.to_owned())),
+            batch: None,
             created: age.map(|age: SignedDuration| at - age),
             terminating: each["State"]["Name"] == "shutting-down",
             details: InstanceDetails::default(),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::scheduling::{ReservedCapacityMode, SolveOptions, SpreadDefaults};
 use mortise_apis::node_class::served::ServedNodeClasses;
-use mortise_cloudprovider::RepairPolicy;
+use mortise_cloudprovider::{LaunchWindow, RepairPolicy};
 
 /// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,6 +28,9 @@ pub struct Settings {
     /// What providers tag after a launch.
     #[serde(skip)]
     pub tagging: Vec<InstanceTagging>,
+    /// Providers that make several launches by one call.
+    #[serde(skip)]
+    pub launch_batching: Vec<LaunchBatching>,
     /// How long a disruption command waits before it is validated and executed (Karpenter's validation: 15 s).
     pub disruption_validation_delay_ms: i64,
     /// How long a node is fenced against new pods before its pods are validated for the last time.
@@ -88,6 +91,7 @@ impl Default for Settings {
             gates: FeatureGates::default(),
             repair: Vec::new(),
             tagging: Vec::new(),
+            launch_batching: Vec::new(),
             disruption_validation_delay_ms: 15_000,
             bind_grace_period_ms: 2_000,
             min_drain_ms: 5_000,
@@ -147,6 +151,15 @@ pub struct InstanceTagging {
     pub serves: ServedNodeClasses,
     /// Annotations of claims whose instance has all tags. Empty: nothing is tagged.
     pub annotations: &'static [&'static str],
+}
+
+/// How long a provider's launches wait for others of the same call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchBatching {
+    /// Node classes whose instances it concerns.
+    pub serves: ServedNodeClasses,
+    /// How long, and how many.
+    pub window: LaunchWindow,
 }
 
 /// A provider's repair policies.

@@ -331,7 +331,7 @@ mod tests {
             let claim = serde_json::from_value(json!({ "metadata": { "name": "c", "uid": uid, "labels": { "karpenter.sh/nodepool": "p" } }, "spec": {} })).unwrap();
             let (now, mut random) = (simulation.now(), SplitMix64::new(1));
             let cloud = &mut simulation.cluster.cloud;
-            cloud.launch(&claim, now, &mut random).unwrap();
+            cloud.launch_alone(&claim, now, &mut random).0.unwrap();
         }
         let claim = mortise_state::resource_kinds::ObjectKey::Claim("c".into());
         simulation

@@ -24,5 +24,6 @@ fn a_crash_around_any_step_leaks_and_doubles_nothing() {
         seed,
         faults: [Fault::CrashBefore, Fault::CrashAfter],
         replicas: 1,
+        is_batched: seed % 2 == 0,
     });
 }

@@ -25,5 +25,6 @@ fn a_lease_that_is_lost_around_any_step_leaks_doubles_and_exceeds_nothing() {
         seed,
         faults: [Fault::LeaseLostBefore, Fault::LeaseLostAfter],
         replicas: 2 + usize::try_from(seed % 2).unwrap(),
+        is_batched: seed % 3 == 0,
     });
 }

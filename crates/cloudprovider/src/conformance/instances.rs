@@ -100,6 +100,7 @@ impl ConformanceRun<'_> {
         let request = LaunchRequest {
             claim: Arc::clone(claim),
             node_class: Some(class.clone()),
+            batch: None,
         };
         match self.provider.launch(&request).await {
             Ok(launched) => Some(launched),
@@ -276,6 +277,7 @@ fn request(name: &str, wanted: Wanted<'_>, class: &NodeClassObject) -> LaunchReq
     LaunchRequest {
         claim: claim(name, wanted, class),
         node_class: Some(class.clone()),
+        batch: None,
     }
 }
 

@@ -146,6 +146,7 @@ impl Provider {
         let of = |(id, (_, claim)): (&ProviderId, &(String, String))| Instance {
             provider_id: id.clone(),
             claim: Some(claim.clone()),
+            batch: None,
             created: None,
             terminating: false,
             details: InstanceDetails::default(),
@@ -166,6 +167,7 @@ impl CloudProvider for Provider {
             repair_policies: &[],
             tagged_annotations: &[],
             reservation_labels: &[],
+            launch_window: None,
         }
     }
 

@@ -240,6 +240,7 @@ async fn clouds_are_found_by_the_kind_of_the_class_and_asked_again() {
         Effect::Launch(Box::new(LaunchRequest {
             claim: as_claim(value),
             node_class: None,
+            batch: None,
         }))
     };
     bench.order(launch(claim("c", "p")));

@@ -13,7 +13,7 @@ use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::CloudProvider;
 use mortise_engine::decider::Decider;
-use mortise_planning::settings::{InstanceTagging, RepairPolicies, Settings};
+use mortise_planning::settings::{InstanceTagging, LaunchBatching, RepairPolicies, Settings};
 use mortise_state::resource_kinds::{ResourceKind, WatchCondition};
 
 use crate::client::{Clients, Reviewer};
@@ -99,6 +99,7 @@ pub async fn start(
     let mut config = config;
     config.settings.repair = repair_policies(&providers);
     config.settings.tagging = instance_tagging(&providers);
+    config.settings.launch_batching = launch_batching(&providers);
     let clouds = CloudProviders::new(providers);
     let node_classes = clouds.node_class_kinds();
     let kinds = watched_kinds(&mut config.settings, &clients, &node_classes).await?;
@@ -260,6 +261,18 @@ fn instance_tagging(providers: &[Arc<dyn CloudProvider>]) -> Vec<InstanceTagging
         annotations: provider.descriptor().tagged_annotations,
     };
     providers.iter().map(of).collect()
+}
+
+/// Which providers make several launches by one call.
+fn launch_batching(providers: &[Arc<dyn CloudProvider>]) -> Vec<LaunchBatching> {
+    let of = |provider: &Arc<dyn CloudProvider>| {
+        let descriptor = provider.descriptor();
+        Some(LaunchBatching {
+            serves: ServedNodeClasses::only(descriptor.node_classes),
+            window: descriptor.launch_window?,
+        })
+    };
+    providers.iter().filter_map(of).collect()
 }
 
 /// Label keys that any provider defines.

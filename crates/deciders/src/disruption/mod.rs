@@ -37,6 +37,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::launch_shape::batch_new_claims;
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
 use change_filter::{ChangeFilter, RelevantChange};
@@ -476,6 +477,7 @@ impl Decider for DisruptionDecider {
             self.advance(input, &mut step, stop);
         }
         step.wake_at(self.due_at(input.now));
+        batch_new_claims(input, &mut step);
         step
     }
 }

@@ -25,6 +25,7 @@ use crate::tracking::request_tracker::RequestTracker;
 use crate::tracking::timer_queue::attempt;
 use crate::tracking::write_tracker::WriteTracker;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, ObjectRef, ProviderId};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::{after, since};
@@ -37,6 +38,7 @@ use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
 use mortise_state::resource_kinds::ObjectKey;
+use mortise_state::snapshot::Snapshot;
 
 /// An instance younger than this may belong to a claim that is not visible yet.
 const ORPHAN_AGE_MS: i64 = 30_000;
@@ -210,12 +212,13 @@ impl GarbageCollectionDecider {
             .filter(|each| !each.terminating && !known.contains(&*each.provider_id))
         {
             let id = &instance.provider_id;
-            let may_be_launching = match &instance.claim {
-                Some(claim) => snapshot
+            let may_be_launching = match (&instance.claim, &instance.batch) {
+                (Some(claim), _) => snapshot
                     .claims
                     .get(claim.as_str())
                     .is_some_and(|claim| claim.provider_id().is_none()),
-                None => launching,
+                (None, Some(token)) => is_launching(snapshot, token),
+                (None, None) => launching,
             };
             let seen = instance
                 .created
@@ -275,6 +278,14 @@ fn may_end(input: &StepInput<'_>, claim: &NodeClaim, id: &ProviderId) -> bool {
         && claim.metadata.deletion_timestamp.is_none()
         && claim.is_true("Registered")
         && !is_ready(input, id)
+}
+
+/// A claim of the batch has no instance yet.
+fn is_launching(snapshot: &Snapshot, token: &str) -> bool {
+    let mut claims = snapshot.claims.values();
+    claims.any(|claim| {
+        claim.provider_id().is_none() && claim.annotation(labels::LAUNCH_BATCH) == Some(token)
+    })
 }
 
 fn is_ready(input: &StepInput<'_>, id: &ProviderId) -> bool {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::breaker::LaunchDecision;
+use super::launch_batches::{LaunchTurn, Members};
 use super::{LifecycleDecider, MESSAGE_CHARS};
+use crate::launch_shape;
 use crate::tracking::timer_queue::{attempt, earlier};
 use mortise_apis::karpenter::nodeclaim::LAUNCH_PAUSED;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -14,13 +16,17 @@ use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, ObjectRef, ProviderId, Uid};
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::after;
-use mortise_cloudprovider::{Instance, LaunchError, LaunchRequest, LaunchedInstance};
+use mortise_cloudprovider::{Instance, LaunchBatch, LaunchError, LaunchRequest, LaunchedInstance};
 use mortise_engine::condition_edits::edited_claim;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::{Effect, EffectError, EffectOutput, ProviderRef, instances_for};
+use mortise_engine::effect::{
+    Effect, EffectError, EffectOutput, Outcome, ProviderRef, instances_for,
+};
 use mortise_engine::record::Verdict;
-use mortise_engine::write::{InstanceMetadata, InstanceStatus, NodeClaimStatusEdit, ObjectWrite};
+use mortise_engine::write::{
+    EditKind, InstanceMetadata, InstanceStatus, NodeClaimStatusEdit, ObjectWrite,
+};
 use mortise_planning::reason::{LaunchTimeout, Reason};
 use mortise_state::snapshot::Snapshot;
 
@@ -30,6 +36,8 @@ const JOINS_MS: i64 = 1_000;
 /// A Node that is there, and was waited for ([`mortise_planning::settings::Settings::join_grace_ms`]), is registered
 /// within this, or status tells of the launch alone: a refused write must not hide an instance.
 const REGISTERS_MS: i64 = 4_000;
+/// How often a deleted claim looks whether the others of its batch have their instances.
+const BATCH_SETTLES_MS: i64 = 1_000;
 
 impl LifecycleDecider {
     /// What became of a launch.
@@ -103,6 +111,7 @@ impl LifecycleDecider {
             EffectError::Launch(LaunchError::Create { reason, message }) => {
                 self.health.ended(&uid);
                 self.empty.insert(uid.clone());
+                self.batches.answered(claim, &uid);
                 self.failures.insert(uid, (reason.clone(), cut(message)));
                 launched_is("False", reason.clone())
             }
@@ -153,11 +162,9 @@ impl LifecycleDecider {
                 continue;
             };
             self.wanted.remove(&uid);
-            let found = instances.iter().find(|instance| {
-                !instance.terminating && instance.claim.as_deref() == Some(name.as_str())
-            });
-            match found {
-                Some(instance) => drop(self.instances.insert(uid, launched_from(instance))),
+            let found = self.instance_among(input.snapshot, instances, claim);
+            match found.map(launched_from) {
+                Some(instance) => drop(self.instances.insert(uid, instance)),
                 None => drop(self.empty.insert(uid)),
             }
             todo.insert(name);
@@ -167,6 +174,151 @@ impl LifecycleDecider {
         } else {
             self.search.succeeded(&());
         }
+    }
+
+    /// The instance of a claim, or one that was launched in its batch and that no claim has.
+    fn instance_among<'a>(
+        &self,
+        snapshot: &Snapshot,
+        instances: &'a [Instance],
+        claim: &NodeClaim,
+    ) -> Option<&'a Instance> {
+        let name = claim.name();
+        let mut there = instances.iter().filter(|instance| !instance.terminating);
+        let own = there
+            .clone()
+            .find(|instance| instance.claim.as_deref() == Some(name.as_str()));
+        let token = claim.annotation(labels::LAUNCH_BATCH);
+        own.or_else(|| {
+            let token = token?;
+            let taken = self.taken(snapshot, token);
+            there.find(|instance| {
+                instance.claim.is_none()
+                    && instance.batch.as_deref() == Some(token)
+                    && !taken.contains(&instance.provider_id)
+            })
+        })
+    }
+
+    /// Instances of a batch that claims have.
+    fn taken(&self, snapshot: &Snapshot, token: &str) -> Vec<ProviderId> {
+        let of_batch = snapshot
+            .claims
+            .values()
+            .filter(|claim| claim.annotation(labels::LAUNCH_BATCH) == Some(token));
+        let instance_of = |claim: &Arc<NodeClaim>| {
+            let unwritten = || self.instances.get(&claim.uid()?);
+            let known = claim.instance_id().map(ProviderId::from);
+            known.or_else(|| Some(unwritten()?.provider_id.clone()))
+        };
+        of_batch.filter_map(instance_of).collect()
+    }
+
+    /// A token was not written: the claim gets another one.
+    pub(super) fn note_refused_token(
+        &mut self,
+        input: &StepInput<'_>,
+        name: &ClaimName,
+        outcome: &Outcome,
+    ) {
+        let is_token = matches!(&*outcome.effect, Effect::Write(write) if write.edit.kind() == EditKind::LaunchBatch);
+        let claim = input.snapshot.claims.get(name);
+        if let (true, Err(_), Some(uid)) = (
+            is_token,
+            &outcome.result,
+            claim.and_then(|claim| claim.uid()),
+        ) {
+            self.batches.refused(&uid);
+        }
+    }
+
+    /// Gives the claims of windows that are over their tokens; launches those alone that no other one joined.
+    pub(super) fn announce_batches(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        for members in self.batches.close(input.now) {
+            let claims: Vec<&Arc<NodeClaim>> = members
+                .iter()
+                .filter_map(|(uid, name)| self.launchable(input.snapshot, name, uid))
+                .collect();
+            if let [claim] = claims.as_slice()
+                && claim.annotation(labels::LAUNCH_BATCH).is_none()
+            {
+                let name = claim.name();
+                claim
+                    .uid()
+                    .iter()
+                    .for_each(|uid| self.batches.leave_alone(uid));
+                let again = self.look(input, &name, step);
+                self.agenda.set(&name, again);
+                continue;
+            }
+            let parts: Vec<_> = claims
+                .iter()
+                .map(|claim| (claim.uid(), claim.annotation(labels::LAUNCH_BATCH)))
+                .collect();
+            let token = launch_shape::token(parts);
+            let mut announced = Members::new();
+            for claim in claims {
+                let write = ObjectWrite::set_launch_batch(claim, Arc::clone(&token));
+                match (self.outbox.send(input.now, write, step), claim.uid()) {
+                    (Ok(()), Some(uid)) => drop(announced.insert(uid, claim.name())),
+                    (Err(Some(at)), _) => self.agenda.sooner(&claim.name(), at),
+                    // An earlier write is under way: its outcome has the claim looked at.
+                    _ => {}
+                }
+            }
+            if !announced.is_empty() {
+                self.batches.announce(&token, announced, input.now);
+            }
+        }
+    }
+
+    /// Launches claims whose token is written, together with the others of their batch.
+    pub(super) fn launch_batches(&mut self, input: &StepInput<'_>, step: &mut Step) {
+        let now = input.now;
+        for (token, members) in self.batches.take_due(now) {
+            let mut claims = Vec::new();
+            for (uid, name) in &members {
+                let claim = self
+                    .launchable(input.snapshot, name, uid)
+                    .filter(|claim| claim.annotation(labels::LAUNCH_BATCH) == Some(&token));
+                let Some(claim) = claim.cloned() else {
+                    self.agenda.sooner(name, now);
+                    continue;
+                };
+                match attempt(&mut self.launches, uid, now) {
+                    Ok(()) => {
+                        self.health.unregistered(&claim, uid, now);
+                        claims.push(claim);
+                    }
+                    Err(Some(at)) => self.agenda.sooner(name, at),
+                    Err(None) => {}
+                }
+            }
+            let batch = Arc::new(LaunchBatch {
+                taken: self.taken(input.snapshot, &token),
+                token,
+                claims: claims.clone(),
+            });
+            for claim in claims {
+                let batch = Some(Arc::clone(&batch));
+                step.effect(launch_effect(input.snapshot, claim, batch));
+            }
+        }
+    }
+
+    /// The claim of that name and UID, if it stays and has no instance.
+    fn launchable<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        name: &ClaimName,
+        uid: &Uid,
+    ) -> Option<&'a Arc<NodeClaim>> {
+        current(snapshot, name, uid).filter(|claim| {
+            claim.metadata.deletion_timestamp.is_none()
+                && claim.provider_id().is_none()
+                && !self.instances.contains_key(uid)
+                && !self.claims_to_delete.contains(uid)
+        })
     }
 
     /// Finalizer, then launch.
@@ -189,6 +341,15 @@ impl LifecycleDecider {
                 Ok(deadline) => deadline,
                 Err(at) => return at,
             };
+            let waits = self.launches.waits_until(&uid).filter(|at| *at > now);
+            let turn = match waits {
+                Some(_) => LaunchTurn::Wait,
+                None => self.batches.turn(input.settings, claim, &uid, now),
+            };
+            if turn != LaunchTurn::Alone {
+                let noted = self.note_failure(now, claim, &uid, step);
+                return earlier(deadline, earlier(waits, noted));
+            }
             if !has_finalizer(&claim.metadata, labels::TERMINATION_FINALIZER) {
                 let write = ObjectWrite::add_finalizer(
                     target,
@@ -201,15 +362,7 @@ impl LifecycleDecider {
             let again = match attempt(&mut self.launches, &uid, now) {
                 Ok(()) => {
                     self.health.unregistered(claim, &uid, now);
-                    let node_class = input
-                        .snapshot
-                        .node_classes
-                        .get(&claim.node_class_key())
-                        .cloned();
-                    step.effect(Effect::Launch(Box::new(LaunchRequest {
-                        claim: Arc::clone(claim),
-                        node_class,
-                    })));
+                    step.effect(launch_effect(input.snapshot, Arc::clone(claim), None));
                     None
                 }
                 Err(at) => at,
@@ -385,6 +538,9 @@ impl LifecycleDecider {
             return None;
         }
         if !self.empty.contains(&uid) {
+            if self.batch_is_launching(input.snapshot, claim) {
+                return Some(after(input.now, BATCH_SETTLES_MS));
+            }
             self.wanted.insert(uid, claim.name());
             return None;
         }
@@ -407,6 +563,21 @@ impl LifecycleDecider {
         None
     }
 
+    /// Claims of the same batch that stay are still to get their instances: what is left then may be the one of this claim.
+    fn batch_is_launching(&self, snapshot: &Snapshot, claim: &NodeClaim) -> bool {
+        let Some(token) = claim.annotation(labels::LAUNCH_BATCH) else {
+            return false;
+        };
+        let lacks_instance =
+            |uid: &Uid| !self.instances.contains_key(uid) && !self.empty.contains(uid);
+        snapshot.claims.values().any(|other| {
+            other.annotation(labels::LAUNCH_BATCH) == Some(token)
+                && other.metadata.deletion_timestamp.is_none()
+                && other.instance_id().is_none()
+                && other.uid().is_some_and(|uid| lacks_instance(&uid))
+        })
+    }
+
     /// Asks for the list of instances if a deleted claim waits for it.
     pub(super) fn search(&mut self, now: Timestamp, step: &mut Step) {
         if self.wanted.is_empty() {
@@ -421,6 +592,20 @@ impl LifecycleDecider {
             Err(None) => {}
         }
     }
+}
+
+/// The launch of a claim.
+fn launch_effect(
+    snapshot: &Snapshot,
+    claim: Arc<NodeClaim>,
+    batch: Option<Arc<LaunchBatch>>,
+) -> Effect {
+    let node_class = snapshot.node_classes.get(&claim.node_class_key()).cloned();
+    Effect::Launch(Box::new(LaunchRequest {
+        claim,
+        node_class,
+        batch,
+    }))
 }
 
 /// The claim of that name, if it is still the same object.

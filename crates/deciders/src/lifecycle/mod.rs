@@ -9,7 +9,7 @@
 //! may have an instance (termination does that, once the instance is gone); write another decider's condition.
 //!
 //! ```text
-//! created ── finalizer ── Launch ──► instance known ── labels ── status ──► Launched
+//! created ── finalizer, token ── Launch ──► instance known ── labels ── status ──► Launched
 //!    │                      │                                                 │ Node with this provider id
 //!    │                      ├─ no capacity, class not ready: delete            ▼
 //!    │                      └─ other: condition, back-off 1 s .. 60 s      Registered ── ready, taints gone, resources ──► Initialized
@@ -26,9 +26,12 @@
 mod breaker;
 mod initialization;
 mod launch;
+mod launch_batches;
 mod registration;
 mod registration_health;
 
+#[cfg(test)]
+mod batch_tests;
 #[cfg(test)]
 mod health_tests;
 #[cfg(test)]
@@ -44,6 +47,7 @@ use crate::tracking::request_tracker::RequestTracker;
 use crate::tracking::timer_queue::{TimerQueue, earlier};
 use crate::tracking::write_tracker::WriteTracker;
 use breaker::BreakerTransition;
+use launch_batches::LaunchBatches;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, ObjectRef, PoolName, Uid};
@@ -96,6 +100,7 @@ pub struct LifecycleDecider {
     agenda: TimerQueue<ClaimName>,
     phases: BTreeMap<ClaimName, (Uid, ClaimPhase)>,
     launches: RequestTracker<Uid>,
+    batches: LaunchBatches,
     /// Instances that status does not show yet.
     instances: BTreeMap<Uid, LaunchedInstance>,
     /// Since when claims have their instance's labels, until status names the instance.
@@ -134,6 +139,7 @@ impl LifecycleDecider {
             agenda: TimerQueue::new(),
             phases: BTreeMap::new(),
             launches: RequestTracker::new(LAUNCH_BACKOFF_MS.0, LAUNCH_BACKOFF_MS.1),
+            batches: LaunchBatches::new(),
             instances: BTreeMap::new(),
             labelled: BTreeMap::new(),
             unsaid: BTreeMap::new(),
@@ -166,7 +172,10 @@ impl LifecycleDecider {
             Effect::Write(ObjectWrite { target, .. }) | Effect::Delete { target, .. } => {
                 self.outbox.answered(now, &outcome.effect, &outcome.result);
                 match target {
-                    ObjectRef::Claim(name) => drop(todo.insert(name.clone())),
+                    ObjectRef::Claim(name) => {
+                        self.note_refused_token(input, name, outcome);
+                        todo.insert(name.clone());
+                    }
                     ObjectRef::Pool(name) => self.health.look_at(name, Some(now)),
                     ObjectRef::Node(name) => {
                         todo.extend(input.snapshot.node(name).and_then(|node| node.claim_name()))
@@ -227,6 +236,7 @@ impl LifecycleDecider {
         self.failures.remove(uid);
         self.wanted.remove(uid);
         self.released.remove(uid);
+        self.batches.forget(uid);
     }
 
     fn forget(&mut self, uid: &Uid) {
@@ -474,6 +484,7 @@ impl Decider for LifecycleDecider {
         if input.changes.everything {
             // Another process may have led meanwhile, and launched what had no instance.
             self.empty.clear();
+            self.batches.reset();
             self.outbox.forgive();
             self.launches.forgive();
             self.search.forgive();
@@ -496,10 +507,15 @@ impl Decider for LifecycleDecider {
             let again = self.look(input, &name, &mut step);
             self.agenda.set(&name, again);
         }
+        self.announce_batches(input, &mut step);
+        self.launch_batches(input, &mut step);
         self.write_health(input, &mut step);
         self.search(input.now, &mut step);
         self.outbox.sweep(input.now, input.snapshot);
-        if let Some(at) = self.agenda.next() {
+        for at in [self.agenda.next(), self.batches.next()]
+            .into_iter()
+            .flatten()
+        {
             step.wake_at(at);
         }
         step

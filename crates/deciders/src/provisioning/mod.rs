@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::launch_shape::batch_new_claims;
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
 use batch_window::BatchWindow;
@@ -415,6 +416,7 @@ impl Decider for ProvisioningDecider {
             }
         }
         self.waiting.review(input, &mut step);
+        batch_new_claims(input, &mut step);
         step
     }
 }

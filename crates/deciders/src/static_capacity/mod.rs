@@ -25,6 +25,7 @@ use std::sync::Arc;
 use mortise_planning::replica_counts::ReplicaCounts;
 
 use super::node_claim_request::{NameGenerator, NodeClaimRequest};
+use crate::launch_shape::batch_new_claims;
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
 use crate::tracking::write_tracker::WriteTracker;
@@ -313,6 +314,7 @@ impl Decider for StaticCapacityDecider {
         self.forget_gone(input);
         self.told.sweep(input.now);
         self.outbox.sweep(input.now, input.snapshot);
+        batch_new_claims(input, &mut step);
         step
     }
 }

@@ -1,6 +1,7 @@
 //! The closed list of edits of an object.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_cloudprovider::PlannedInterruption;
@@ -19,6 +20,13 @@ use super::status::StatusEdit;
 pub enum ObjectEdit {
     /// Replaces the finalizers.
     SetFinalizers(Finalizers),
+    /// Records on a NodeClaim which call launches its instance together with others.
+    SetLaunchBatch {
+        /// Token of the call.
+        token: Arc<str>,
+        /// All finalizers after the edit, if one is added.
+        finalizers: Option<Finalizers>,
+    },
     /// Adds labels.
     SetLabels(BTreeMap<String, String>),
     /// Adds what a launch found out about the instance of a NodeClaim.
@@ -64,6 +72,8 @@ pub enum ObjectEdit {
 pub enum EditKind {
     /// [`ObjectEdit::SetFinalizers`].
     Finalizers,
+    /// [`ObjectEdit::SetLaunchBatch`].
+    LaunchBatch,
     /// [`ObjectEdit::SetLabels`].
     Labels,
     /// [`ObjectEdit::SetInstanceMetadata`].
@@ -98,6 +108,7 @@ impl EditKind {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Finalizers => "finalizers",
+            Self::LaunchBatch => "launch_batch",
             Self::Labels => "labels",
             Self::InstanceMetadata => "instance_metadata",
             Self::Hashes => "hashes",
@@ -130,6 +141,7 @@ impl ObjectEdit {
     pub const fn kind(&self) -> EditKind {
         match self {
             Self::SetFinalizers(_) => EditKind::Finalizers,
+            Self::SetLaunchBatch { .. } => EditKind::LaunchBatch,
             Self::SetLabels(_) => EditKind::Labels,
             Self::SetInstanceMetadata(_) => EditKind::InstanceMetadata,
             Self::SetHashes(_) => EditKind::Hashes,
@@ -154,6 +166,7 @@ impl ObjectEdit {
             Self::SetTaints(edit) => edit.all.as_deref(),
             Self::Register(registration) => registration.taints.as_deref(),
             Self::SetFinalizers(_)
+            | Self::SetLaunchBatch { .. }
             | Self::SetLabels(_)
             | Self::SetInstanceMetadata(_)
             | Self::SetHashes(_)

@@ -155,6 +155,9 @@ fn step_of_claim(edit: &ObjectEdit) -> Option<LifecycleStep> {
             Some(LifecycleStep::AddClaimFinalizer)
         }
         ObjectEdit::SetFinalizers(_) => Some(LifecycleStep::RemoveClaimFinalizer),
+        ObjectEdit::SetLaunchBatch { finalizers, .. } => finalizers
+            .as_ref()
+            .map(|_| LifecycleStep::AddClaimFinalizer),
         ObjectEdit::SetLabels(_) | ObjectEdit::SetInstanceMetadata(_) => {
             Some(LifecycleStep::LabelClaim)
         }
@@ -246,7 +249,8 @@ fn step_of_node(edit: &ObjectEdit) -> Option<LifecycleStep> {
         ObjectEdit::SetFinalizers(finalizers) => {
             (!finalizers.includes_ours()).then_some(LifecycleStep::RemoveNodeFinalizer)
         }
-        ObjectEdit::SetLabels(_)
+        ObjectEdit::SetLaunchBatch { .. }
+        | ObjectEdit::SetLabels(_)
         | ObjectEdit::SetInstanceMetadata(_)
         | ObjectEdit::SetHashes(_)
         | ObjectEdit::SetTagged(_)

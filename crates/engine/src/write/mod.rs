@@ -20,6 +20,7 @@ mod status;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,6 +28,7 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef};
+use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::{Condition, k8s, labels};
 use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
@@ -92,6 +94,18 @@ impl ObjectWrite {
     pub fn remove_finalizer(target: ObjectRef, meta: &ObjectMeta, finalizer: &str) -> Self {
         let finalizers = Finalizers::without(meta, finalizer);
         Self::versioned(target, meta, ObjectEdit::SetFinalizers(finalizers))
+    }
+
+    /// Records on a NodeClaim which call is about to launch its instance together with others, and adds our finalizer if it is
+    /// missing.
+    #[must_use]
+    pub fn set_launch_batch(claim: &NodeClaim, token: Arc<str>) -> Self {
+        let meta = &claim.metadata;
+        let finalizer = labels::TERMINATION_FINALIZER;
+        let finalizers =
+            (!has_finalizer(meta, finalizer)).then(|| Finalizers::with(meta, finalizer));
+        let edit = ObjectEdit::SetLaunchBatch { token, finalizers };
+        Self::versioned(ObjectRef::Claim(claim.name()), meta, edit)
     }
 
     /// Adds labels.

@@ -36,6 +36,7 @@ impl ObjectEdit {
     pub fn render(&self, at: Option<&str>) -> PatchBody {
         let mut merge = match self {
             Self::SetFinalizers(Finalizers(all)) => metadata("finalizers", all),
+            Self::SetLaunchBatch { token, finalizers } => launch_batch(token, finalizers.as_ref()),
             Self::SetLabels(labels) => metadata("labels", labels),
             Self::SetInstanceMetadata(found) => instance_metadata(found),
             Self::SetHashes(all) | Self::SetTagged(all) => metadata("annotations", all),
@@ -101,6 +102,16 @@ fn interruption(
         all.insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline);
     }
     metadata("annotations", &all)
+}
+
+fn launch_batch(token: &str, finalizers: Option<&Finalizers>) -> Value {
+    let mut metadata = Map::new();
+    if let Some(Finalizers(all)) = finalizers {
+        metadata.insert("finalizers".to_owned(), json!(all));
+    }
+    let annotations = json!({ labels::LAUNCH_BATCH: token });
+    metadata.insert("annotations".to_owned(), annotations);
+    json!({ "metadata": metadata })
 }
 
 fn metadata(field: &str, value: &impl Serialize) -> Value {

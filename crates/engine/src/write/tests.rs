@@ -114,6 +114,16 @@ fn writes_of_node_claims() {
         Some(LifecycleStep::AddClaimFinalizer),
     );
     check(
+        &ObjectWrite::set_launch_batch(&bare, "token".into()),
+        r#"{"metadata":{"annotations":{"mortise.sh/launch-batch":"token"},"finalizers":["karpenter.sh/termination"],"resourceVersion":"7"}}"#,
+        Some(LifecycleStep::AddClaimFinalizer),
+    );
+    check(
+        &ObjectWrite::set_launch_batch(&claim, "other".into()),
+        r#"{"metadata":{"annotations":{"mortise.sh/launch-batch":"other"},"resourceVersion":"7"}}"#,
+        None,
+    );
+    check(
         &ObjectWrite::remove_finalizer(target(), &claim.metadata, labels::TERMINATION_FINALIZER),
         r#"{"metadata":{"finalizers":["other"],"resourceVersion":"7"}}"#,
         Some(LifecycleStep::RemoveClaimFinalizer),

@@ -11,8 +11,9 @@ use mortise_apis::node_class::NodeClassObject;
 use mortise_aws_class::labels;
 use mortise_cloudprovider::{
     BoxFuture, CloudError, CloudProvider, DriftReason, Instance, LaunchError, LaunchRequest,
-    LaunchedInstance, NoticeSource, ProviderDescriptor, ProviderGauge, ProviderWorker,
-    RepairPolicy, ResolveRequest, ResolvedNodeClass, TerminationStatus, UnavailableCapacity,
+    LaunchWindow, LaunchedInstance, NoticeSource, ProviderDescriptor, ProviderGauge,
+    ProviderWorker, RepairPolicy, ResolveRequest, ResolvedNodeClass, TerminationStatus,
+    UnavailableCapacity,
 };
 
 use crate::config::AwsConfig;
@@ -51,6 +52,15 @@ const RESERVATION_LABELS: [&str; 3] = [
     labels::CAPACITY_RESERVATION_INTERRUPTIBLE,
     labels::CAPACITY_RESERVATION_TYPE,
 ];
+
+/// Launches of the same shape that are tried again together.
+/// # Source
+/// The reference implementation's window for fleet requests, and EC2's examples of instant fleets, which stay below a thousand.
+const LAUNCH_WINDOW: LaunchWindow = LaunchWindow {
+    quiet_ms: 35,
+    longest_ms: 1_000,
+    most: 500,
+};
 
 const fn repair(
     condition: &'static str,
@@ -251,6 +261,7 @@ impl CloudProvider for AwsProvider {
             repair_policies: &REPAIR,
             tagged_annotations: &TAGGED_ANNOTATIONS,
             reservation_labels: &RESERVATION_LABELS,
+            launch_window: Some(LAUNCH_WINDOW),
         }
     }
 

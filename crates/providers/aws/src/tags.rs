@@ -17,6 +17,8 @@ pub(crate) const NODECLAIM: &str = "karpenter.sh/nodeclaim";
 pub(crate) const NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
 /// Tag: UID of the NodeClaim. Our own: it is how a launch that was cut off is found again.
 pub(crate) const NODECLAIM_UID: &str = "mortise.sh/nodeclaim-uid";
+/// Tag: token of the launch by which the instance was made together with others. Our own; the NodeClaims have the same as annotation.
+pub(crate) const LAUNCH_BATCH: &str = mortise_apis::labels::LAUNCH_BATCH;
 
 /// Annotation on classes and claims: hash of the class.
 pub(crate) const CLASS_HASH: &str = "karpenter.k8s.aws/ec2nodeclass-hash";

@@ -221,6 +221,7 @@ impl CloudProvider for KwokProvider {
             repair_policies: &[UNREADY, UNREACHABLE],
             tagged_annotations: &[],
             reservation_labels: &[],
+            launch_window: None,
         }
     }
 
@@ -346,6 +347,7 @@ fn instance_of(node: &Node) -> Option<Instance> {
     id.starts_with(PREFIX).then(|| Instance {
         provider_id: ProviderId::from(id),
         claim: node::claim_of(node).map(|claim| claim.to_string()),
+        batch: None,
         created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
         terminating: false,
         details: details_of(node),

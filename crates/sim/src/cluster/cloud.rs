@@ -1,18 +1,19 @@
 //! The virtual cloud: instances, prices, shortages, interruptions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
-use mortise_apis::names::ProviderId;
+use mortise_apis::names::{ProviderId, Uid};
 use mortise_apis::requirements::Requirement;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{SplitMix64, after};
 use mortise_cloudprovider::{
     CapacityType, Instance, InstanceDetails, InstanceType, InterruptionKind, InterruptionNotice,
-    LaunchError, LaunchedInstance, Offering, TerminationStatus, UnavailableOffering,
+    LaunchBatch, LaunchError, LaunchRequest, LaunchedInstance, Offering, TerminationStatus,
+    UnavailableOffering,
 };
 
 use crate::clock::{Action, Clock};
@@ -34,6 +35,8 @@ pub struct SimInstance {
     pub claim: String,
     /// UID of that claim: a repeated launch of the same claim returns this instance.
     pub claim_uid: String,
+    /// Token of the batch that it was launched in. The cloud does not know which claim of it has the instance until it is tagged.
+    pub batch: Option<String>,
     /// Labels of its Node.
     pub labels: BTreeMap<String, String>,
     /// Instance type.
@@ -50,6 +53,9 @@ pub struct SimInstance {
     pub tagged_node: Option<String>,
 }
 
+/// How the launch of one claim ended.
+type BatchResult = Result<LaunchedInstance, LaunchError>;
+
 /// The simulated cloud.
 #[derive(Debug, Default)]
 pub struct Cloud {
@@ -57,8 +63,11 @@ pub struct Cloud {
     instances: BTreeMap<ProviderId, SimInstance>,
     empty_until: BTreeMap<UnavailableOffering, Timestamp>,
     count: u64,
+    calls: u64,
     shortage_per_mille: u64,
     is_named_by_claims: bool,
+    /// What the service's process knows of the batches that it asked for; a request after its restart is another one.
+    batches: Vec<(Weak<LaunchBatch>, BTreeMap<Uid, BatchResult>)>,
     /// Interruption notices that the service has not acknowledged, by id.
     notices: BTreeMap<Arc<str>, InterruptionNotice>,
 }
@@ -90,27 +99,120 @@ impl Cloud {
         self.instances.get(id)
     }
 
+    /// Calls that launched instances, or were to.
+    #[must_use]
+    pub const fn launch_calls(&self) -> u64 {
+        self.calls
+    }
+
     /// Sum of the prices of all instances.
     #[must_use]
     pub fn price(&self) -> MicroUsd {
         self.instances.values().map(|instance| instance.price).sum()
     }
 
-    /// Launches the instance of a claim, or returns the one launched before. Second value: it is new.
+    /// Launches the instance of a request, or returns the one launched before. Second value: instances that are new.
     pub(crate) fn launch(
+        &mut self,
+        request: &LaunchRequest,
+        now: Timestamp,
+        random: &mut SplitMix64,
+    ) -> (BatchResult, Vec<ProviderId>) {
+        let claim = &request.claim;
+        let Some(batch) = &request.batch else {
+            return self.launch_alone(claim, now, random);
+        };
+        self.batches.retain(|(known, _)| known.strong_count() > 0);
+        let is_it = |known: &Weak<LaunchBatch>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(batch));
+        let mut new = Vec::new();
+        if !self.batches.iter().any(|(known, _)| is_it(known)) {
+            self.calls += 1;
+            let results = self.launch_batch(batch, now, random, &mut new);
+            self.batches.push((Arc::downgrade(batch), results));
+        }
+        let mut batches = self.batches.iter();
+        let results = batches.find(|(known, _)| is_it(known));
+        let own = results.and_then(|(_, results)| results.get(&claim.uid()?).cloned());
+        let none = || {
+            Err(LaunchError::NodeClassNotReady {
+                message: "the NodeClaim is not of its batch".to_owned(),
+            })
+        };
+        (own.unwrap_or_else(none), new)
+    }
+
+    /// Launches the instance of one claim, or returns the one launched before. Second value: instances that are new.
+    pub(crate) fn launch_alone(
         &mut self,
         claim: &NodeClaim,
         now: Timestamp,
         random: &mut SplitMix64,
-    ) -> Result<(LaunchedInstance, bool), LaunchError> {
+    ) -> (BatchResult, Vec<ProviderId>) {
         let uid = claim.metadata.uid.clone().unwrap_or_default();
-        if let Some((id, instance)) = self
-            .instances
-            .iter()
-            .find(|(_, instance)| instance.claim_uid == uid)
-        {
-            return Ok((launched(id, instance), false));
+        let mut known = self.instances.iter();
+        if let Some((id, instance)) = known.find(|(_, each)| each.claim_uid == uid) {
+            return (Ok(launched(id, instance)), Vec::new());
         }
+        self.calls += 1;
+        let result = self.launch_new(claim, None, now, random);
+        let new = result.iter().map(|each| each.provider_id.clone()).collect();
+        (result, new)
+    }
+
+    /// Gives the claims of a batch its instances that no claim has, in order of id, and launches what lacks.
+    fn launch_batch(
+        &mut self,
+        batch: &LaunchBatch,
+        now: Timestamp,
+        random: &mut SplitMix64,
+        new: &mut Vec<ProviderId>,
+    ) -> BTreeMap<Uid, BatchResult> {
+        let is_free = |(id, each): &(&ProviderId, &SimInstance)| {
+            each.batch.as_deref() == Some(&*batch.token)
+                && each.tagged_node.is_none()
+                && each.terminates_at.is_none()
+                && !batch.taken.contains(id)
+        };
+        let free = self.instances.iter().filter(is_free);
+        let mut free = free
+            .map(|(id, _)| id.clone())
+            .collect::<Vec<_>>()
+            .into_iter();
+        let mut results = BTreeMap::new();
+        for claim in &batch.claims {
+            let Some(uid) = claim.uid() else { continue };
+            let result = match free.next() {
+                Some(id) => self.give(&id, claim),
+                None => {
+                    let result = self.launch_new(claim, Some(&batch.token), now, random);
+                    new.extend(result.iter().map(|each| each.provider_id.clone()));
+                    result
+                }
+            };
+            results.insert(uid, result);
+        }
+        results
+    }
+
+    /// From now on the instance is the claim's.
+    fn give(&mut self, id: &ProviderId, claim: &NodeClaim) -> BatchResult {
+        let instance = self.instances.get_mut(id);
+        let instance = instance.ok_or_else(|| LaunchError::NodeClassNotReady {
+            message: format!("{id} is gone"),
+        })?;
+        instance.claim = claim.name().to_string();
+        instance.claim_uid = claim.metadata.uid.clone().unwrap_or_default();
+        Ok(launched(id, instance))
+    }
+
+    fn launch_new(
+        &mut self,
+        claim: &NodeClaim,
+        batch: Option<&str>,
+        now: Timestamp,
+        random: &mut SplitMix64,
+    ) -> BatchResult {
+        let uid = claim.metadata.uid.clone().unwrap_or_default();
         let requirements = claim.requirements();
         let has = |key: &str, value: &str| {
             requirements
@@ -175,6 +277,7 @@ impl Cloud {
         let instance = SimInstance {
             claim: claim.name().to_string(),
             claim_uid: uid,
+            batch: batch.map(str::to_owned),
             labels: node_labels(claim, &instance_type, &offering),
             capacity_type: offering.capacity_type,
             price: offering.price.unwrap_or_default(),
@@ -185,7 +288,7 @@ impl Cloud {
         };
         let launched_instance = launched(&id, &instance);
         self.instances.insert(id, instance);
-        Ok((launched_instance, true))
+        Ok(launched_instance)
     }
 
     /// Terminates an instance soon, unless it does not exist or is already terminating.
@@ -305,7 +408,9 @@ impl Cloud {
 fn listed((id, instance): (&ProviderId, &SimInstance)) -> Instance {
     Instance {
         provider_id: id.clone(),
-        claim: Some(instance.claim.clone()),
+        claim: (instance.batch.is_none() || instance.tagged_node.is_some())
+            .then(|| instance.claim.clone()),
+        batch: instance.batch.clone(),
         created: Some(instance.launched),
         terminating: instance.terminates_at.is_some(),
         details: InstanceDetails {

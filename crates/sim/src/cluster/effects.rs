@@ -306,15 +306,14 @@ fn launch(request: &LaunchRequest, cluster: &mut Cluster) -> Result<EffectOutput
         timing,
         ..
     } = cluster;
-    match cloud.launch(&request.claim, clock.now(), &mut clock.random) {
-        Ok((launched, is_new)) => {
-            if is_new {
-                stats.nodes_launched += 1;
-                let ms = clock.random.between(timing.boot_ms.0, timing.boot_ms.1);
-                clock.in_ms(ms, Action::CreateNode(launched.provider_id.clone()));
-            }
-            Ok(EffectOutput::Launched(Box::new(launched)))
-        }
+    let (result, new) = cloud.launch(request, clock.now(), &mut clock.random);
+    for id in new {
+        stats.nodes_launched += 1;
+        let ms = clock.random.between(timing.boot_ms.0, timing.boot_ms.1);
+        clock.in_ms(ms, Action::CreateNode(id));
+    }
+    match result {
+        Ok(launched) => Ok(EffectOutput::Launched(Box::new(launched))),
         Err(error) => {
             if matches!(error, LaunchError::InsufficientCapacity { .. }) {
                 stats.shortages += 1;

@@ -311,7 +311,7 @@ impl TestCluster {
     fn launch_instance(&mut self, claim: &NodeClaim) -> Option<ProviderId> {
         let now = self.now();
         let random = &mut self.cluster.clock.random;
-        let (launched, _) = self.cluster.cloud.launch(claim, now, random).ok()?;
+        let launched = self.cluster.cloud.launch_alone(claim, now, random).0.ok()?;
         let launched_condition = self.true_condition("Launched");
         let name = claim.name();
         self.edit(

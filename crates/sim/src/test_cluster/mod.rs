@@ -204,6 +204,12 @@ impl TestCluster {
         self.cluster.stats.nodes_launched
     }
 
+    /// Number of calls that launched instances, or were to.
+    #[must_use]
+    pub const fn launch_calls(&self) -> u64 {
+        self.cluster.cloud.launch_calls()
+    }
+
     /// Every instance vanishes.
     pub fn lose_instances(&mut self) {
         for id in self.instance_ids() {

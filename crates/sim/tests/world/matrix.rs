@@ -2,8 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::SplitMix64;
+use mortise_cloudprovider::LaunchWindow;
 use mortise_engine::write::lifecycle_step::LifecycleStep;
+use mortise_planning::settings::LaunchBatching;
 use mortise_sim::{Deployment, Fault, FaultTarget, SimOptions, Simulation};
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::json;
@@ -12,6 +15,12 @@ use super::{left, options, stuck, template};
 
 /// Maximum virtual time until a step occurs, in milliseconds.
 const PATIENCE_MS: i64 = 12 * 60 * 60_000;
+/// How long launches wait for others of the same call, as those of EC2.
+const WINDOW: LaunchWindow = LaunchWindow {
+    quiet_ms: 35,
+    longest_ms: 1_000,
+    most: 500,
+};
 /// Interval of edits of the NodePool's template while a node must be replaced, in milliseconds.
 const EDIT_MS: i64 = 15 * 60_000;
 
@@ -82,12 +91,21 @@ pub(crate) struct Matrix {
     pub(crate) faults: [Fault; 2],
     /// Replicas of the service.
     pub(crate) replicas: usize,
+    /// Launches of the same shape are one call.
+    pub(crate) is_batched: bool,
 }
 
 /// Runs it; returns the violations.
 fn play(matrix: &Matrix) -> Vec<String> {
     let mut rng = SplitMix64::new(matrix.seed);
-    let mut simulation = Simulation::new(small(matrix.seed), mortise_deciders::all());
+    let mut options = small(matrix.seed);
+    if matrix.is_batched {
+        options.settings.launch_batching = vec![LaunchBatching {
+            serves: ServedNodeClasses::All,
+            window: WINDOW,
+        }];
+    }
+    let mut simulation = Simulation::new(options, mortise_deciders::all());
     for _ in 1..matrix.replicas {
         simulation.add_replica(mortise_deciders::all());
     }

@@ -114,6 +114,7 @@ impl CloudProvider for Cloud {
             repair_policies: &[],
             tagged_annotations: &[],
             reservation_labels: &[],
+            launch_window: None,
         }
     }
     fn well_known(&self) -> WellKnown {

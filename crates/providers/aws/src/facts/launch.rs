@@ -25,7 +25,7 @@ use crate::config::AwsConfig;
 use crate::instances::InstanceCache;
 use crate::launch::fleet_input::NodeNetwork;
 use crate::launch::templates::LaunchTemplates;
-use crate::launch::{DryRuns, LaunchServices, Launcher, PendingLaunch};
+use crate::launch::{DryRuns, LaunchMember, LaunchServices, Launcher, PendingLaunch};
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::{
     CachedNodeClass, FoundSubnet, NodeClassResolver, PlacementGroup, PlacementStrategy,
@@ -250,15 +250,20 @@ impl Bench {
             .uid()
             .map_or_else(|| "no-uid".to_owned(), |uid| uid.to_string());
         let pending = PendingLaunch {
-            claim: &claim,
-            uid: &uid,
+            first: LaunchMember {
+                claim: &claim,
+                uid: &uid,
+            },
+            others: &[],
+            token: &uid,
+            batch: None,
             class: &self.class,
             network: NodeNetwork {
                 cluster: &self.cluster,
                 ipv6: case.given["cluster"]["ipFamily"] == "IPv6",
             },
         };
-        self.launcher.launch_pending(pending).await
+        self.launcher.launch_pending(pending).await.remove(0)
     }
 }
 

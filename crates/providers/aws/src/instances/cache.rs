@@ -120,6 +120,17 @@ impl InstanceCache {
         Ok(first)
     }
 
+    /// The living instances that were launched by a batch.
+    pub(crate) async fn of_batch(&self, token: &str) -> Result<Vec<InstanceRecord>, Failure> {
+        let found = self.calls.of_batch(token).await?;
+        let read = |each| InstanceRecord::read(each, self.config.reserved_capacity);
+        let all: Vec<InstanceRecord> = found.iter().filter_map(read).collect();
+        for record in &all {
+            self.known.seen(record.clone());
+        }
+        Ok(all)
+    }
+
     /// An instance as EC2 describes it now; in a shifted zone as it was described last. `None` when it is gone: EC2 does not find it, or
     /// has terminated it.
     async fn described(

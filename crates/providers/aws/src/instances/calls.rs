@@ -105,6 +105,15 @@ impl InstanceCalls {
         answer.unwrap_or_else(|_| Err(self.lost(DESCRIBE)))
     }
 
+    /// The living instances that were launched by a batch.
+    pub(super) async fn of_batch(&self, token: &str) -> OfClaim {
+        let filters = vec![
+            filter(format!("tag:{}", tags::LAUNCH_BATCH), [token]),
+            filter("instance-state-name", ALIVE),
+        ];
+        describe_pages(&self.clients, filters, Urgency::Launch).await
+    }
+
     /// Ends an instance.
     pub(super) async fn terminate(&self, id: &str) -> Terminating {
         let answer = self.terminate.call((), id.to_owned()).await;

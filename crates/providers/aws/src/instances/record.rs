@@ -15,9 +15,11 @@ use crate::tags;
 /// Tag: name in the console; ours is the node's.
 pub(crate) const NAME: &str = "Name";
 /// Tags that are remembered: the others are the users'.
-const REMEMBERED_TAGS: [&str; 5] = [
+const REMEMBERED_TAGS: [&str; 7] = [
     NAME,
     tags::NODECLAIM,
+    tags::NODECLAIM_UID,
+    tags::LAUNCH_BATCH,
     tags::NODEPOOL,
     tags::NODE_CLASS,
     tags::EKS_CLUSTER,
@@ -126,6 +128,7 @@ impl InstanceRecord {
         Instance {
             provider_id,
             claim: described.tags.get(tags::NODECLAIM).cloned(),
+            batch: described.tags.get(tags::LAUNCH_BATCH).cloned(),
             created: described.launched,
             terminating: self.is_shutting_down(),
             details: InstanceDetails {

@@ -152,6 +152,8 @@ impl DryRuns {
             network: NodeNetwork::of(cluster, &self.config),
             claim: &NodeClaim::default(),
             uid: "",
+            count: 1,
+            batch: None,
             class,
             selection: &nothing,
             requests: &Resources::zero(),

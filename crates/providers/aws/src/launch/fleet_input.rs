@@ -56,8 +56,13 @@ pub(crate) struct FleetInput<'a> {
     pub(crate) config: &'a AwsConfig,
     pub(crate) region: &'a str,
     pub(crate) network: NodeNetwork<'a>,
+    /// The claim, or one of several that differ in nothing that the request has.
     pub(crate) claim: &'a NodeClaim,
     pub(crate) uid: &'a str,
+    /// How many claims.
+    pub(crate) count: usize,
+    /// Token of the batch that they are launched in.
+    pub(crate) batch: Option<&'a str>,
     pub(crate) class: &'a CachedNodeClass,
     pub(crate) selection: &'a LaunchSelection<'a>,
     pub(crate) requests: &'a Resources,
@@ -88,7 +93,7 @@ pub(crate) struct TemplateOverrides {
 }
 
 impl FleetInput<'_> {
-    /// How many addresses the instance takes at least, by zone where it may be.
+    /// How many addresses the instances take at least, by zone where they may be.
     pub(crate) fn addresses(&self) -> BTreeMap<String, i64> {
         let mut need: BTreeMap<String, i64> = BTreeMap::new();
         for candidate in &self.selection.candidates {
@@ -97,6 +102,10 @@ impl FleetInput<'_> {
                 let zone = need.entry(offering.zone.to_string()).or_insert(pods);
                 *zone = pods.min(*zone);
             }
+        }
+        let count = i64::try_from(self.count).unwrap_or(i64::MAX);
+        for zone in need.values_mut() {
+            *zone = zone.saturating_mul(count);
         }
         need
     }
@@ -169,12 +178,19 @@ impl FleetInput<'_> {
     ) -> FleetRequest {
         let Self { claim, .. } = self;
         let mut tags = self.tags();
-        tags.insert(tags::NODECLAIM.to_owned(), claim.name().to_string());
-        tags.insert(tags::NODECLAIM_UID.to_owned(), self.uid.to_owned());
+        // The instances of several claims get the name of theirs later: all that a request makes has the same tags.
+        if self.count == 1 {
+            tags.insert(tags::NODECLAIM.to_owned(), claim.name().to_string());
+            tags.insert(tags::NODECLAIM_UID.to_owned(), self.uid.to_owned());
+        }
+        if let Some(batch) = self.batch {
+            tags.insert(tags::LAUNCH_BATCH.to_owned(), batch.to_owned());
+        }
         let relaxed = claim.annotation(labels::MIN_VALUES_RELAXED) == Some("true");
         let context = self.class.object.spec.context.clone();
         FleetRequest {
             token,
+            count: self.count,
             capacity_type: self.selection.capacity_type,
             reservation: self.selection.reservation,
             by_priority: claim.annotation(labels::PRICE_OVERLAY_APPLIED).is_some(),

@@ -1,4 +1,4 @@
-//! The fleet request: one instance, out of many types and zones, now.
+//! The fleet request: one instance or several of the same kind, out of many types and zones, now.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +33,8 @@ pub(crate) struct Override {
 pub(crate) struct FleetRequest {
     /// Makes a repetition of the same request harmless.
     pub(crate) token: String,
+    /// How many instances.
+    pub(crate) count: usize,
     pub(crate) capacity_type: CapacityType,
     /// The kind of reservation to launch into, if it is reserved.
     pub(crate) reservation: Option<ReservationKind>,
@@ -81,7 +83,7 @@ impl FleetRequest {
             None => DefaultTargetCapacityType::OnDemand,
         };
         TargetCapacitySpecificationRequest::builder()
-            .total_target_capacity(1)
+            .total_target_capacity(i32::try_from(self.count).unwrap_or(i32::MAX))
             .default_target_capacity_type(kind)
             .build()
     }

@@ -1,4 +1,4 @@
-//! What EC2 answers to a fleet request: an instance, or why each override gave none. Pure.
+//! What EC2 answers to a fleet request: instances, and why overrides gave none. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ pub(crate) struct FleetError {
 /// What came back.
 #[derive(Clone, Debug)]
 pub(crate) struct FleetResponse {
-    pub(crate) instance: Option<InstanceRecord>,
+    /// As many as were asked for, or fewer. Sorted by id.
+    pub(crate) instances: Vec<InstanceRecord>,
     pub(crate) errors: Vec<FleetError>,
 }
 
@@ -47,9 +48,13 @@ pub(crate) type Shortage<'a> = (UnavailableKey, &'a str);
 impl FleetResponse {
     /// Reads the answer to a request.
     pub(crate) fn parse(answer: &CreateFleetOutput, request: &FleetRequest) -> Self {
-        let mut instances = answer.instances().iter();
+        let answered = answer.instances().iter();
+        let mut instances: Vec<InstanceRecord> = answered
+            .flat_map(|instance| records(instance, request))
+            .collect();
+        instances.sort_by(|a, b| a.id.cmp(&b.id));
         Self {
-            instance: instances.find_map(|instance| record(instance, request)),
+            instances,
             errors: answer.errors().iter().map(FleetError::parse).collect(),
         }
     }
@@ -57,7 +62,7 @@ impl FleetResponse {
     /// A template that the request names does not exist any more.
     pub(crate) fn is_template_gone(&self) -> bool {
         let mut errors = self.errors.iter();
-        self.instance.is_none() && errors.any(|error| failure::is_template_missing(&error.code))
+        self.instances.is_empty() && errors.any(|error| failure::is_template_missing(&error.code))
     }
 
     /// What the errors say is unavailable now. Sorted, unique.
@@ -219,9 +224,17 @@ impl FleetError {
     }
 }
 
-/// The instance; `None` when EC2 does not say what and where it is.
-fn record(instance: &CreateFleetInstance, request: &FleetRequest) -> Option<InstanceRecord> {
-    let id = instance.instance_ids().first()?.clone();
+/// The instances of one override; none when EC2 does not say what and where they are.
+fn records(instance: &CreateFleetInstance, request: &FleetRequest) -> Vec<InstanceRecord> {
+    let ids = instance.instance_ids().iter();
+    ids.filter_map(|id| record(id, instance, request)).collect()
+}
+
+fn record(
+    id: &str,
+    instance: &CreateFleetInstance,
+    request: &FleetRequest,
+) -> Option<InstanceRecord> {
     let chosen = instance
         .launch_template_and_overrides()
         .and_then(|each| each.overrides());
@@ -249,7 +262,7 @@ fn record(instance: &CreateFleetInstance, request: &FleetRequest) -> Option<Inst
         .as_str()
         .to_owned();
     Some(InstanceRecord {
-        id,
+        id: id.to_owned(),
         instance_type,
         zone,
         capacity_type: request.capacity_type,
@@ -300,7 +313,7 @@ mod tests {
             (&[], "LaunchFailed: Instance launch failed"),
         ] {
             let response = FleetResponse {
-                instance: None,
+                instances: Vec::new(),
                 errors: codes.iter().map(|code| error(code)).collect(),
             };
             let failure = LaunchError::from(response.failure(Vec::new()));
@@ -311,6 +324,7 @@ mod tests {
     #[test]
     fn an_instance_is_in_the_zone_of_its_subnet() {
         let request = FleetRequest {
+            count: 1,
             token: "u".to_owned(),
             capacity_type: CapacityType::Spot,
             reservation: None,
@@ -340,7 +354,7 @@ mod tests {
                 .launch_template_and_overrides(chosen)
                 .build();
             let answer = CreateFleetOutput::builder().instances(instance).build();
-            FleetResponse::parse(&answer, &request).instance
+            FleetResponse::parse(&answer, &request).instances.pop()
         };
         let instance = answered("subnet-1").unwrap();
         assert_eq!(

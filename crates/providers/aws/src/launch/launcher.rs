@@ -1,9 +1,10 @@
 //! Launches the instance for a claim: look for one already launched, select, ensure templates, one fleet request, and what it answered.
 //!
 //! Invariant: a launch is repeatable. The claim's UID is a tag of the instance and the token of the request; a launch that was cut
-//! off anywhere is found again by the tag, or answered again by the token, and never made twice.
+//! off anywhere is found again by the tag, or answered again by the token, and never made twice. Claims of a batch have the token of
+//! the batch for that: their instances have it as a tag, and each claim gets one that no other claim has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,20 +17,22 @@ use mortise_aws_catalog::expression_values::ReservedTexts;
 use mortise_aws_catalog::node_settings::ReservedExpressions;
 use mortise_aws_class::labels::{INSTANCE_TENANCY, PLACEMENT_GROUP_PARTITION};
 use mortise_cloudprovider::{
-    CloudError, InstanceType, LaunchError, LaunchRequest, LaunchedInstance, Offering, Retry,
-    UnavailableOffering,
+    CapacityType, CloudError, InstanceType, LaunchBatch, LaunchError, LaunchRequest,
+    LaunchedInstance, Offering, Retry, UnavailableOffering,
 };
 use tokio::time::Instant;
 
 use crate::config::AwsConfig;
 use crate::failure::{self, Failure, TOKEN_MISMATCH};
 use crate::instances::{InstanceCache, InstanceRecord};
+use crate::launch::batch_results::{LaunchResult, LaunchedBatches};
 use crate::launch::client_tokens::ClientTokens;
 use crate::launch::error::{AttemptError, create_error, failed_request, failed_template_call};
 use crate::launch::fleet_input::{FleetInput, NodeNetwork, TemplateOverrides};
 use crate::launch::fleet_request::FleetRequest;
 use crate::launch::fleet_response::{FleetResponse, FleetSubject};
 use crate::launch::launched::{InstanceOrigin, launched_instance};
+use crate::launch::pending_launch::{LaunchMember, PendingLaunch, assign};
 use crate::launch::readiness::check_ready;
 use crate::launch::selection::{LaunchDemand, LaunchSelection, choose};
 use crate::launch::subnet_addresses::SubnetAddresses;
@@ -39,7 +42,8 @@ use crate::offerings::region_offerings::RegionOfferings;
 use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::{UnavailableKey, UnavailableOfferings};
 use crate::sdk::AwsClients;
-use crate::sdk::cluster_info::ClusterInfoCache;
+use crate::sdk::cluster_info::{ClusterInfo, ClusterInfoCache};
+use crate::tags;
 
 /// A claim that is older may have been tried by a process that ended. The token of a younger one protects it alone.
 const YOUNG: Duration = Duration::from_secs(10);
@@ -64,15 +68,7 @@ pub(crate) struct Launcher {
     services: LaunchServices,
     addresses: SubnetAddresses,
     tokens: ClientTokens,
-}
-
-/// A claim to launch an instance for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PendingLaunch<'a> {
-    pub(crate) claim: &'a NodeClaim,
-    pub(crate) uid: &'a str,
-    pub(crate) class: &'a CachedNodeClass,
-    pub(crate) network: NodeNetwork<'a>,
+    batches: LaunchedBatches,
 }
 
 impl Launcher {
@@ -81,6 +77,7 @@ impl Launcher {
         Self {
             addresses: SubnetAddresses::default(),
             tokens: ClientTokens::default(),
+            batches: LaunchedBatches::default(),
             services,
         }
     }
@@ -112,20 +109,141 @@ impl Launcher {
         if class.object.metadata.deletion_timestamp.is_some() {
             return Err(not_ready("is being deleted"));
         }
-        if let Some(instance) = self.launched_before(claim, &uid).await? {
-            tracing::info!(claim = %claim.name(), instance = instance.id, "found instance that was already launched for nodeclaim");
-            self.tokens.done(&uid);
-            return self.launched(claim, &class, &instance, None);
+        match &request.batch {
+            Some(batch) => self.launch_of_batch(batch, &uid, &class).await,
+            None => self.launch_alone(claim, &uid, &class).await,
         }
-        let cluster = self.services.cluster.get().await;
-        let cluster = cluster.map_err(|failure| LaunchError::Other(failure.into()))?;
+    }
+
+    /// Launches the instance of a claim by a request of its own, or finds the one launched before.
+    async fn launch_alone(
+        &self,
+        claim: &NodeClaim,
+        uid: &str,
+        class: &CachedNodeClass,
+    ) -> LaunchResult {
+        if let Some(instance) = self.launched_before(claim, uid).await? {
+            tracing::info!(claim = %claim.name(), instance = instance.id, "found instance that was already launched for nodeclaim");
+            self.tokens.done(uid);
+            return self.launched(claim, class, &instance, None);
+        }
+        let cluster = self.cluster().await?;
         let pending = PendingLaunch {
-            claim,
-            uid: &uid,
-            class: &class,
+            first: LaunchMember { claim, uid },
+            others: &[],
+            token: uid,
+            batch: None,
+            class,
             network: NodeNetwork::of(&cluster, &self.services.config),
         };
-        self.launch_pending(pending).await
+        let mut results = self.launch_pending(pending).await;
+        results.pop().unwrap_or_else(|| Err(no_answer()))
+    }
+
+    /// The result for one claim of a batch. Whoever asks first launches for all; should it give up, the next one does.
+    async fn launch_of_batch(
+        &self,
+        batch: &LaunchBatch,
+        uid: &str,
+        class: &CachedNodeClass,
+    ) -> LaunchResult {
+        let shared = self.batches.of(&batch.token);
+        let mut results = shared.lock().await;
+        if let Some(result) = results.take(uid) {
+            return result;
+        }
+        let uids: Vec<_> = batch.claims.iter().map(|claim| claim.uid()).collect();
+        let members: Vec<LaunchMember<'_>> = batch
+            .claims
+            .iter()
+            .zip(&uids)
+            .filter_map(|(claim, uid)| {
+                Some(LaunchMember {
+                    claim,
+                    uid: uid.as_deref()?,
+                })
+            })
+            .filter(|member| !results.has(member.uid))
+            .collect();
+        let of_claims = batch.taken.iter().chain(results.instances());
+        let taken: BTreeSet<String> = of_claims
+            .filter_map(|id| tags::instance_id(id).map(str::to_owned))
+            .collect();
+        let launched = self.launch_batch(batch, &members, &taken, class).await;
+        for (member, result) in members.iter().zip(launched) {
+            results.insert(member.uid, result);
+        }
+        results.take(uid).unwrap_or_else(|| Err(no_answer()))
+    }
+
+    /// Launches for the claims of a batch that have no instance. The results are in their order.
+    async fn launch_batch(
+        &self,
+        batch: &LaunchBatch,
+        members: &[LaunchMember<'_>],
+        taken: &BTreeSet<String>,
+        class: &CachedNodeClass,
+    ) -> Vec<LaunchResult> {
+        let to_all = |error: &LaunchError| members.iter().map(|_| Err(error.clone())).collect();
+        let found = match self.launched_in_batch(batch, members, taken).await {
+            Ok(found) => found,
+            Err(error) => return to_all(&error),
+        };
+        let missing: Vec<LaunchMember<'_>> = members
+            .iter()
+            .zip(&found)
+            .filter(|(_, found)| found.is_none())
+            .map(|(member, _)| *member)
+            .collect();
+        let mut launched = match missing.split_first() {
+            None => Vec::new(),
+            Some((first, others)) => {
+                let cluster = match self.cluster().await {
+                    Ok(cluster) => cluster,
+                    Err(error) => return to_all(&error),
+                };
+                let pending = PendingLaunch {
+                    first: *first,
+                    others,
+                    token: &batch.token,
+                    batch: Some(&*batch.token),
+                    class,
+                    network: NodeNetwork::of(&cluster, &self.services.config),
+                };
+                self.launch_pending(pending).await
+            }
+        }
+        .into_iter();
+        let of_member = |(member, found): (&LaunchMember<'_>, Option<InstanceRecord>)| match found {
+            Some(instance) => {
+                tracing::info!(claim = %member.claim.name(), instance = instance.id, "found instance that was already launched for nodeclaim");
+                self.launched(member.claim, class, &instance, None)
+            }
+            None => launched.next().unwrap_or_else(|| Err(no_answer())),
+        };
+        members.iter().zip(found).map(of_member).collect()
+    }
+
+    /// The instances of an earlier attempt to launch a batch, by claim. They are searched for only where there may be some.
+    async fn launched_in_batch(
+        &self,
+        batch: &LaunchBatch,
+        members: &[LaunchMember<'_>],
+        taken: &BTreeSet<String>,
+    ) -> Result<Vec<Option<InstanceRecord>>, LaunchError> {
+        let is_new = members.iter().all(|member| is_young(member.claim));
+        if is_new && taken.is_empty() && !self.tokens.is_known(&batch.token) {
+            return Ok(members.iter().map(|_| None).collect());
+        }
+        let found = self.services.instances.of_batch(&batch.token).await;
+        let found = found.map_err(|failure| LaunchError::Other(failure.into()))?;
+        let taken = taken.iter().map(|id| &**id).collect();
+        Ok(assign(batch, members, &taken, &found))
+    }
+
+    async fn cluster(&self) -> Result<Arc<ClusterInfo>, LaunchError> {
+        let cluster = self.services.cluster.get().await;
+        cluster.map_err(|failure| LaunchError::Other(failure.into()))
     }
 
     /// The instance of an earlier attempt, by this process or one that ended. It is searched for only where there may be one.
@@ -134,21 +252,28 @@ impl Launcher {
         claim: &NodeClaim,
         uid: &str,
     ) -> Result<Option<InstanceRecord>, LaunchError> {
-        let created = claim.metadata.creation_timestamp.as_ref();
-        let age = created.map(|created| Timestamp::now().duration_since(created.0));
-        let is_young = age.is_some_and(|age| age.unsigned_abs() < YOUNG);
-        if is_young && !self.tokens.is_known(uid) {
+        if is_young(claim) && !self.tokens.is_known(uid) {
             return Ok(None);
         }
         let found = self.services.instances.of_claim(uid).await;
         found.map_err(|failure| LaunchError::Other(failure.into()))
     }
 
-    /// Launches the instance of a claim that has none.
-    pub(crate) async fn launch_pending(
-        &self,
-        pending: PendingLaunch<'_>,
-    ) -> Result<LaunchedInstance, LaunchError> {
+    /// Launches instances for claims that have none. The results are in the order of the claims.
+    pub(crate) async fn launch_pending(&self, pending: PendingLaunch<'_>) -> Vec<LaunchResult> {
+        let launched = match self.check(pending) {
+            Err(error) => Err(error),
+            Ok(()) => match self.attempt(pending).await {
+                // The template was deleted between our check and the request: created again, once.
+                Err(AttemptError::TemplateGone(_)) => self.attempt(pending).await,
+                other => other,
+            }
+            .map_err(LaunchError::from),
+        };
+        launched.unwrap_or_else(|error| pending.members().map(|_| Err(error.clone())).collect())
+    }
+
+    fn check(&self, pending: PendingLaunch<'_>) -> Result<(), LaunchError> {
         check_ready(&pending.class.object)?;
         if let Some(message) = &pending.class.not_ready {
             return Err(LaunchError::NodeClassNotReady {
@@ -159,22 +284,12 @@ impl Launcher {
             let message = "Error resolving instance types";
             return Err(create_error("InstanceTypeResolutionFailed", message));
         }
-        match self.attempt(pending).await {
-            // The template was deleted between our check and the request: created again, once.
-            Err(AttemptError::TemplateGone(_)) => {
-                self.attempt(pending).await.map_err(LaunchError::from)
-            }
-            other => other.map_err(LaunchError::from),
-        }
+        Ok(())
     }
 
-    async fn attempt(&self, pending: PendingLaunch<'_>) -> Result<LaunchedInstance, AttemptError> {
-        let PendingLaunch {
-            claim,
-            uid,
-            class,
-            network,
-        } = pending;
+    async fn attempt(&self, pending: PendingLaunch<'_>) -> Result<Vec<LaunchResult>, AttemptError> {
+        let PendingLaunch { class, network, .. } = pending;
+        let LaunchMember { claim, uid } = pending.first;
         let asked = claim.requirements();
         let requests = claim.spec.requests().map(resources_of).unwrap_or_default();
         let demand = LaunchDemand {
@@ -186,6 +301,9 @@ impl Launcher {
         let is_asked = |each: &InstanceType| asked.is_compatible(&each.requirements, &known);
         let types = self.services.classes.offered_to(class, is_asked);
         let selection = choose(&types, demand)?;
+        if selection.capacity_type == CapacityType::Reserved && !pending.others.is_empty() {
+            return Ok(self.launch_one_by_one(pending).await);
+        }
         let reserved = self.reserved_texts(class, &selection);
         let input = FleetInput {
             config: &self.services.config,
@@ -193,6 +311,8 @@ impl Launcher {
             network,
             claim,
             uid,
+            count: pending.count(),
+            batch: pending.batch,
             class,
             selection: &selection,
             requests: &requests,
@@ -203,17 +323,31 @@ impl Launcher {
         let subnets = self.addresses.take(class, &input.addresses());
         let templates = input.templates(&subnets).map_err(AttemptError::from);
         let sent = match templates {
-            Ok(templates) => self.send(&input, templates).await,
+            Ok(templates) => self.send(&input, pending.token, templates).await,
             Err(error) => Err(error),
         };
-        let used = sent.as_ref().ok().and_then(|response| {
-            let instance = response.instance.as_ref()?;
-            instance.subnet.clone()
-        });
-        let is_unused = |id: &str| used.as_deref() != Some(id);
-        let unused = subnets.values().filter(|each| is_unused(&each.id));
-        self.addresses.give_back(unused);
-        self.settle(&input, &sent?)
+        let launched = sent.as_ref().map(|response| &*response.instances);
+        let used = |id: &str| {
+            let instances = launched.unwrap_or_default().iter();
+            let there = instances.filter(|each| each.subnet.as_deref() == Some(id));
+            there.count()
+        };
+        let unused: Vec<_> = subnets
+            .values()
+            .map(|each| each.without(used(&each.id), pending.count()))
+            .collect();
+        self.addresses.give_back(&unused);
+        self.settle(pending, &input, &sent?)
+    }
+
+    /// A reservation may have room for some of the claims only: each is launched by a request of its own.
+    async fn launch_one_by_one(&self, pending: PendingLaunch<'_>) -> Vec<LaunchResult> {
+        let mut results = Vec::new();
+        for member in pending.members() {
+            let alone = Box::pin(self.launch_pending(pending.alone(member)));
+            results.extend(alone.await);
+        }
+        results
     }
 
     /// What the class's expressions for reserved amounts give for the types that were selected.
@@ -245,6 +379,7 @@ impl Launcher {
     async fn send(
         &self,
         input: &FleetInput<'_>,
+        token: &str,
         templates: Vec<TemplateOverrides>,
     ) -> Result<FleetResponse, AttemptError> {
         let ensured = templates
@@ -252,11 +387,11 @@ impl Launcher {
             .map(|each| self.services.templates.ensure(&each.template));
         let names = try_join_all(ensured).await.map_err(failed_template_call)?;
         let overrides = templates.into_iter().map(|each| each.overrides);
-        let token = self.tokens.token(input.uid);
-        let request = input.request(token, names.into_iter().zip(overrides).collect());
+        let own_token = self.tokens.token(token);
+        let request = input.request(own_token, names.into_iter().zip(overrides).collect());
         let response = match request.send(&self.services.clients).await {
             Ok(answer) => FleetResponse::parse(&answer, &request),
-            Err(failure) => return Err(self.refused(input.uid, &request, failure)),
+            Err(failure) => return Err(self.refused(token, &request, failure)),
         };
         if response.is_template_gone() {
             self.forget_templates(&request);
@@ -270,7 +405,7 @@ impl Launcher {
     }
 
     /// Why EC2 refused the whole request.
-    fn refused(&self, uid: &str, request: &FleetRequest, failure: Failure) -> AttemptError {
+    fn refused(&self, token: &str, request: &FleetRequest, failure: Failure) -> AttemptError {
         if failure::is_template_missing(&failure.code) {
             self.forget_templates(request);
             return AttemptError::TemplateGone(format!("{}: {}", failure.code, failure.message));
@@ -280,7 +415,7 @@ impl Launcher {
         }
         // An earlier request, perhaps of an earlier process, had the same token and other contents. Its instance becomes visible
         // soon, or there is none and the next token is free.
-        let message = if self.tokens.unsettled(uid) {
+        let message = if self.tokens.unsettled(token) {
             "an earlier request for this NodeClaim launched no instance; retrying"
         } else {
             "an earlier request for this NodeClaim is known to EC2, its instance is not visible yet"
@@ -293,18 +428,15 @@ impl Launcher {
         .into()
     }
 
-    /// Notes what EC2 answered: an instance, and what is unavailable.
+    /// Notes what EC2 answered: instances, and what is unavailable.
     fn settle(
         &self,
+        pending: PendingLaunch<'_>,
         input: &FleetInput<'_>,
         response: &FleetResponse,
-    ) -> Result<LaunchedInstance, AttemptError> {
+    ) -> Result<Vec<LaunchResult>, AttemptError> {
         let FleetInput {
-            claim,
-            uid,
-            class,
-            selection,
-            ..
+            class, selection, ..
         } = *input;
         let subject = FleetSubject {
             class,
@@ -321,18 +453,6 @@ impl Launcher {
         for id in response.exhausted(subject) {
             self.services.reservations.exhausted(&id);
         }
-        if let Some(instance) = &response.instance {
-            self.tokens.done(uid);
-            self.services.instances.launched(instance);
-            tracing::info!(claim = %claim.name(), instance = instance.id, instance_type = instance.instance_type, zone = instance.zone, capacity_type = %instance.capacity_type, "launched instance");
-            let place = selection.place(&instance.instance_type, &instance.zone);
-            let reservation = place.and_then(|(_, offering)| offering.reservation.as_ref());
-            if let Some((id, _)) = reservation {
-                self.services.reservations.launched(id, Instant::now());
-            }
-            return Ok(self.launched(claim, class, instance, place)?);
-        }
-        self.tokens.answered(uid);
         let offerings: Vec<UnavailableOffering> = unavailable
             .into_iter()
             .filter_map(|(key, _)| match key {
@@ -342,7 +462,38 @@ impl Launcher {
                 UnavailableKey::CapacityType(_) | UnavailableKey::Subnet(_) => None,
             })
             .collect();
-        Err(response.failure(offerings))
+        if response.instances.is_empty() {
+            self.tokens.answered(pending.token);
+            return Err(response.failure(offerings));
+        }
+        if pending.batch.is_none() {
+            self.tokens.done(pending.token);
+        }
+        let mut instances = response.instances.iter();
+        let of_member = |member: LaunchMember<'_>| match instances.next() {
+            Some(instance) => self.settle_instance(member.claim, input, instance),
+            None => Err(response.failure(offerings.clone()).into()),
+        };
+        Ok(pending.members().map(of_member).collect())
+    }
+
+    /// Notes the instance that a claim got.
+    fn settle_instance(
+        &self,
+        claim: &NodeClaim,
+        input: &FleetInput<'_>,
+        instance: &InstanceRecord,
+    ) -> LaunchResult {
+        self.services.instances.launched(instance);
+        tracing::info!(claim = %claim.name(), instance = instance.id, instance_type = instance.instance_type, zone = instance.zone, capacity_type = %instance.capacity_type, "launched instance");
+        let place = input
+            .selection
+            .place(&instance.instance_type, &instance.zone);
+        let reservation = place.and_then(|(_, offering)| offering.reservation.as_ref());
+        if let Some((id, _)) = reservation {
+            self.services.reservations.launched(id, Instant::now());
+        }
+        self.launched(claim, input.class, instance, place)
     }
 
     /// What the claim learns of its instance, which was launched as the offering of a type if that is remembered.
@@ -382,6 +533,22 @@ impl Launcher {
     pub(crate) const fn addresses(&self) -> &SubnetAddresses {
         &self.addresses
     }
+}
+
+/// A claim that no process but this one can have tried.
+fn is_young(claim: &NodeClaim) -> bool {
+    let created = claim.metadata.creation_timestamp.as_ref();
+    let age = created.map(|created| Timestamp::now().duration_since(created.0));
+    age.is_some_and(|age| age.unsigned_abs() < YOUNG)
+}
+
+/// Every claim has a result: whoever sees this has found a defect.
+fn no_answer() -> LaunchError {
+    LaunchError::Other(CloudError {
+        label: "unanswered",
+        message: "the launch ended without a result for this NodeClaim".to_owned(),
+        retry: Retry::Again,
+    })
 }
 
 /// Whether the claim must be on hardware of its own: the usual kind is not allowed.

@@ -1,5 +1,6 @@
 //! Launches: selection, launch templates, fleet requests, client tokens.
 
+mod batch_results;
 mod client_tokens;
 mod dry_runs;
 mod error;
@@ -10,6 +11,7 @@ mod fleet_response;
 mod launch_price;
 mod launched;
 mod launcher;
+mod pending_launch;
 mod probe_type;
 mod readiness;
 pub(crate) mod selection;
@@ -22,7 +24,7 @@ pub(crate) use self::dry_runs::DryRuns;
 pub(crate) use self::launcher::{LaunchServices, Launcher};
 
 #[cfg(test)]
-pub(crate) use self::launcher::PendingLaunch;
+pub(crate) use self::pending_launch::{LaunchMember, PendingLaunch};
 
 #[cfg(test)]
 pub(crate) mod tests {

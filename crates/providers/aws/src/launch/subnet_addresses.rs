@@ -28,6 +28,19 @@ pub(crate) struct ChosenSubnet {
     read: Instant,
 }
 
+impl ChosenSubnet {
+    /// What is left of it when so many of the instances were launched in it.
+    pub(crate) fn without(&self, used: usize, count: usize) -> Self {
+        let unused = count.saturating_sub(used);
+        let as_i64 = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        Self {
+            id: self.id.clone(),
+            taken: self.taken.saturating_mul(as_i64(unused)) / as_i64(count.max(1)),
+            read: self.read,
+        }
+    }
+}
+
 /// Estimates by subnet id.
 #[derive(Debug, Default)]
 pub(crate) struct SubnetAddresses {

@@ -76,6 +76,13 @@ impl ClusterInfoCache {
         Ok(cluster)
     }
 
+    /// Sets the facts for a while.
+    #[cfg(test)]
+    pub(crate) fn assume(&self, cluster: ClusterInfo) {
+        let until = Instant::now() + std::time::Duration::from_secs(60);
+        *self.lock() = Some((until, Arc::new(cluster)));
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<ClusterInfo>)>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -59,6 +59,7 @@ impl CloudProvider for SimProvider {
             repair_policies: &[],
             tagged_annotations: &[],
             reservation_labels: &[],
+            launch_window: None,
         }
     }
 

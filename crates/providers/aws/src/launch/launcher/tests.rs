@@ -24,6 +24,8 @@ const UID: &str = "8a7b6c5d-0000-4000-8000-000000000001";
 struct Fleets {
     answers: Mutex<Vec<Result<Value, ApiError>>>,
     calls: Mutex<Vec<ApiCall>>,
+    /// Instances of the batch `t`.
+    batch: Mutex<Vec<&'static str>>,
 }
 
 impl Fleets {
@@ -47,6 +49,18 @@ impl Answers for Fleets {
             "DescribeLaunchTemplates" => refused("InvalidLaunchTemplateName.NotFoundException"),
             "CreateLaunchTemplate" => Ok(json!({})),
             "CreateFleet" => self.answers.lock().unwrap().remove(0),
+            "DescribeInstances" if call.input.to_string().contains(tags::LAUNCH_BATCH) => {
+                let batch = self.batch.lock().unwrap();
+                let instance = |id: &&str| {
+                    json!({
+                        "InstanceId": id, "InstanceType": "m5.large",
+                        "Placement": { "AvailabilityZone": "us-west-2a" },
+                        "Tags": [{ "Key": tags::LAUNCH_BATCH, "Value": "t" }],
+                    })
+                };
+                let instances: Vec<Value> = batch.iter().map(instance).collect();
+                Ok(json!({ "Reservations": [{ "Instances": instances }] }))
+            }
             "DescribeInstances" => Ok(json!({ "Reservations": [{ "Instances": [{
                 "InstanceId": "i-1",
                 "InstanceType": "m5.large",
@@ -170,15 +184,20 @@ async fn launch(launcher: &Launcher) -> Result<LaunchedInstance, LaunchError> {
         ..ClusterInfo::default()
     };
     let pending = PendingLaunch {
-        claim: &claim,
-        uid: UID,
+        first: LaunchMember {
+            claim: &claim,
+            uid: UID,
+        },
+        others: &[],
+        token: UID,
+        batch: None,
         class: &class,
         network: NodeNetwork {
             cluster: &cluster,
             ipv6: false,
         },
     };
-    launcher.launch_pending(pending).await
+    launcher.launch_pending(pending).await.remove(0)
 }
 
 #[tokio::test(start_paused = true)]
@@ -261,4 +280,100 @@ async fn a_shortage_is_remembered_and_addresses_are_returned() {
         CapacityType::OnDemand.as_str()
     );
     assert_eq!(launcher.addresses.left()["subnet-1"], 71, "29 pods");
+}
+
+/// A batch of claims with these names, which are their UIDs too.
+fn batch(names: &[&str], age: Duration, taken: &[&str]) -> LaunchBatch {
+    let member = |name: &&str| {
+        let mut claim = claim(age);
+        claim.metadata.name = Some((*name).to_owned());
+        claim.metadata.uid = Some((*name).to_owned());
+        Arc::new(claim)
+    };
+    LaunchBatch {
+        token: Arc::from("t"),
+        claims: names.iter().map(member).collect(),
+        taken: taken
+            .iter()
+            .map(|id| tags::provider_id("us-west-2a", id).into())
+            .collect(),
+    }
+}
+
+fn launched_many(ids: &[&str]) -> Result<Value, ApiError> {
+    let mut answer = launched()?;
+    answer["Instances"][0]["InstanceIds"] = json!(ids);
+    Ok(answer)
+}
+
+async fn ask(launcher: &Launcher, batch: &LaunchBatch, uid: &str) -> Result<String, String> {
+    launcher.services.cluster.assume(ClusterInfo {
+        service_cidr: Some("10.0.0.0/16".to_owned()),
+        ..ClusterInfo::default()
+    });
+    let launched = launcher.launch_of_batch(batch, uid, &ready_class()).await;
+    launched
+        .map(|launched| launched.provider_id.to_string())
+        .map_err(|error| error.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_one_request_and_each_claim_gets_its_own_instance() {
+    let (fleets, launcher) = launcher(vec![launched_many(&["i-2", "i-1"])]);
+    let batch = batch(&["a", "b", "c"], Duration::ZERO, &[]);
+    let asked = ["c", "b", "a"].map(|uid| ask(&launcher, &batch, uid));
+    let [c, b, a] = <[_; 3]>::try_from(futures::future::join_all(asked).await).unwrap();
+    assert_eq!(
+        a.as_deref(),
+        Ok("aws:///us-west-2a/i-1"),
+        "in order of id and of UID"
+    );
+    assert_eq!(b.as_deref(), Ok("aws:///us-west-2a/i-2"));
+    c.unwrap_err();
+    let [request] = &fleets.made("CreateFleet")[..] else {
+        panic!("one request")
+    };
+    assert_eq!(request["ClientToken"], "t");
+    assert_eq!(
+        request["TargetCapacitySpecification"]["TotalTargetCapacity"],
+        3
+    );
+    let tags = request["TagSpecifications"][0]["Tags"].to_string();
+    assert!(tags.contains(tags::LAUNCH_BATCH) && !tags.contains(tags::NODECLAIM));
+    assert_eq!(launcher.addresses.left()["subnet-1"], 100 - 2 * 29);
+    assert_eq!(ask(&launcher, &batch, "a").await, a, "the same again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_of_an_earlier_process_is_searched_for_before_it_is_launched() {
+    let (fleets, launcher) = launcher(vec![launched_many(&["i-9"])]);
+    *fleets.batch.lock().unwrap() = vec!["i-3", "i-1", "i-2"];
+    let batch = batch(&["a", "b", "c"], YOUNG * 2, &["i-1"]);
+    for (uid, id) in [("c", "i-9"), ("a", "i-2"), ("b", "i-3")] {
+        let id = Ok(tags::provider_id("us-west-2a", id));
+        assert_eq!(ask(&launcher, &batch, uid).await, id, "{uid}");
+    }
+    assert_eq!(fleets.made("DescribeInstances").len(), 1);
+    let [request] = &fleets.made("CreateFleet")[..] else {
+        panic!("one request")
+    };
+    assert_eq!(
+        request["TargetCapacitySpecification"]["TotalTargetCapacity"],
+        1
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_may_have_been_launched_is_launched_again_by_the_same_token() {
+    let cut = Err(ApiError::Transport("cut".to_owned()));
+    let (fleets, launcher) = launcher(vec![cut, launched_many(&["i-1", "i-2"])]);
+    let batch = batch(&["a", "b"], Duration::ZERO, &[]);
+    for uid in ["a", "b"] {
+        ask(&launcher, &batch, uid).await.unwrap_err();
+    }
+    assert_eq!(fleets.tokens(), ["t"], "b learns what became of the batch");
+    for uid in ["b", "a"] {
+        ask(&launcher, &batch, uid).await.unwrap();
+    }
+    assert_eq!(fleets.tokens(), ["t", "t"]);
 }

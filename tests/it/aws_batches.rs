@@ -1,0 +1,132 @@
+//! NodeClaims that EC2 launches by one request: how many calls that takes, and what a killed process leaves behind.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use kube::api::{Api, Patch, PatchParams};
+use mortise_apis::NodePool;
+use mortise_tests::harness::{Fault, wait_until};
+use serde_json::json;
+
+use crate::aws::Account;
+use crate::crash_matrix::forget_lease;
+use crate::objects::{merged, never, pool, types};
+use crate::scene::{SOON, Scene};
+
+/// Nodes that are launched at once if `MORTISE_EC2_NODES` does not say: what continuous integration has time for.
+const NODES: usize = 40;
+/// Further nodes around each crash.
+const MORE: usize = 5;
+
+async fn replicas(scene: &Scene, count: usize) -> Result<()> {
+    let pools: Api<NodePool> = Api::all(scene.plane.client());
+    let edit = Patch::Merge(json!({ "spec": { "replicas": count } }));
+    pools.patch("fixed", &PatchParams::default(), &edit).await?;
+    Ok(())
+}
+
+/// How many of each kind of call the account has answered.
+async fn calls(account: &Account) -> Result<[u64; 4]> {
+    let moto = &account.moto;
+    Ok([
+        moto.calls("ec2:CreateFleet").await?,
+        moto.calls("ec2:DescribeInstances").await?,
+        moto.calls("ec2:CreateTags").await?,
+        moto.calls("ec2:TerminateInstances").await?,
+    ])
+}
+
+/// Many nodes of one shape at EC2's published rates of calls; then the process is killed while EC2 launches, once after it has launched and
+/// once before: no instance is launched twice, none is lost.
+#[tokio::test]
+async fn nodes_of_one_shape_are_one_request_also_over_a_death() -> Result<()> {
+    let account = Account::open().await?;
+    let many = std::env::var("MORTISE_EC2_NODES");
+    let nodes: usize = many.map_or(Ok(NODES), |text| text.parse())?;
+    let gates = ["--feature-gates=StaticCapacity=true"];
+    let (mut scene, factory) = account.scene_with(&[], &gates).await?;
+    let reference =
+        json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" });
+    let over = merged(
+        never(),
+        json!({ "template": { "spec": { "nodeClassRef": reference } } }),
+    );
+    let mut fixed = pool("fixed", &[types(&["m5.large"])], over);
+    fixed["spec"]["replicas"] = json!(0);
+    scene.apply(&[fixed]).await?;
+    wait_until("the pool is ready", SOON, || async {
+        let pool = scene.pool("fixed").await?;
+        let ready = pool
+            .status
+            .conditions
+            .iter()
+            .find(|each| each.type_ == "Ready");
+        ensure!(
+            ready.is_some_and(|ready| ready.status.as_str() == "True"),
+            "{ready:?}"
+        );
+        Ok(())
+    })
+    .await?;
+
+    account.moto.set_rate_limits(Some(1.0)).await?;
+    let before = calls(&account).await?;
+    let begun = Instant::now();
+    replicas(&scene, nodes).await?;
+    let patience = SOON + Duration::from_secs(nodes as u64);
+    wait_until("all instances run", patience, || async {
+        let running = account.moto.instances().await?.len();
+        ensure!(running == nodes, "{running}");
+        Ok(())
+    })
+    .await?;
+    let launched = begun.elapsed();
+    wait_until("all nodes are initialized", patience, || async {
+        scene.settled(nodes).await.map(drop)
+    })
+    .await?;
+    let [fleets, describes, tags, _] = calls(&account).await?;
+    let fleets = fleets - before[0];
+    println!(
+        "{nodes} nodes: instances after {:.1} s, initialized after {:.1} s; {fleets} CreateFleet, {} DescribeInstances, {} CreateTags",
+        launched.as_secs_f64(),
+        begun.elapsed().as_secs_f64(),
+        describes - before[1],
+        tags - before[2],
+    );
+    // Up to eight are launched until the first node has registered.
+    ensure!(fleets <= 4, "{fleets} requests for one shape");
+    account.moto.set_rate_limits(None).await?;
+
+    let mut count = nodes;
+    for fault in [
+        Fault::hold_after("CreateFleet"),
+        Fault::hold_before("CreateFleet"),
+    ] {
+        count += MORE;
+        account.moto.set_faults(&[fault]).await?;
+        replicas(&scene, count).await?;
+        wait_until("EC2 has the request", SOON, || async {
+            ensure!(account.moto.held_calls().await? == 1);
+            Ok(())
+        })
+        .await?;
+        scene.mortise.kill9().await;
+        account.moto.set_faults(&[]).await?;
+        forget_lease(&scene).await?;
+        scene.mortise.start_again(&[]).await?;
+        wait_until("all nodes are initialized", SOON, || async {
+            scene.settled(count).await.map(drop)
+        })
+        .await?;
+        let running = account.moto.instances().await?.len();
+        ensure!(
+            running == count,
+            "{running} instances for {count} NodeClaims"
+        );
+    }
+    drop(factory);
+    scene.end().await;
+    account.moto.stop().await;
+    Ok(())
+}
