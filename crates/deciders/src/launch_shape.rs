@@ -11,7 +11,6 @@ use mortise_cloudprovider::LaunchWindow;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::effect::Effect;
 use mortise_planning::settings::Settings;
-use serde_json::json;
 
 /// All that a launch depends on, as text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,17 +19,19 @@ pub(crate) struct LaunchShape(Arc<str>);
 impl LaunchShape {
     pub(crate) fn of(claim: &NodeClaim) -> Self {
         let spec = &claim.spec;
-        let text = json!([
-            claim.metadata.labels,
-            spec.node_class_ref,
-            spec.requirements,
-            spec.resources,
-            spec.taints,
-            spec.startup_taints,
+        let parts = (
+            claim.metadata.labels.as_ref(),
+            &spec.node_class_ref,
+            &spec.requirements,
+            spec.resources.as_ref(),
+            spec.taints(),
+            spec.startup_taints(),
             claim.annotation(labels::PRICE_OVERLAY_APPLIED),
             claim.annotation(labels::MIN_VALUES_RELAXED),
-        ]);
-        Self(text.to_string().into())
+        );
+        // One that cannot be written down is like no other.
+        let text = serde_json::to_string(&parts).unwrap_or_else(|_| claim.name().to_string());
+        Self(text.into())
     }
 }
 

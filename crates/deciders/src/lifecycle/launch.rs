@@ -262,7 +262,7 @@ impl LifecycleDecider {
                 match (self.outbox.send(input.now, write, step), claim.uid()) {
                     (Ok(()), Some(uid)) => drop(announced.insert(uid, claim.name())),
                     (Err(Some(at)), _) => self.agenda.sooner(&claim.name(), at),
-                    // An earlier write is under way: its outcome has the claim looked at.
+                    // An earlier write is under way: its outcome is the next occasion.
                     _ => {}
                 }
             }

@@ -105,13 +105,13 @@ fn interruption(
 }
 
 fn launch_batch(token: &str, finalizers: Option<&Finalizers>) -> Value {
-    let mut metadata = Map::new();
-    if let Some(Finalizers(all)) = finalizers {
-        metadata.insert("finalizers".to_owned(), json!(all));
+    let token = (labels::LAUNCH_BATCH.to_owned(), Value::from(token));
+    let mut merge = metadata("annotations", &Map::from_iter([token]));
+    let fields = merge.get_mut("metadata").and_then(Value::as_object_mut);
+    if let (Some(fields), Some(Finalizers(all))) = (fields, finalizers) {
+        fields.insert("finalizers".to_owned(), all.clone().into());
     }
-    let annotations = json!({ labels::LAUNCH_BATCH: token });
-    metadata.insert("annotations".to_owned(), annotations);
-    json!({ "metadata": metadata })
+    merge
 }
 
 fn metadata(field: &str, value: &impl Serialize) -> Value {

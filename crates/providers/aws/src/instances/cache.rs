@@ -357,7 +357,9 @@ impl InstanceCache {
             return Ok(Some(reason));
         }
         let id = instance_id(claim.provider_id().unwrap_or_default())?;
-        let known = match self.known.fresh(id) {
+        // Until a list describes it, an instance is what it was launched as.
+        let launched = || self.known.get(id).filter(|_| self.known.awaits_list(id));
+        let known = match self.known.fresh(id).or_else(launched) {
             Some(known) => known,
             None => self.described_for_drift(id).await?,
         };

@@ -38,7 +38,7 @@ pub(crate) struct InstanceRecord {
     pub(crate) image: Option<String>,
     /// On hardware of one's own.
     pub(crate) dedicated: bool,
-    /// Ids of its security groups; empty when not known.
+    /// Ids of its security groups; empty in the answer to a launch.
     pub(crate) groups: Vec<String>,
     /// What EC2 says of it once it runs; empty for one of which only the launch is known.
     pub(crate) described: InstanceDescription,

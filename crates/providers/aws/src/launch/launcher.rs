@@ -484,7 +484,11 @@ impl Launcher {
         input: &FleetInput<'_>,
         instance: &InstanceRecord,
     ) -> LaunchResult {
-        self.services.instances.launched(instance);
+        let groups = input.class.groups.iter().map(|group| group.id.clone());
+        self.services.instances.launched(&InstanceRecord {
+            groups: groups.collect(),
+            ..instance.clone()
+        });
         tracing::info!(claim = %claim.name(), instance = instance.id, instance_type = instance.instance_type, zone = instance.zone, capacity_type = %instance.capacity_type, "launched instance");
         let place = input
             .selection

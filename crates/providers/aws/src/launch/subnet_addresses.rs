@@ -29,7 +29,7 @@ pub(crate) struct ChosenSubnet {
 }
 
 impl ChosenSubnet {
-    /// What is left of it when so many of the instances were launched in it.
+    /// What is left of it when `used` of `count` instances were launched in it.
     pub(crate) fn without(&self, used: usize, count: usize) -> Self {
         let unused = count.saturating_sub(used);
         let as_i64 = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
