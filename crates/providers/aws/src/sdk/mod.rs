@@ -3,6 +3,7 @@
 pub(crate) mod arguments;
 pub(crate) mod batch;
 pub(crate) mod call_budget;
+mod charged_attempts;
 pub(crate) mod cluster_info;
 pub(crate) mod ssm_parameter_cache;
 
@@ -18,6 +19,7 @@ use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use crate::config::{AwsConfig, AwsService};
 use crate::failure::{Failure, FailureKind};
 use crate::sdk::call_budget::CallBudget;
+use crate::sdk::charged_attempts::ChargedAttempts;
 
 /// Longest that one attempt of a call may take. Longer than the queue's long poll (20 s), shorter than a person's patience.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -128,9 +130,12 @@ impl AwsClients {
             |endpoint| format!("{endpoint} (region {region})"),
         );
         let price_list = Region::new(price_list_region(&region));
+        let budget = CallBudget::default();
         Ok(Self {
             ec2: aws_sdk_ec2::Client::from_conf(
-                configuration!(aws_sdk_ec2, Ec2, shared, endpoints).build(),
+                configuration!(aws_sdk_ec2, Ec2, shared, endpoints)
+                    .interceptor(ChargedAttempts(budget.clone()))
+                    .build(),
             ),
             sqs: aws_sdk_sqs::Client::from_conf(
                 configuration!(aws_sdk_sqs, Sqs, shared, endpoints).build(),
@@ -152,7 +157,7 @@ impl AwsClients {
             zonal_shift: aws_sdk_arczonalshift::Client::from_conf(
                 configuration!(aws_sdk_arczonalshift, ZonalShift, shared, endpoints).build(),
             ),
-            budget: CallBudget::default(),
+            budget,
             region,
             place,
             places: Arc::new(endpoints.clone()),
@@ -328,5 +333,30 @@ mod tests {
             hosts(loader(), &config).await,
             ["vpce.test", "all.test", "all.test"]
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_attempt_is_charged() {
+        let hosts = Hosts::default();
+        let connection = hosts.clone();
+        let credentials = Credentials::new("test", "test", None, None, "test");
+        let shared = loader()
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .region(Region::new("us-east-1"))
+            .retry_config(
+                RetryConfig::standard()
+                    .with_max_attempts(3)
+                    .with_initial_backoff(Duration::ZERO),
+            )
+            .http_client(http_client_fn(move |_, _| {
+                SharedHttpConnector::new(connection.clone())
+            }));
+        let clients = AwsClients::of(&shared.load().await).unwrap();
+        clients.ec2.create_tags().send().await.unwrap_err();
+        clients.ec2.describe_subnets().send().await.unwrap_err();
+        assert_eq!(hosts.0.lock().unwrap().len(), 6, "three attempts each");
+        // The first attempt to tag is charged where it waits.
+        assert_eq!(clients.budget.left("ec2:CreateTags"), 100 - 2);
+        assert_eq!(clients.budget.left("ec2:DescribeSubnets"), 100 - 3);
     }
 }
