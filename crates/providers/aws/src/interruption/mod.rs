@@ -9,6 +9,7 @@ mod notice_effects;
 mod queue;
 mod queue_address;
 mod queue_audit;
+mod queue_reader;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ pub(crate) use self::instance_status::InstanceStatusPoll;
 pub(crate) use self::notice_effects::NoticeEffects;
 pub(crate) use self::queue::InterruptionQueue;
 use self::queue_address::QueueAddress;
+pub use self::queue_reader::QueueReader;
 use crate::sdk::AwsClients;
 
 /// Everything that announces interruptions.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
+use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
 use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 
 use crate::config::{AwsConfig, AwsService};
@@ -81,15 +82,29 @@ pub struct NoRegion;
 impl AwsClients {
     /// Makes the clients. Nothing is called yet, except for the region and credentials where the environment names none.
     pub(crate) async fn new(config: &AwsConfig) -> Result<Self, NoRegion> {
+        Self::load(Self::loader(), config).await
+    }
+
+    /// The same with a key that no account has.
+    pub(crate) async fn with_test_key(config: &AwsConfig) -> Result<Self, NoRegion> {
+        let key = Credentials::builder()
+            .access_key_id("test")
+            .secret_access_key("test")
+            .provider_name("test")
+            .build();
+        let key = SharedCredentialsProvider::new(key);
+        Self::load(Self::loader().credentials_provider(key), config).await
+    }
+
+    fn loader() -> aws_config::ConfigLoader {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .operation_attempt_timeout(ATTEMPT_TIMEOUT)
             .build();
         // The version is named, so that a newer SDK does not change how often and how long it tries without a decision here.
-        let loader = aws_config::defaults(BehaviorVersion::v2026_01_12())
+        aws_config::defaults(BehaviorVersion::v2026_01_12())
             .timeout_config(timeouts)
-            .retry_config(RetryConfig::standard().with_max_attempts(3));
-        Self::load(loader, config).await
+            .retry_config(RetryConfig::standard().with_max_attempts(3))
     }
 
     /// Completes a configuration by the settings.
@@ -244,7 +259,6 @@ mod tests {
     use std::sync::Mutex;
 
     use aws_config::retry::RetryConfig;
-    use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
     use aws_smithy_runtime_api::client::http::{
         HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
     };

@@ -1,4 +1,6 @@
-//! `interruption`: how many messages a second are read and turned into a fence and a deletion.
+//! `interruption`: how many messages a second are received from a queue, turned into a fence and a deletion, and removed.
+
+mod queue_server;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -8,26 +10,30 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use mortise_apis::NodeClaim;
 use mortise_apis::names::ObjectRef;
-use mortise_aws::interruption::event::parse;
-use mortise_cloudprovider::InterruptionNotice;
+use mortise_aws::AwsConfig;
+use mortise_aws::interruption::QueueReader;
 use mortise_deciders::InterruptionDecider;
 use mortise_engine::decider::Decider;
 use mortise_engine::effect::{Effect, EffectOutput, Outcome};
 use mortise_engine::engine::{Engine, EngineInput};
+use mortise_engine::write::EditKind;
 use mortise_planning::settings::Settings;
 use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKind};
 use serde::Serialize;
 use serde_json::json;
+use tokio::sync::mpsc;
 
+use self::queue_server::QueueServer;
 use crate::output::Output;
-use crate::report::{Benchmark, Results};
+use crate::report::{self, Benchmark, Results};
 
-/// Messages of all answers that receivers hand over while the engine takes one step.
-const BATCH: usize = 80;
 /// Messages a second at least.
 const TARGET: f64 = 5_000.0;
-/// From the message to the fence at most, at the 99th percentile.
+/// From the answer of the queue to the fence at most, at the 99th percentile.
 const FENCED: Duration = Duration::from_millis(100);
+
+/// How long the receivers may be silent.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Options of `interruption`.
 #[derive(Debug, clap::Args, Serialize)]
@@ -46,6 +52,8 @@ pub(crate) struct InterruptionResults {
     messages: usize,
     messages_per_s: f64,
     fence_p99_us: u128,
+    /// Calls of the queue: receives and batches of deletions.
+    queue_calls: usize,
 }
 
 impl Benchmark for InterruptionArgs {
@@ -65,39 +73,9 @@ impl Benchmark for InterruptionArgs {
         self.claims == 5_000
     }
 
-    /// Reads one spot interruption per claim, and executes what is decided until every message is acknowledged.
+    /// Receives one spot interruption per claim, and executes what is decided until every message is removed.
     fn measure(&self) -> Result<InterruptionResults> {
-        let now = Timestamp::UNIX_EPOCH;
-        let mut engine = engine(self.claims, now)?;
-        let bodies: Vec<String> = (0..self.claims).map(body).collect();
-        let begun = Instant::now();
-        let (mut fenced, mut acknowledged) = (Vec::new(), 0);
-        for (batch, bodies) in bodies.chunks(BATCH).enumerate() {
-            let received = Instant::now();
-            for (index, body) in bodies.iter().enumerate() {
-                let event = parse(body)?;
-                let notice = InterruptionNotice {
-                    id: Some(format!("handle-{batch}-{index}").into()),
-                    kind: event.kind,
-                    instances: event.instances,
-                    sent: event.sent,
-                    starts: event.starts,
-                };
-                let provider = "aws".into();
-                engine.apply(EngineInput::Notice { provider, notice }, now);
-            }
-            acknowledged += execute(&mut engine, now, received, &mut fenced);
-        }
-        let took = begun.elapsed();
-        ensure!(acknowledged == self.claims, "{acknowledged} acknowledged");
-        ensure!(fenced.len() == self.claims, "{} fenced", fenced.len());
-        fenced.sort_unstable();
-        let p99 = fenced.get(self.claims * 99 / 100).context("no claims")?;
-        Ok(InterruptionResults {
-            messages: self.claims,
-            messages_per_s: self.claims as f64 / took.as_secs_f64(),
-            fence_p99_us: p99.as_micros(),
-        })
+        report::block_on(interrupt(self.claims))
     }
 
     fn conclude(&self, results: &InterruptionResults) -> Result<()> {
@@ -121,10 +99,11 @@ impl Results for InterruptionResults {
             messages,
             messages_per_s,
             fence_p99_us,
+            queue_calls,
         } = self;
         writeln!(
             out,
-            "{messages} messages, {messages_per_s:.0} a second ({TARGET} wanted); fenced within {fence_p99_us} microseconds at p99 ({} wanted)",
+            "{messages} messages, {messages_per_s:.0} a second ({TARGET} wanted), {queue_calls} calls of the queue; fenced within {fence_p99_us} microseconds at p99 ({} wanted)",
             FENCED.as_micros()
         )?;
         Ok(())
@@ -170,49 +149,123 @@ fn engine(claims: usize, now: Timestamp) -> Result<Engine> {
     Ok(engine)
 }
 
-/// Executes everything that the engine asks for. Returns the messages that were acknowledged.
+/// The service's receivers and engine between a queue and nothing: writes succeed at once.
+async fn interrupt(claims: usize) -> Result<InterruptionResults> {
+    let now = Timestamp::UNIX_EPOCH;
+    let mut engine = engine(claims, now)?;
+    let server = QueueServer::start((0..claims).map(body).collect()).await?;
+    let reader = QueueReader::new(AwsConfig {
+        region: Some("us-west-2".to_owned()),
+        endpoint_url: Some(server.endpoint()),
+        interruption_queue: Some("queue".to_owned()),
+        ..AwsConfig::default()
+    });
+    let reader = Arc::new(reader.await?);
+    let (inputs, mut arrivals) = mpsc::unbounded_channel();
+    let begun = Instant::now();
+    for receiver in reader.receivers() {
+        let inputs = inputs.clone();
+        tokio::spawn(async move {
+            while let Ok(notices) = receiver.next().await {
+                let provider: Arc<str> = "aws".into();
+                for notice in notices {
+                    let provider = Arc::clone(&provider);
+                    drop(inputs.send(EngineInput::Notice { provider, notice }));
+                }
+            }
+        });
+    }
+    let mut fenced = Vec::new();
+    let mut acknowledged = 0;
+    while acknowledged < claims {
+        let first = tokio::time::timeout(PATIENCE, arrivals.recv());
+        let first = first.await.context("the receivers are silent")?;
+        let mut next = Some(first.context("no receiver is left")?);
+        while let Some(input) = next {
+            acknowledged += usize::from(matches!(input, EngineInput::Outcome { .. }));
+            engine.apply(input, now);
+            next = arrivals.try_recv().ok();
+        }
+        execute(
+            &mut engine,
+            now,
+            &server,
+            &mut fenced,
+            &|handle, outcome| {
+                let (reader, inputs) = (Arc::clone(&reader), inputs.clone());
+                tokio::spawn(async move {
+                    if reader.acknowledge(&handle).await.is_ok() {
+                        drop(inputs.send(outcome));
+                    }
+                });
+            },
+        );
+    }
+    let took = begun.elapsed();
+    ensure!(fenced.len() == claims, "{} fenced", fenced.len());
+    let (deleted, queue_calls) = server.counts();
+    ensure!(deleted == claims, "{deleted} removed");
+    fenced.sort_unstable();
+    let p99 = fenced.get(claims * 99 / 100).context("no claims")?;
+    Ok(InterruptionResults {
+        messages: claims,
+        messages_per_s: claims as f64 / took.as_secs_f64(),
+        fence_p99_us: p99.as_micros(),
+        queue_calls,
+    })
+}
+
+/// Executes everything that the engine asks for, deletions of messages by `acknowledge`.
 fn execute(
     engine: &mut Engine,
     now: Timestamp,
-    received: Instant,
+    server: &QueueServer,
     fenced: &mut Vec<Duration>,
-) -> usize {
-    let mut acknowledged = 0;
+    acknowledge: &dyn Fn(Arc<str>, EngineInput),
+) {
     loop {
         let turn = engine.turn(now, 10, &|| false);
         if turn.orders.is_empty() {
-            return acknowledged;
+            return;
         }
         for order in turn.orders {
+            let (decider, term) = (order.decider, order.term);
+            let input = |output: EffectOutput| EngineInput::Outcome {
+                decider,
+                term,
+                outcome: Outcome {
+                    effect: Arc::clone(&order.effect),
+                    result: Ok(output),
+                },
+            };
             let output = match &*order.effect {
+                Effect::Acknowledge { notice, .. } => {
+                    acknowledge(Arc::clone(notice), input(EffectOutput::Acknowledged));
+                    continue;
+                }
                 Effect::Delete {
                     target: ObjectRef::Claim(_),
                     ..
                 } => EffectOutput::Deleted,
                 Effect::Write(write) => {
                     // The ledger fences before the write leaves.
-                    if write.edit.kind().label() == "interruption" {
-                        fenced.push(received.elapsed());
+                    if write.edit.kind() == EditKind::Interruption {
+                        let message = message_of(&write.target);
+                        fenced.extend(message.and_then(|message| server.since_handed(message)));
                     }
                     EffectOutput::Written
                 }
-                Effect::Acknowledge { .. } => {
-                    acknowledged += 1;
-                    EffectOutput::Acknowledged
-                }
                 _ => EffectOutput::Sent,
             };
-            let (decider, term) = (order.decider, order.term);
-            let outcome = Outcome {
-                effect: Arc::clone(&order.effect),
-                result: Ok(output),
-            };
-            let input = EngineInput::Outcome {
-                decider,
-                term,
-                outcome,
-            };
-            engine.apply(input, now);
+            engine.apply(input(output), now);
         }
     }
+}
+
+/// The message that interrupts a claim.
+fn message_of(target: &ObjectRef) -> Option<usize> {
+    let ObjectRef::Claim(name) = target else {
+        return None;
+    };
+    name.strip_prefix("claim-")?.parse().ok()
 }
