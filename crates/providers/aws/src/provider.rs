@@ -334,7 +334,9 @@ impl CloudProvider for AwsProvider {
     }
 
     fn gauges(&self) -> Vec<ProviderGauge> {
-        self.offerings.price_state().gauges(Timestamp::now())
+        let prices = self.offerings.price_state().gauges(Timestamp::now());
+        let calls = self.clients.budget.gauges();
+        [prices, self.unavailable.gauges(), calls].concat()
     }
 
     fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {

@@ -9,6 +9,7 @@ pub(crate) mod region_offerings;
 pub(crate) mod reservation_counts;
 pub(crate) mod shifted_zones;
 pub(crate) mod spot_prices;
+pub(crate) mod unavailability_cause;
 pub(crate) mod unavailable_offerings;
 
 mod describe;
