@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{ArgAction, Args};
-use mortise_aws::AwsService;
+use mortise_aws::{AwsService, PrefixDelegation};
 use mortise_aws_catalog::CapacityOptions;
 use mortise_process::Millis;
 
@@ -39,6 +39,10 @@ pub struct AwsArgs {
     /// aws: number of network interfaces that pods do not use
     #[arg(long, env = "RESERVED_ENIS", default_value_t = 0)]
     pub reserved_enis: u32,
+    /// aws: the VPC CNI gives nodes blocks of addresses: `auto` reads its DaemonSet `kube-system/aws-node`; nodes of classes without
+    /// `maxPods` then have up to 110 pods, 250 from 31 vCPUs on
+    #[arg(long, env = "MORTISE_PREFIX_DELEGATION", default_value = "off", value_parser = ["off", "on", "auto"])]
+    prefix_delegation: String,
     /// aws: node classes are not checked by dry runs of the calls that launch
     #[arg(long, env = "DISABLE_DRY_RUN", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pub disable_dry_run: bool,
@@ -226,6 +230,15 @@ impl AwsArgs {
         Ok(on)
     }
 
+    /// Where pod density comes from.
+    pub fn prefix_delegation(&self) -> PrefixDelegation {
+        match &*self.prefix_delegation {
+            "on" => PrefixDelegation::On,
+            "auto" => PrefixDelegation::Auto,
+            _ => PrefixDelegation::Off,
+        }
+    }
+
     /// What changes the resources that nodes have for pods.
     ///
     /// # Errors
@@ -239,6 +252,8 @@ impl AwsArgs {
         Ok(CapacityOptions {
             vm_overhead_ppm: ppm as i64,
             reserved_enis: i64::from(self.reserved_enis),
+            // What the CNI does is found out later.
+            prefix_delegation: false,
             expressions: self.allows_expressions()?,
         })
     }
@@ -294,6 +309,15 @@ mod tests {
             let error = parse(flags).unwrap().config().unwrap_err().to_string();
             assert!(error.contains(part), "{flags:?}: {error}");
         }
+    }
+
+    #[test]
+    fn pod_density_follows_the_cni_on_request_only() {
+        let by = |flags: &[&str]| parse(flags).unwrap().aws.prefix_delegation();
+        assert_eq!(by(&[]), PrefixDelegation::Off);
+        assert_eq!(by(&["--prefix-delegation=on"]), PrefixDelegation::On);
+        assert_eq!(by(&["--prefix-delegation=auto"]), PrefixDelegation::Auto);
+        parse(&["--prefix-delegation=yes"]).unwrap_err();
     }
 
     #[test]

@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 74] = [
+const READERS: [(&str, Reader); 75] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -97,6 +97,7 @@ const READERS: [(&str, Reader); 74] = [
     ("min_values_policy", Configured("BestEffort")),
     ("nodeclass_resync_interval", Configured("1m")),
     ("preference_policy", Configured("Ignore")),
+    ("prefix_delegation", Command("args.prefix_delegation()")),
     ("provider", Command("args.provider")),
     ("rebalance_recommendation", Configured("cordon")),
     ("registration_timeout", Configured("1m")),

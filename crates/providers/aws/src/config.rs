@@ -42,6 +42,18 @@ impl AwsService {
     }
 }
 
+/// Whether the VPC CNI gives each address slot of an interface a block of addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrefixDelegation {
+    /// It does not, or `kubelet.maxPods` of the classes accounts for it.
+    #[default]
+    Off,
+    /// It does.
+    On,
+    /// As its DaemonSet says.
+    Auto,
+}
+
 /// Settings of the AWS provider. Empty options are found out: the region by the SDK's usual chain, the cluster's facts from its API
 /// server and from EKS.
 #[derive(Clone, Debug, Default)]
@@ -91,4 +103,6 @@ pub struct AwsConfig {
     pub min_values_best_effort: bool,
     /// `--vm-memory-overhead-percent` and `--reserved-enis`.
     pub shape: CapacityOptions,
+    /// Where pod density comes from. `--prefix-delegation`, `MORTISE_PREFIX_DELEGATION`.
+    pub prefix_delegation: PrefixDelegation,
 }

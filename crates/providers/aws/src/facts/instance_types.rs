@@ -117,6 +117,7 @@ fn overhead_is_as_recorded() {
         let options = CapacityOptions {
             vm_overhead_ppm: ppm(options["vmMemoryOverheadPercent"].as_f64().unwrap()),
             reserved_enis: options["reservedENIs"].as_i64().unwrap(),
+            prefix_delegation: false,
             expressions: options["nodeClassCEL"] == true,
         };
         let shape = NodeSettings::read(&spec, options).map_err(|error| error.to_string())?;

@@ -5,6 +5,7 @@ pub(crate) mod batch;
 pub(crate) mod call_budget;
 pub(crate) mod cluster_info;
 pub(crate) mod ssm_parameter_cache;
+pub(crate) mod vpc_cni;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -50,6 +50,7 @@ fn config(case: &Case) -> AwsConfig {
         shape: CapacityOptions {
             vm_overhead_ppm: format!("{:.0}", percent * 1e6).parse().unwrap(),
             reserved_enis: options["ReservedENIs"].as_i64().unwrap(),
+            prefix_delegation: false,
             expressions: options["FeatureGates"]["NodeClassCEL"] == true,
         },
         ..AwsConfig::default()
