@@ -27,6 +27,10 @@ pub struct AwsArgs {
     /// aws: no route to IAM and the price list: on-demand prices are the built-in ones, instance profiles are not managed
     #[arg(long, env = "ISOLATED_VPC", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pub isolated_vpc: bool,
+    /// aws: region whose built-in prices are used until the prices of a region without built-in ones are known; default: types without a
+    /// price are offered last
+    #[arg(long, env = "MORTISE_ASSUMED_PRICE_REGION", value_name = "REGION")]
+    pub assumed_price_region: Option<String>,
     /// aws: EKS runs the control plane: the version of the cluster is the one that EKS names, not the API server
     #[arg(long, env = "EKS_CONTROL_PLANE", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pub eks_control_plane: bool,
@@ -231,7 +235,7 @@ impl AwsArgs {
     }
 
     /// Where pod density comes from.
-    pub fn prefix_delegation(&self) -> PrefixDelegation {
+    pub(crate) fn prefix_delegation(&self) -> PrefixDelegation {
         match &*self.prefix_delegation {
             "on" => PrefixDelegation::On,
             "auto" => PrefixDelegation::Auto,

@@ -50,6 +50,7 @@ async fn connect(args: &ServeArgs, clients: &Clients) -> Result<Arc<dyn CloudPro
         cluster_dns,
         interruption_queue: given(&args.interruption_queue),
         isolated_vpc: args.isolated_vpc,
+        assumed_price_region: args.assumed_price_region.clone(),
         eks_control_plane: args.eks_control_plane,
         disable_dry_run: args.disable_dry_run,
         zonal_shift: args.enable_zonal_shift,

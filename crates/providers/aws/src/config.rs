@@ -89,7 +89,7 @@ pub struct AwsConfig {
     pub isolated_vpc: bool,
     /// Region whose embedded prices stand for this region's until those are read, as newer or better known ones. `None`: the region's own
     /// embedded prices do; types that these lack have no price and are offered last. `--assumed-price-region`,
-    /// `ASSUMED_PRICE_REGION`.
+    /// `MORTISE_ASSUMED_PRICE_REGION`.
     pub assumed_price_region: Option<String>,
     /// The control plane is EKS's: its version is asked there. `--eks-control-plane`, `EKS_CONTROL_PLANE`.
     pub eks_control_plane: bool,

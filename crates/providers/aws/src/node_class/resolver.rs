@@ -151,6 +151,10 @@ impl NodeClassResolver {
         };
         let validity = self.validation.judge(input).await;
         conditions::validated(&mut class.object, &validity, reserved, now);
+        if !waits {
+            let note = self.offerings.price_state().note(now);
+            conditions::priced(&mut class.object, note.as_deref(), reserved, now);
+        }
         let status = assembly::patch(&stored, &class.object.status);
         let class = self.keep(class);
         let retry_ms = self.retry_ms(class.name(), failed.as_ref(), &validity);
