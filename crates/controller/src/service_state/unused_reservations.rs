@@ -1,4 +1,4 @@
-//! Capacity reservations with instances that nobody uses: they are paid for all the same.
+//! Capacity reservations with instances that no node uses: they are paid for all the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ pub(crate) struct UnusedReservation {
     pub(crate) instance_type: Arc<str>,
     /// Zone.
     pub(crate) zone: Arc<str>,
-    /// Instances that nobody uses.
+    /// Instances that no node uses.
     pub(crate) instances: u32,
     /// On-demand price of one of them for an hour, which is what a reservation costs; `None` if it is not known.
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! Capacity that clouds refused lately: what is not asked for now, why, and until when; and reserved capacity that nobody uses.
+//! Capacity that clouds refused lately: what is not asked for now, why, and until when; and reserved capacity that no node uses.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -161,20 +161,20 @@ mod tests {
         let rows = [
             reservation("cr-unpriced", None),
             reservation("cr-cheap", Some(10_000)),
-            reservation("cr-dear", Some(96_000)),
+            reservation("cr-costly", Some(96_000)),
         ];
         let view = unused_reservations(&rows, now);
         let lines: Vec<&str> = view.text.lines().collect();
         assert_eq!(
             lines[1..],
             [
-                "cr-dear             m5.large       z-1   3          $0.2880/h  2m0s",
+                "cr-costly           m5.large       z-1   3          $0.2880/h  2m0s",
                 "cr-cheap            m5.large       z-1   3          $0.0300/h  2m0s",
                 "cr-unpriced         m5.large       z-1   3          unknown    2m0s",
             ]
         );
         let first = &view.json[0];
-        assert_eq!(first["reservation"]["id"], "cr-dear");
+        assert_eq!(first["reservation"]["id"], "cr-costly");
         assert_eq!(first["reservation"]["since"], "1970-01-01T00:14:40Z");
         assert_eq!(first["hourlyPrice"], "$0.2880/h");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Available capacity: a series for each instance type and offering, only in full detail; and reserved capacity that nobody uses.
+//! Available capacity: a series for each instance type and offering, only in full detail; and reserved capacity that no node uses.
 
 use mortise_apis::resources::{CPU, MEMORY};
 use mortise_apis::values::money::MicroUsd;
@@ -11,7 +11,7 @@ use super::FloatGauge;
 use crate::metrics::numbers::unit;
 use crate::service_state::unused_reservations::{UnusedReservation, UnusedReservations};
 
-/// Reserved capacity that nobody uses, and what it costs. What has no known price is not in the cost.
+/// Reserved capacity that no node uses, and what it costs. What has no known price is not in the cost.
 pub(super) fn unused_reservations(live: &mut Registry, reservations: &UnusedReservations) {
     let unused = reservations.now();
     let instances = unused.iter().map(|each| i64::from(each.instances)).sum();
@@ -21,12 +21,12 @@ pub(super) fn unused_reservations(live: &mut Registry, reservations: &UnusedRese
         .sum();
     live.register(
         "mortise_unused_reserved_instances",
-        "Instances of capacity reservations that nobody uses",
+        "Instances of capacity reservations that no node uses",
         ConstGauge::<i64>::new(instances),
     );
     live.register(
         "mortise_unused_reserved_cost",
-        "Price per hour of the instances of capacity reservations that nobody uses",
+        "Price per hour of the instances of capacity reservations that no node uses",
         ConstGauge::new(cost.dollars()),
     );
 }
