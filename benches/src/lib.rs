@@ -13,7 +13,8 @@
 //! bound.
 //!
 //! `mortise-bench convert` converts recorded objects between their versions, `mortise-bench admission` answers admission
-//! reviews, `mortise-bench interruption` reads interruption messages and decides what follows from them.
+//! reviews, `mortise-bench interruption` reads interruption messages and decides what follows from them, `mortise-bench offerings`
+//! makes the catalog of a region and marks offerings as unavailable.
 //!
 //! `mortise-bench end-to-end` runs the program itself on a real control plane, `mortise-bench lifecycle` creates and removes
 //! many nodes there, `mortise-bench compare` runs the same workloads with and without the extender, `mortise-bench drains`
@@ -30,6 +31,7 @@ mod extender;
 mod inputs;
 mod interruption;
 mod lifecycle;
+mod offerings;
 mod output;
 mod report;
 mod scale;
@@ -58,6 +60,8 @@ enum Command {
     Admission(admission::AdmissionArgs),
     /// Reads interruption messages and decides what follows from them.
     Interruption(interruption::InterruptionArgs),
+    /// Makes the catalog of a region, and takes offerings out of it while a cloud has none left.
+    Offerings(offerings::OfferingsArgs),
     /// Places pods in clusters far larger than the recorded inputs.
     Scale(scale::ScaleArgs),
     /// Compares what plans for recorded workload traces cost with what any plan costs at least.
@@ -87,6 +91,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Convert(args) => report::run(&args),
         Command::Admission(args) => report::run(&args),
         Command::Interruption(args) => report::run(&args),
+        Command::Offerings(args) => report::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Traces(args) => report::run(&args),
         Command::Agreement(args) => agreement::run(&args),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{ArgAction, Args};
-use mortise_aws::AwsService;
+use mortise_aws::{AwsService, PrefixDelegation};
 use mortise_aws_catalog::CapacityOptions;
 use mortise_process::Millis;
 
@@ -27,6 +27,10 @@ pub struct AwsArgs {
     /// aws: no route to IAM and the price list: on-demand prices are the built-in ones, instance profiles are not managed
     #[arg(long, env = "ISOLATED_VPC", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pub isolated_vpc: bool,
+    /// aws: region whose built-in prices are used until the prices of a region without built-in ones are known; default: types without a
+    /// price are offered last
+    #[arg(long, env = "MORTISE_ASSUMED_PRICE_REGION", value_name = "REGION")]
+    pub assumed_price_region: Option<String>,
     /// aws: EKS runs the control plane: the version of the cluster is the one that EKS names, not the API server
     #[arg(long, env = "EKS_CONTROL_PLANE", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pub eks_control_plane: bool,
@@ -39,6 +43,10 @@ pub struct AwsArgs {
     /// aws: number of network interfaces that pods do not use
     #[arg(long, env = "RESERVED_ENIS", default_value_t = 0)]
     pub reserved_enis: u32,
+    /// aws: the VPC CNI gives nodes blocks of addresses: `auto` reads its DaemonSet `kube-system/aws-node`; nodes of classes without
+    /// `maxPods` then have up to 110 pods, 250 from 31 vCPUs on
+    #[arg(long, env = "MORTISE_PREFIX_DELEGATION", default_value = "off", value_parser = ["off", "on", "auto"])]
+    prefix_delegation: String,
     /// aws: node classes are not checked by dry runs of the calls that launch
     #[arg(long, env = "DISABLE_DRY_RUN", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pub disable_dry_run: bool,
@@ -226,6 +234,15 @@ impl AwsArgs {
         Ok(on)
     }
 
+    /// Where pod density comes from.
+    pub(crate) fn prefix_delegation(&self) -> PrefixDelegation {
+        match &*self.prefix_delegation {
+            "on" => PrefixDelegation::On,
+            "auto" => PrefixDelegation::Auto,
+            _ => PrefixDelegation::Off,
+        }
+    }
+
     /// What changes the resources that nodes have for pods.
     ///
     /// # Errors
@@ -239,6 +256,8 @@ impl AwsArgs {
         Ok(CapacityOptions {
             vm_overhead_ppm: ppm as i64,
             reserved_enis: i64::from(self.reserved_enis),
+            // What the CNI does is found out later.
+            prefix_delegation: false,
             expressions: self.allows_expressions()?,
         })
     }
@@ -294,6 +313,15 @@ mod tests {
             let error = parse(flags).unwrap().config().unwrap_err().to_string();
             assert!(error.contains(part), "{flags:?}: {error}");
         }
+    }
+
+    #[test]
+    fn pod_density_follows_the_cni_on_request_only() {
+        let by = |flags: &[&str]| parse(flags).unwrap().aws.prefix_delegation();
+        assert_eq!(by(&[]), PrefixDelegation::Off);
+        assert_eq!(by(&["--prefix-delegation=on"]), PrefixDelegation::On);
+        assert_eq!(by(&["--prefix-delegation=auto"]), PrefixDelegation::Auto);
+        parse(&["--prefix-delegation=yes"]).unwrap_err();
     }
 
     #[test]

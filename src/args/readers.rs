@@ -21,13 +21,14 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 74] = [
+const READERS: [(&str, Reader); 76] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
         ConfigWith("--admission-client-ca=/ca.crt", "apiserver"),
     ),
     ("ami_refresh_interval", Unread),
+    ("assumed_price_region", Command("args.assumed_price_region")),
     ("aws_endpoint_url", Command("args.endpoint_url()")),
     (
         "aws_endpoint_url_arc_zonal_shift",
@@ -97,6 +98,7 @@ const READERS: [(&str, Reader); 74] = [
     ("min_values_policy", Configured("BestEffort")),
     ("nodeclass_resync_interval", Configured("1m")),
     ("preference_policy", Configured("Ignore")),
+    ("prefix_delegation", Command("args.prefix_delegation()")),
     ("provider", Command("args.provider")),
     ("rebalance_recommendation", Configured("cordon")),
     ("registration_timeout", Configured("1m")),

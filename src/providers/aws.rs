@@ -1,9 +1,11 @@
 //! Amazon EC2.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::Api;
@@ -48,12 +50,14 @@ async fn connect(args: &ServeArgs, clients: &Clients) -> Result<Arc<dyn CloudPro
         cluster_dns,
         interruption_queue: given(&args.interruption_queue),
         isolated_vpc: args.isolated_vpc,
+        assumed_price_region: args.assumed_price_region.clone(),
         eks_control_plane: args.eks_control_plane,
         disable_dry_run: args.disable_dry_run,
         zonal_shift: args.enable_zonal_shift,
         reserved_capacity: settings.gates.reserved_capacity,
         min_values_best_effort: settings.min_values_best_effort,
         shape: args.shape().map_err(usage)?,
+        prefix_delegation: args.prefix_delegation(),
         api_server: Some(Arc::new(api_server)),
         ..AwsConfig::default()
     };
@@ -124,6 +128,24 @@ impl ApiServer for KubeApiServer {
             Ok(spec.and_then(|spec| spec.cidrs).unwrap_or_default())
         })
     }
+
+    fn vpc_cni(&self) -> BoxFuture<'_, Result<Option<BTreeMap<String, String>>, ApiServerError>> {
+        Box::pin(async {
+            let sets: Api<DaemonSet> = Api::namespaced(self.0.clone(), "kube-system");
+            let found = in_time("DaemonSet aws-node", sets.get_opt("aws-node")).await?;
+            Ok(found.map(|found| environment(found, "aws-node")))
+        })
+    }
+}
+
+/// Variables of a container that have a plain value.
+fn environment(set: DaemonSet, container: &str) -> BTreeMap<String, String> {
+    let pod = set.spec.and_then(|spec| spec.template.spec);
+    let containers = pod.map(|pod| pod.containers).unwrap_or_default();
+    let own = containers.into_iter().filter(|each| each.name == container);
+    own.flat_map(|each| each.env.unwrap_or_default())
+        .filter_map(|variable| Some((variable.name, variable.value?)))
+        .collect()
 }
 
 impl KubeApiServer {
@@ -155,6 +177,23 @@ mod tests {
         for (major, minor) in [("", "36"), ("1", ""), ("1", "x")] {
             version(major, minor).unwrap_err();
         }
+    }
+
+    #[test]
+    fn plain_variables_of_a_container_are_its_environment() {
+        let containers = serde_json::json!([
+            { "name": "aws-node", "env": [
+                { "name": "ENABLE_PREFIX_DELEGATION", "value": "true" },
+                { "name": "MY_NODE_NAME", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+            ] },
+            { "name": "aws-eks-nodeagent", "env": [{ "name": "OTHER", "value": "1" }] },
+        ]);
+        let set = serde_json::json!({ "spec": {
+            "selector": {}, "template": { "spec": { "containers": containers } },
+        } });
+        let found = environment(serde_json::from_value(set).unwrap(), "aws-node");
+        let names: Vec<&str> = found.keys().map(String::as_str).collect();
+        assert_eq!(names, ["ENABLE_PREFIX_DELEGATION"]);
     }
 
     #[test]

@@ -123,6 +123,23 @@ fn unsatisfiable_pools_are_denied_if_configured() {
 }
 
 #[test]
+fn reserved_capacity_of_a_class_that_selects_no_reservations_is_named() {
+    let reserved = json!({ "spec": { "template": { "spec": { "requirements": [
+        { "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["reserved"] },
+    ] } } } });
+    let reserved = pool("reserved", &reserved);
+    let mut cluster = TestCluster::new();
+    let contradiction = "capacity-type: EC2NodeClass \"default\" selects no reservations; add capacityReservationSelectorTerms or allow on-demand";
+    let answer = cluster.admit("CREATE", &reserved, None);
+    assert_eq!(warned(&answer)[0], contradiction);
+    let terms = json!([{ "id": "cr-0123456789abcdef0" }]);
+    let terms = json!({ "spec": { "capacityReservationSelectorTerms": terms } });
+    cluster.class("default", terms);
+    let answer = cluster.admit("CREATE", &reserved, None);
+    assert!(!warned(&answer).contains(&contradiction.to_owned()));
+}
+
+#[test]
 fn a_class_that_is_not_ready_is_named_with_its_reason() {
     let mut cluster = TestCluster::new();
     cluster.class("default", json!({ "status": { "conditions": [

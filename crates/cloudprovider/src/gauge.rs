@@ -7,11 +7,24 @@ pub enum GaugeName {
     PriceAge,
     /// Instance types that are sold and have no known on-demand price. No labels.
     UnpricedInstanceTypes,
+    /// Capacity that the cloud refused lately and is not asked for now. Labels `capacity_type` (`any` for what concerns all of them) and
+    /// `cause`.
+    UnavailableCapacity,
+    /// Calls that may be sent at once before the cloud's limit is reached. Label `limit`.
+    CallTokens,
+    /// Calls that wait for the cloud's limit. Label `limit`.
+    CallsWaiting,
 }
 
 impl GaugeName {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::PriceAge, Self::UnpricedInstanceTypes];
+    pub const ALL: [Self; 5] = [
+        Self::PriceAge,
+        Self::UnpricedInstanceTypes,
+        Self::UnavailableCapacity,
+        Self::CallTokens,
+        Self::CallsWaiting,
+    ];
 
     /// Labels that each number of this gauge has.
     #[must_use]
@@ -19,6 +32,8 @@ impl GaugeName {
         match self {
             Self::PriceAge => &["capacity_type", "source"],
             Self::UnpricedInstanceTypes => &[],
+            Self::UnavailableCapacity => &["capacity_type", "cause"],
+            Self::CallTokens | Self::CallsWaiting => &["limit"],
         }
     }
 }

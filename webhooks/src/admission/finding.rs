@@ -42,7 +42,7 @@ checks! {
     Deprecated "deprecated" "A field, value or label of an older version, or at its old path";
     Unusable "unusable" "The API server accepts it, but the object can never be used";
     Suspicious "suspicious" "The value is valid, but probably not intended";
-    NodeClass "node-class" "The node class that a NodePool references is missing or not usable";
+    NodeClass "node-class" "The node class that a NodePool references is missing, not usable, or contradicts its requirements";
     Catalog "catalog" "A label or value that no instance type has";
     Unsatisfiable "unsatisfiable" "No instance type meets the requirements";
     MinValues "min-values" "The requirements leave fewer values than minValues requires";

@@ -6,6 +6,7 @@ use super::deprecated_field::DeprecatedField;
 use super::kind::NodeClassKind;
 use super::label_table::LabelTable;
 use crate::issues::{IssueCollector, PatternDescription, RuleCheck};
+use crate::requirements::Requirements;
 use crate::schema::crd_manifest::CrdManifest;
 use crate::schema::json_fields::WrongType;
 
@@ -16,6 +17,17 @@ pub struct ClassHash {
     pub version: &'static str,
     /// The hash.
     pub value: u64,
+}
+
+/// A requirement of a NodePool that no node of a class can meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassContradiction {
+    /// Label key of the requirement.
+    pub key: &'static str,
+    /// What the class does instead; the class is the subject of the sentence.
+    pub problem: &'static str,
+    /// What to write in the class or in the NodePool.
+    pub fix: &'static str,
 }
 
 /// Conversion of one object; metadata other than annotations is never changed.
@@ -64,6 +76,11 @@ pub trait NodeClassApi: Send + Sync + 'static {
 
     /// Adds what is wrong with a spec that no definition can say.
     fn issues(&self, _spec: &Value, _issues: &mut IssueCollector) {}
+
+    /// Why nothing can ever be launched with this object for a NodePool with these requirements, although each is right by itself.
+    fn contradictions(&self, _object: &Value, _pool: &Requirements) -> Vec<ClassContradiction> {
+        Vec::new()
+    }
 
     /// The hash that tells drift; `None` where the class has none, or the object cannot be read.
     fn hash(&self, _object: &Value) -> Option<ClassHash> {

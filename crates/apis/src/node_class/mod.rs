@@ -10,7 +10,7 @@ mod object;
 mod registry;
 pub mod served;
 
-pub use api::{ClassHash, ConvertObject, NodeClassApi, OldVersion};
+pub use api::{ClassContradiction, ClassHash, ConvertObject, NodeClassApi, OldVersion};
 pub use deprecated_field::{DeprecatedField, DeprecationCondition};
 pub use kind::NodeClassKind;
 pub use label_table::{KeyLocation, LabelTable};

@@ -196,6 +196,52 @@ mod tests {
     }
 
     #[test]
+    fn values_that_do_not_exist_do_not_count_for_min_values() {
+        const TENANCY: &str = "example.com/tenancy";
+        let known = WellKnown::core()
+            .with_keys([TENANCY])
+            .with_values(TENANCY, ["dedicated", "default"]);
+        let found = |key: &str, operator: &str, values: &[&str], least: u64| {
+            let requirement = serde_json::json!({ "key": key, "operator": operator, "values": values, "minValues": least });
+            let pool = serde_json::json!({ "spec": { "template": { "spec": {
+                "nodeClassRef": { "group": "g", "kind": "K", "name": "n" }, "requirements": [requirement],
+            } } } });
+            let found = faults(CrdSet::core(), &known, "NodePool", &pool, None);
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let capacity_type =
+            |values: &[&str], least| found("karpenter.sh/capacity-type", "In", values, least);
+        let at = "spec.template.spec.requirements[0]";
+        assert_eq!(
+            capacity_type(&["spot", "foo"], 2),
+            [format!(
+                "{at}.minValues: 2 is more than the values that exist: of spot, foo, 1 is one of on-demand, reserved, spot; lower minValues to 1"
+            )]
+        );
+        assert_eq!(
+            capacity_type(&["spot", "on-demnd"], 2),
+            [format!(
+                "{at}.minValues: 2 is more than the values that exist: of spot, on-demnd, 1 is one of on-demand, reserved, spot; did you mean \"on-demand\"?"
+            )]
+        );
+        let none = Vec::<String>::new();
+        assert_eq!(capacity_type(&["spot", "foo"], 1), none);
+        assert_eq!(capacity_type(&["spot", "on-demand", "foo"], 2), none);
+        let of_tenancy = found(TENANCY, "In", &["host", "default"], 2);
+        assert!(
+            of_tenancy[0].contains("of host, default, 1 is one of"),
+            "{of_tenancy:?}"
+        );
+        let of_tenancy = found(TENANCY, "In", &["host"], 1);
+        assert!(
+            of_tenancy[0].contains("has none of dedicated, default"),
+            "{of_tenancy:?}"
+        );
+        assert_eq!(found(TENANCY, "NotIn", &["host", "default"], 3), none);
+        assert_eq!(found("example.com/team", "In", &["a", "b"], 2), none);
+    }
+
+    #[test]
     fn any_value_gets_an_answer() {
         let values = [
             Value::Null,

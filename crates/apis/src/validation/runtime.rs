@@ -2,6 +2,7 @@
 //! with them (`UnusablePool`), or something else than their author thinks (`Suspicious`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -240,26 +241,52 @@ fn requirements(
                 "take values out, or use operator In (or NotIn)",
             );
         }
-        let known = well_known.known_values(labels::normalize(key));
-        if let (Some(known), Some(Operator::In)) = (known, operator)
-            && key == labels::CAPACITY_TYPE
+        if let Some(known) = well_known.known_values(labels::normalize(key))
+            && operator == Some(Operator::In)
             && !values.is_empty()
-            && !values
-                .iter()
-                .any(|value| known.iter().any(|known| **known == **value))
         {
-            let known: Vec<&str> = known.iter().map(|each| &**each).collect();
-            let near = values.iter().find_map(|value| nearest(value, &known));
-            sink.unusable(
-                format!("{field}.values"),
-                &Value::from(values.clone()),
-                format!("has none of {}", known.join(", ")),
-                near.map_or_else(
-                    || format!("write {}", either(&known)),
-                    |near| format!("did you mean \"{near}\"?"),
-                ),
-            );
+            closed_values(requirement, &field, &values, known, sink);
         }
+    }
+}
+
+/// Values of a label that can have no others than the `known` ones. Others do no harm next to enough of these.
+fn closed_values(
+    requirement: &Value,
+    field: &str,
+    values: &[&str],
+    known: &[Arc<str>],
+    sink: &mut IssueCollector,
+) {
+    let known: Vec<&str> = known.iter().map(|each| &**each).collect();
+    let (usable, unknown): (Vec<&str>, Vec<&str>) =
+        values.iter().partition(|value| known.contains(value));
+    let near = unknown.iter().find_map(|value| nearest(value, &known));
+    let meant = near.map(|near| format!("did you mean \"{near}\"?"));
+    if usable.is_empty() {
+        sink.unusable(
+            format!("{field}.values"),
+            &Value::from(values.to_vec()),
+            format!("has none of {}", known.join(", ")),
+            meant.unwrap_or_else(|| format!("write {}", either(&known))),
+        );
+        return;
+    }
+    let least = requirement.get("minValues").and_then(Value::as_u64);
+    // Fewer values than minValues are what the definition refuses.
+    if least.is_some_and(|least| (usable.len() as u64) < least) && !unknown.is_empty() {
+        let count = usable.len();
+        sink.unusable(
+            format!("{field}.minValues"),
+            requirement.get("minValues").unwrap_or(&Value::Null),
+            format!(
+                "is more than the values that exist: of {}, {count} {} one of {}",
+                values.join(", "),
+                if count == 1 { "is" } else { "are" },
+                known.join(", ")
+            ),
+            meant.unwrap_or_else(|| format!("lower minValues to {count}")),
+        );
     }
 }
 

@@ -6,6 +6,7 @@
 pub(crate) mod decision_log;
 pub(crate) mod handshakes;
 pub(crate) mod recent_drain_blockers;
+pub(crate) mod unused_reservations;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -29,6 +30,7 @@ use crate::config::TelemetryDetail;
 use crate::metrics::Metrics;
 use decision_log::{DecisionLog, NumberedRecord};
 use handshakes::Handshakes;
+use unused_reservations::UnusedReservations;
 
 /// An event loop without a turn for this long is stalled; longer steps run on their own threads.
 pub const LOOP_STALL: Duration = Duration::from_secs(10);
@@ -51,6 +53,7 @@ pub struct ServiceState {
     /// Health.
     pub health: ReadinessState,
     pub(crate) handshakes: Handshakes,
+    pub(crate) unused_reservations: UnusedReservations,
     /// Effective flags and settings, for `/debug/config`. No secrets in here.
     pub effective: serde_json::Value,
     solving: OnceLock<SolveOptions>,
@@ -106,6 +109,7 @@ impl ServiceState {
             metrics: Metrics::new(version, detail),
             health: ReadinessState::default(),
             handshakes: Handshakes::default(),
+            unused_reservations: UnusedReservations::default(),
             effective,
             solving: OnceLock::new(),
             providers: OnceLock::new(),
@@ -143,6 +147,8 @@ impl ServiceState {
     /// Publishes a snapshot. Subscribers wake only if its generation changed.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
         let generation = snapshot.generation;
+        self.unused_reservations
+            .follow(&snapshot.catalogs, self.now());
         self.snapshot.store(snapshot);
         self.generation
             .send_if_modified(|known| std::mem::replace(known, generation) != generation);

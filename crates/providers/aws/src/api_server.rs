@@ -1,5 +1,6 @@
 //! What the provider asks the API server of the cluster. Whoever composes the program has a client of it; the provider has none.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use mortise_cloudprovider::BoxFuture;
@@ -16,4 +17,8 @@ pub trait ApiServer: fmt::Debug + Send + Sync {
 
     /// Address ranges of Services, the primary one first. Empty where the API server has no objects for them.
     fn service_ranges(&self) -> BoxFuture<'_, Result<Vec<String>, ApiServerError>>;
+
+    /// Environment of the container `aws-node` of the DaemonSet `kube-system/aws-node`, by which the VPC CNI is set; `None` where there
+    /// is no such DaemonSet.
+    fn vpc_cni(&self) -> BoxFuture<'_, Result<Option<BTreeMap<String, String>>, ApiServerError>>;
 }

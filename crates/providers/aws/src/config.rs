@@ -42,6 +42,18 @@ impl AwsService {
     }
 }
 
+/// Whether the VPC CNI gives each address slot of an interface a block of addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrefixDelegation {
+    /// It does not, or `kubelet.maxPods` of the classes accounts for it.
+    #[default]
+    Off,
+    /// It does.
+    On,
+    /// As its DaemonSet says.
+    Auto,
+}
+
 /// Settings of the AWS provider. Empty options are found out: the region by the SDK's usual chain, the cluster's facts from its API
 /// server and from EKS.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +89,7 @@ pub struct AwsConfig {
     pub isolated_vpc: bool,
     /// Region whose embedded prices stand for this region's until those are read, as newer or better known ones. `None`: the region's own
     /// embedded prices do; types that these lack have no price and are offered last. `--assumed-price-region`,
-    /// `ASSUMED_PRICE_REGION`.
+    /// `MORTISE_ASSUMED_PRICE_REGION`.
     pub assumed_price_region: Option<String>,
     /// The control plane is EKS's: its version is asked there. `--eks-control-plane`, `EKS_CONTROL_PLANE`.
     pub eks_control_plane: bool,
@@ -91,4 +103,6 @@ pub struct AwsConfig {
     pub min_values_best_effort: bool,
     /// `--vm-memory-overhead-percent` and `--reserved-enis`.
     pub shape: CapacityOptions,
+    /// Where pod density comes from. `--prefix-delegation`, `MORTISE_PREFIX_DELEGATION`.
+    pub prefix_delegation: PrefixDelegation,
 }

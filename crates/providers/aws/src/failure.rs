@@ -199,7 +199,7 @@ impl From<Failure> for CloudError {
 }
 
 /// Codes that mean: this offering cannot be had just now.
-const SHORTAGE: [&str; 8] = [
+pub(crate) const SHORTAGE: [&str; 8] = [
     "InsufficientInstanceCapacity",
     "MaxSpotInstanceCountExceeded",
     "VcpuLimitExceeded",

@@ -35,6 +35,6 @@ mod tags;
 mod facts;
 
 pub use self::api_server::{ApiServer, ApiServerError};
-pub use self::config::{AwsConfig, AwsService};
+pub use self::config::{AwsConfig, AwsService, PrefixDelegation};
 pub use self::provider::{AwsProvider, StartError};
 pub use self::sdk::NoRegion;

@@ -341,11 +341,16 @@ impl CloudProvider for AwsProvider {
     }
 
     fn unavailable(&self) -> Vec<UnavailableCapacity> {
-        self.unavailable.snapshot(Timestamp::now())
+        let now = Timestamp::now();
+        let shifts = self.moment.shifted.snapshot(now);
+        [self.unavailable.snapshot(now), shifts].concat()
     }
 
     fn gauges(&self) -> Vec<ProviderGauge> {
-        self.offerings.price_state().gauges(Timestamp::now())
+        let prices = self.offerings.price_state().gauges(Timestamp::now());
+        let calls = self.clients.budget.gauges();
+        let shifts = self.moment.shifted.gauge().into_iter().collect();
+        [prices, self.unavailable.gauges(), shifts, calls].concat()
     }
 
     fn notices(&self) -> Vec<Arc<dyn NoticeSource>> {

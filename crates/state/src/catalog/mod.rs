@@ -12,7 +12,7 @@ mod diagnostics;
 mod offers;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hash, Hasher as _};
 use std::sync::Arc;
 
@@ -24,12 +24,14 @@ pub use offers::{MinValuesShortfall, Offer};
 pub use table::{InstanceTypeTable, OfferingGroup, PricedOffering, UNKNOWN_PRICE};
 
 use mortise_apis::values::money::MicroUsd;
-use mortise_cloudprovider::{CapacityType, InstanceType, UnavailableOffering};
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering, UnavailableOffering};
 
 /// All instance types of a node class, with their offerings.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     types: Vec<Arc<InstanceType>>,
+    /// Hash of each type.
+    hashes: Vec<u64>,
     version: u64,
     table: Arc<InstanceTypeTable>,
 }
@@ -48,11 +50,11 @@ impl Catalog {
     }
 
     fn from_sorted(types: Vec<Arc<InstanceType>>) -> Self {
-        let mut hasher = FixedState::with_seed(11).build_hasher();
-        types.iter().for_each(|each| hash_type(each, &mut hasher));
+        let hashes: Vec<u64> = types.iter().map(|each| hash_of(each)).collect();
         let table = Arc::new(InstanceTypeTable::build(&types));
         Self {
-            version: hasher.finish(),
+            version: version_of(&hashes),
+            hashes,
             table,
             types,
         }
@@ -118,29 +120,48 @@ impl Catalog {
     }
 
     /// The same catalog with these offerings marked as unavailable.
+    ///
+    /// # Cost
+    /// Much less than that of a new catalog: clouds report offerings without capacity by the hundred.
     #[must_use]
     pub fn without_offerings(&self, unavailable: &[UnavailableOffering]) -> Self {
-        let names: BTreeSet<&str> = unavailable
-            .iter()
-            .map(|each| &*each.instance_type)
-            .collect();
-        let types = self.types.iter().map(|each| {
-            if !names.contains(&*each.name) {
-                return Arc::clone(each);
+        let (mut types, mut hashes) = (self.types.clone(), self.hashes.clone());
+        for gone in unavailable {
+            let at = self.position(&gone.instance_type);
+            let found = at.and_then(|at| Some((types.get_mut(at)?, hashes.get_mut(at)?)));
+            let Some((each, hash)) = found else {
+                continue;
+            };
+            let is_gone = |offering: &Offering| {
+                offering.available
+                    && gone.zone == offering.zone
+                    && gone.capacity_type == offering.capacity_type
+            };
+            if each.offerings.iter().any(is_gone) {
+                let changed = Arc::make_mut(each);
+                for offering in &mut changed.offerings {
+                    offering.available &= !is_gone(offering);
+                }
+                *hash = hash_of(changed);
             }
-            let mut changed = InstanceType::clone(each);
-            for offering in &mut changed.offerings {
-                let gone = unavailable.iter().any(|gone| {
-                    *gone.instance_type == *each.name
-                        && gone.zone == offering.zone
-                        && gone.capacity_type == offering.capacity_type
-                });
-                offering.available &= !gone;
-            }
-            Arc::new(changed)
-        });
-        Self::from_sorted(types.collect())
+        }
+        Self {
+            version: version_of(&hashes),
+            hashes,
+            table: Arc::new(self.table.with_offerings(&types)),
+            types,
+        }
     }
+}
+
+fn version_of(hashes: &[u64]) -> u64 {
+    FixedState::with_seed(11).hash_one(hashes)
+}
+
+fn hash_of(each: &InstanceType) -> u64 {
+    let mut hasher = FixedState::with_seed(11).build_hasher();
+    hash_type(each, &mut hasher);
+    hasher.finish()
 }
 
 fn hash_type(of: &InstanceType, hasher: &mut impl std::hash::Hasher) {
@@ -160,7 +181,7 @@ fn hash_type(of: &InstanceType, hasher: &mut impl std::hash::Hasher) {
     }
     (name, requirements, capacity, overhead, offerings.len()).hash(hasher);
     for offering in offerings {
-        let mortise_cloudprovider::Offering {
+        let Offering {
             zone,
             capacity_type,
             price,
@@ -177,7 +198,6 @@ mod tests {
     use mortise_apis::labels::WellKnown;
     use mortise_apis::requirements::{Operator, Requirement, Requirements};
     use mortise_apis::resources::Resources;
-    use mortise_cloudprovider::Offering;
 
     use super::*;
 
@@ -246,5 +266,39 @@ mod tests {
             covered(Requirement::is(KEY, "r-1")),
             BTreeMap::from([(0, vec![0])])
         );
+    }
+
+    #[test]
+    fn a_catalog_with_marks_is_the_one_that_is_built_with_them() {
+        let with = |name: &str, available: bool| {
+            let mut each = reserved_and_not();
+            each.name = Arc::from(name);
+            if let Some(last) = each.offerings.last_mut() {
+                last.available = available;
+            }
+            each
+        };
+        let all = Catalog::build(vec![with("large", true), with("small", true)]);
+        let gone = |name: &str, zone: &str| UnavailableOffering {
+            instance_type: Arc::from(name),
+            zone: Arc::from(zone),
+            capacity_type: CapacityType::OnDemand,
+        };
+        let marks = [gone("small", "a"), gone("large", "b"), gone("other", "a")];
+        let marked = all.without_offerings(&marks);
+        let built = Catalog::build(vec![with("large", true), with("small", false)]);
+        assert_eq!(marked.version(), built.version());
+        assert_ne!(marked.version(), all.version());
+        let offers = |catalog: &Catalog, at| {
+            let offers = catalog.table().offerings(at).iter();
+            let kinds = offers.map(|each| (each.kind, each.price));
+            kinds.collect::<Vec<_>>()
+        };
+        for at in [0, 1] {
+            assert_eq!(offers(&marked, at), offers(&built, at));
+            let free = |of: &Catalog| of.table().allocatable()[at].clone();
+            assert_eq!(free(&marked), free(&built));
+        }
+        assert_eq!(all.without_offerings(&marks[1..]).version(), all.version());
     }
 }

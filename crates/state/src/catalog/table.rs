@@ -45,12 +45,18 @@ pub struct PricedOffering {
     pub price: Option<MicroUsd>,
 }
 
+/// What of the types stays when their offerings change.
+#[derive(Debug)]
+struct TypeColumns {
+    columns: BTreeMap<Arc<str>, Column>,
+    allocatable: Vec<Resources>,
+}
+
 /// Columns over the types of a catalog, in the order of their names.
 #[derive(Debug)]
 pub struct InstanceTypeTable {
     len: usize,
-    columns: BTreeMap<Arc<str>, Column>,
-    allocatable: Vec<Resources>,
+    of_types: Arc<TypeColumns>,
     kinds: Vec<OfferingGroup>,
     offerings: Vec<Vec<PricedOffering>>,
     reservations: BTreeMap<Arc<str>, u32>,
@@ -86,11 +92,23 @@ impl InstanceTypeTable {
             }
         }
         let allocatable = types.iter().map(|each| each.allocatable()).collect();
-        let (kinds, offerings) = group_offerings(types);
-        Self {
-            len,
+        let columns = TypeColumns {
             columns,
             allocatable,
+        };
+        Self::with_offerings_of(types, Arc::new(columns))
+    }
+
+    /// The same types with other offerings.
+    pub(super) fn with_offerings(&self, types: &[Arc<InstanceType>]) -> Self {
+        Self::with_offerings_of(types, Arc::clone(&self.of_types))
+    }
+
+    fn with_offerings_of(types: &[Arc<InstanceType>], of_types: Arc<TypeColumns>) -> Self {
+        let (kinds, offerings) = group_offerings(types);
+        Self {
+            len: types.len(),
+            of_types,
             kinds,
             offerings,
             reservations: reservations(types),
@@ -109,7 +127,7 @@ impl InstanceTypeTable {
 
     /// Allocatable resources of each type, by index.
     pub fn allocatable(&self) -> &[Resources] {
-        &self.allocatable
+        &self.of_types.allocatable
     }
 
     /// Groups of offerings.
@@ -124,7 +142,8 @@ impl InstanceTypeTable {
 
     /// The values that some type lists for the label, sorted.
     pub fn values(&self, key: &str) -> impl Iterator<Item = &Arc<str>> {
-        self.columns
+        self.of_types
+            .columns
             .get(key)
             .into_iter()
             .flat_map(|column| column.values.keys())
@@ -132,7 +151,7 @@ impl InstanceTypeTable {
 
     /// Types whose own requirement on the label overlaps with this one, or that have none.
     pub fn overlapping(&self, asked: &Requirement) -> Bits {
-        let Some(column) = self.columns.get(asked.key()) else {
+        let Some(column) = self.of_types.columns.get(asked.key()) else {
             return Bits::all(self.len);
         };
         let mut types = column.silent.clone();
@@ -156,7 +175,7 @@ impl InstanceTypeTable {
 
     /// Whether every one of the types satisfies a requirement, whichever is launched.
     pub fn all_satisfy(&self, types: &Bits, asked: &Requirement) -> bool {
-        let Some(column) = self.columns.get(asked.key()) else {
+        let Some(column) = self.of_types.columns.get(asked.key()) else {
             return asked.allows_absence();
         };
         (asked.allows_absence() || !column.silent.meets(types))
@@ -171,7 +190,7 @@ impl InstanceTypeTable {
     pub fn meeting(&self, asked: &Requirements) -> Bits {
         let mut types = Bits::all(self.len);
         for requirement in asked {
-            if self.columns.contains_key(requirement.key()) {
+            if self.of_types.columns.contains_key(requirement.key()) {
                 types.and(&self.overlapping(requirement));
             }
         }
@@ -217,7 +236,7 @@ impl InstanceTypeTable {
 
     /// Number of distinct values of the label among the types; complements and types without the label count as none.
     pub fn count_values(&self, key: &str, types: &Bits) -> usize {
-        let column = self.columns.get(key);
+        let column = self.of_types.columns.get(key);
         column.map_or(0, |column| {
             column
                 .values
@@ -264,7 +283,18 @@ fn requirements_of(offering: &Offering, keys: &BTreeSet<&Arc<str>>) -> Requireme
         .collect()
 }
 
+/// What tells one offering from another, except for its type and price, as it is.
+type OfferingKey<'a> = (
+    &'a Arc<str>,
+    CapacityType,
+    &'a [(Arc<str>, Arc<str>)],
+    Option<&'a Arc<str>>,
+);
+
+/// # Cost
+/// The requirements of a group are made once, not once for each of its offerings.
 fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingGroup>, Vec<Vec<PricedOffering>>) {
+    let mut as_is: BTreeMap<OfferingKey<'_>, usize> = BTreeMap::new();
     let mut by_labels: BTreeMap<(Requirements, Option<Arc<str>>), usize> = BTreeMap::new();
     let mut kinds: Vec<OfferingGroup> = Vec::new();
     let mut all = Vec::with_capacity(types.len());
@@ -279,18 +309,26 @@ fn group_offerings(types: &[Arc<InstanceType>]) -> (Vec<OfferingGroup>, Vec<Vec<
             .iter()
             .filter(|offering| is_to_be_had(offering))
         {
-            let requirements = requirements_of(offering, &keys);
-            let reservation = offering.reservation.as_ref().map(|(id, _)| Arc::clone(id));
-            let key = (requirements.clone(), reservation.clone());
-            let kind = *by_labels.entry(key).or_insert_with(|| {
-                kinds.push(OfferingGroup {
-                    zone: Arc::clone(&offering.zone),
-                    capacity_type: offering.capacity_type,
-                    requirements,
-                    types: Bits::none(types.len()),
-                    reservation,
-                });
-                kinds.len() - 1
+            let reservation = offering.reservation.as_ref().map(|(id, _)| id);
+            let key = (
+                &offering.zone,
+                offering.capacity_type,
+                &*offering.labels,
+                reservation,
+            );
+            let kind = *as_is.entry(key).or_insert_with(|| {
+                let requirements = requirements_of(offering, &keys);
+                let key = (requirements.clone(), reservation.cloned());
+                *by_labels.entry(key).or_insert_with(|| {
+                    kinds.push(OfferingGroup {
+                        zone: Arc::clone(&offering.zone),
+                        capacity_type: offering.capacity_type,
+                        requirements,
+                        types: Bits::none(types.len()),
+                        reservation: reservation.cloned(),
+                    });
+                    kinds.len() - 1
+                })
             });
             if let Some(kind) = kinds.get_mut(kind) {
                 kind.types.insert(at);

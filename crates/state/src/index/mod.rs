@@ -16,6 +16,7 @@ mod overlays;
 mod pods;
 mod versions;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -51,6 +52,9 @@ pub struct Index {
     /// Overlays changed, or NodePools or catalogs that they apply to.
     overlays_changed: bool,
     changes: Changes,
+    /// Offerings that were marked as unavailable since the last freeze, by class. A catalog is made again once for all of them: a lack
+    /// of capacity is reported by many launches at once.
+    marked: BTreeMap<NodeClassKey, Vec<UnavailableOffering>>,
     /// Something changed since the last freeze.
     stale: bool,
 }
@@ -68,6 +72,7 @@ impl Index {
             now,
             overlays_changed: false,
             changes: Changes::everything(),
+            marked: BTreeMap::new(),
             stale: true,
         }
     }
@@ -103,27 +108,44 @@ impl Index {
 
     /// Sets the catalog of a node class.
     pub fn set_catalog(&mut self, class: &NodeClassKey, catalog: Arc<Catalog>) {
+        self.marked.remove(class);
+        if self.replace_catalog(class, catalog) {
+            self.nodes.mark_all();
+        }
+    }
+
+    /// Takes a catalog over if it is another one. Returns whether it is.
+    fn replace_catalog(&mut self, class: &NodeClassKey, catalog: Arc<Catalog>) -> bool {
         let known = self.state.catalogs.get(class);
         if known.is_some_and(|known| known.version() == catalog.version()) {
-            return;
+            return false;
         }
         Arc::make_mut(&mut self.state.catalogs).insert(class.clone(), catalog);
         self.overlays_changed = true;
         self.changes.node_classes.insert(class.clone());
-        self.nodes.mark_all();
         self.stale = true;
+        true
     }
 
-    /// Marks offerings of a node class as unavailable, until the class is resolved again.
+    /// Marks offerings of a node class as unavailable, until the class is resolved again. The next freeze shows it.
     pub fn mark_unavailable(&mut self, class: &NodeClassKey, offerings: &[UnavailableOffering]) {
-        if let Some(catalog) = self.state.catalogs.get(class) {
-            let changed = Arc::new(catalog.without_offerings(offerings));
-            self.set_catalog(class, changed);
+        let marked = self.marked.entry(class.clone()).or_default();
+        marked.extend_from_slice(offerings);
+    }
+
+    /// Nodes stay as they are: their prices are those of their offerings, available or not.
+    fn apply_marks(&mut self) {
+        for (class, offerings) in std::mem::take(&mut self.marked) {
+            if let Some(catalog) = self.state.catalogs.get(&class) {
+                let changed = Arc::new(catalog.without_offerings(&offerings));
+                self.replace_catalog(&class, changed);
+            }
         }
     }
 
     /// Freezes the state. Until something changes, every call returns the same shared content. Cost: what changed.
     pub fn freeze(&mut self, now: Timestamp) -> Snapshot {
+        self.apply_marks();
         if self.stale {
             self.apply_overlays();
             self.merge_changed_nodes();

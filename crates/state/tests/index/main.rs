@@ -10,6 +10,7 @@ mod nodes;
 mod nominations;
 mod overlays;
 mod pods;
+mod unavailable;
 mod versions;
 
 use jiff::Timestamp;

@@ -4,6 +4,7 @@ mod budgets;
 mod buffer;
 mod catalog;
 mod class;
+mod contradiction;
 mod deletion;
 mod expiry;
 mod limit_names;
@@ -26,6 +27,7 @@ use super::{AdmissionContext, GroupVersionKind};
 /// All checks that need more than the object, in the order of their warnings.
 pub const CHECKS: &[AdmissionCheck] = &[
     on_pools(Check::NodeClass, class::run),
+    on_pools(Check::NodeClass, contradiction::run),
     on_pools(Check::Limits, limit_names::run),
     on_pools(Check::Catalog, catalog::run),
     on_pools(Check::Unsatisfiable, unsatisfiable::run),

@@ -3,7 +3,7 @@
 use mortise_apis::requirements::Requirement;
 use mortise_state::catalog::EliminatingRequirement;
 
-use super::super::text::{count, first_of, without_domain};
+use super::super::text::{WARNING_MAX, count, first_of, without_domain};
 use super::catalog::{catalog_of, field_path};
 use super::{AdmissionContext, AdmissionResult, Check, PoolRequest};
 
@@ -41,11 +41,6 @@ fn unsatisfiable_text(blame: &EliminatingRequirement) -> (String, String) {
         .iter()
         .map(|(value, types)| format!("\"{value}\" ({types})"))
         .collect();
-    let back = match back.as_slice() {
-        [] => String::new(),
-        [only] => format!("{only} would allow some"),
-        several => format!("{} would allow some", several.join(" or ")),
-    };
     let requirement = requirement_text(requirement);
     let problem = if *only_together {
         format!(
@@ -55,7 +50,16 @@ fn unsatisfiable_text(blame: &EliminatingRequirement) -> (String, String) {
     } else {
         format!("no instance type is left: {requirement} removes the last {before} of {total}")
     };
-    (problem, back)
+    let alternatives = |back: &[String]| match back {
+        [] => String::new(),
+        some => format!("{} would allow some", some.join(" or ")),
+    };
+    let fix = alternatives(&back);
+    if problem.chars().count() + "; ".len() + fix.chars().count() <= WARNING_MAX {
+        return (problem, fix);
+    }
+    let first = back.get(..1).unwrap_or_default();
+    (problem, alternatives(first))
 }
 
 /// `arch In [arm64]`, with the first values only.

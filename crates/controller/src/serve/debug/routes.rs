@@ -52,7 +52,7 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
     DebugRoute {
         path: "/debug/capacity",
         query: &[],
-        shows: "capacity that the cloud refused lately: what, why, and when it is asked for again",
+        shows: "capacity that the cloud refused lately (what, why, and when it is asked for again), and capacity reservations with unused instances",
         view: View::Page(|state, _| Ok(capacity::view(&state.shared))),
     },
     DebugRoute {

@@ -72,6 +72,7 @@ pub(crate) fn render(
         .flat_map(|each| each.gauges())
         .collect();
     provider_gauges::register(&mut live, &gauges);
+    offerings::unused_reservations(&mut live, &shared.unused_reservations);
     let conditions_omitted = conditions::gauges(&mut live, &snapshot, now, limit);
     if metrics.detail() == TelemetryDetail::Full {
         nodes::each_node(&mut live, &snapshot, now);

@@ -1,12 +1,35 @@
-//! Available capacity: a series for each instance type and offering. Only in full detail.
+//! Available capacity: a series for each instance type and offering, only in full detail; and reserved capacity that no node uses.
 
 use mortise_apis::resources::{CPU, MEMORY};
+use mortise_apis::values::money::MicroUsd;
 use mortise_state::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::FloatGauge;
 use crate::metrics::numbers::unit;
+use crate::service_state::unused_reservations::{UnusedReservation, UnusedReservations};
+
+/// Reserved capacity that no node uses, and what it costs. What has no known price is not in the cost.
+pub(super) fn unused_reservations(live: &mut Registry, reservations: &UnusedReservations) {
+    let unused = reservations.now();
+    let instances = unused.iter().map(|each| i64::from(each.instances)).sum();
+    let cost: MicroUsd = unused
+        .iter()
+        .filter_map(UnusedReservation::hourly_price)
+        .sum();
+    live.register(
+        "mortise_unused_reserved_instances",
+        "Instances of capacity reservations that no node uses",
+        ConstGauge::<i64>::new(instances),
+    );
+    live.register(
+        "mortise_unused_reserved_cost",
+        "Price per hour of the instances of capacity reservations that no node uses",
+        ConstGauge::new(cost.dollars()),
+    );
+}
 
 type OfferingSeries = Vec<(&'static str, String)>;
 
@@ -69,5 +92,30 @@ pub(super) fn each(live: &mut Registry, snapshot: &Snapshot) {
         ),
     ] {
         live.register(name, help, family);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode_registry;
+
+    use super::*;
+    use crate::service_state::unused_reservations::tests::catalogs;
+
+    #[test]
+    fn unused_reserved_instances_are_counted_with_their_cost() {
+        let reservations = UnusedReservations::default();
+        reservations.follow(&catalogs(&[3]), jiff::Timestamp::UNIX_EPOCH);
+        let (mut live, mut text) = (Registry::default(), String::new());
+        unused_reservations(&mut live, &reservations);
+        encode_registry(&mut text, &live).unwrap();
+        let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            series,
+            [
+                "mortise_unused_reserved_instances 3",
+                "mortise_unused_reserved_cost 0.3"
+            ]
+        );
     }
 }

@@ -19,6 +19,18 @@ const fn metric(name: GaugeName) -> (&'static str, &'static str) {
             "mortise_unpriced_instance_types",
             "Instance types that are sold without a known on-demand price",
         ),
+        GaugeName::UnavailableCapacity => (
+            "mortise_unavailable_capacity",
+            "Capacity that the cloud refused lately and is not asked for now, by capacity type and cause",
+        ),
+        GaugeName::CallTokens => (
+            "mortise_cloud_call_tokens",
+            "Calls that may be sent at once before a limit of the cloud is reached",
+        ),
+        GaugeName::CallsWaiting => (
+            "mortise_cloud_calls_waiting",
+            "Calls that wait for a limit of the cloud",
+        ),
     }
 }
 
@@ -40,6 +52,8 @@ pub(super) fn register(live: &mut Registry, gauges: &[ProviderGauge]) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use prometheus_client::encoding::text::encode_registry;
 
     use super::*;
@@ -74,9 +88,17 @@ mod tests {
     }
 
     #[test]
-    fn every_gauge_has_a_metric_of_its_own() {
-        let names = GaugeName::ALL.map(|name| metric(name).0);
-        assert!(names.iter().all(|name| name.starts_with("mortise_")));
-        assert_ne!(names[0], names[1]);
+    fn every_gauge_has_a_metric_of_its_own_that_is_documented_with_its_labels() {
+        let page = include_str!("../../../../../docs/reference/metrics.md");
+        let names: BTreeSet<&str> = GaugeName::ALL.map(|name| metric(name).0).into();
+        assert_eq!(names.len(), GaugeName::ALL.len());
+        for name in GaugeName::ALL {
+            let labels = match name.labels() {
+                [] => String::new(),
+                labels => format!("{{{}}}", labels.join(",")),
+            };
+            let row = format!("| `{}{labels}` | gauge |", metric(name).0);
+            assert!(page.contains(&row), "{row}");
+        }
     }
 }

@@ -7,6 +7,8 @@ pub struct CapacityOptions {
     pub vm_overhead_ppm: i64,
     /// Network interfaces that pods must not use. `--reserved-enis`.
     pub reserved_enis: i64,
+    /// Each address of an interface stands for a block of them, on types that can. `--prefix-delegation`.
+    pub prefix_delegation: bool,
     /// Whether kubelet settings of a class may be expressions. The feature gate `NodeClassCEL`.
     pub expressions: bool,
 }
@@ -16,6 +18,7 @@ impl Default for CapacityOptions {
         Self {
             vm_overhead_ppm: 75_000,
             reserved_enis: 0,
+            prefix_delegation: false,
             expressions: false,
         }
     }

@@ -38,6 +38,15 @@ const GPUS: [(&str, &str); 3] = [
 const ARM_MEMORY_MIB: i64 = 64;
 /// Pods per node where network interfaces set no limit.
 const DEFAULT_MAX_PODS: i64 = 110;
+/// Addresses of a block that the VPC CNI assigns instead of an address: a /28.
+const PREFIX_ADDRESSES: i64 = 16;
+
+/// Most pods that AWS recommends on a node, whatever its addresses allow.
+/// # Source
+/// The maximum pods calculator of EKS (`max-pods-calculator.sh`).
+const fn recommended_pods(vcpus: i64) -> i64 {
+    if vcpus > 30 { 250 } else { 110 }
+}
 
 impl InstanceTypeInfo {
     /// The type as the core plans with it.
@@ -120,8 +129,8 @@ impl InstanceTypeInfo {
         (mib - i64::try_from(kept).unwrap_or(mib)).max(0) * MIB
     }
 
-    /// Pods that the addresses of the network interfaces allow.
-    fn eni_pods(&self, shape: &NodeSettings, reserved: i64) -> i64 {
+    /// Network interfaces that give pods addresses.
+    fn usable_interfaces(&self, shape: &NodeSettings, reserved: i64) -> i64 {
         let most = self
             .interfaces
             .get(self.default_card)
@@ -133,11 +142,32 @@ impl InstanceTypeInfo {
                 .iter()
                 .filter(|each| each.efa_only && each.card == 0),
         );
-        let usable = most - reserved - fabric;
-        if usable <= 0 {
-            0
-        } else {
-            usable * (self.ipv4_per_interface - 1) + 2
+        (most - reserved - fabric).max(0)
+    }
+
+    /// Pods that the addresses of the network interfaces allow.
+    fn eni_pods(&self, shape: &NodeSettings, reserved: i64) -> i64 {
+        match self.usable_interfaces(shape, reserved) {
+            0 => 0,
+            usable => usable * (self.ipv4_per_interface - 1) + 2,
+        }
+    }
+
+    /// Pods that the container network gives addresses to. With a block in place of each address there are more than a node should
+    /// run, so the number has a limit.
+    fn network_pods(&self, shape: &NodeSettings) -> i64 {
+        let reserved = shape.options.reserved_enis;
+        let has_blocks =
+            shape.options.prefix_delegation && self.hypervisor.as_deref() == Some("nitro");
+        if !has_blocks {
+            return self.eni_pods(shape, reserved);
+        }
+        match self.usable_interfaces(shape, reserved) {
+            0 => 0,
+            usable => {
+                let addresses = usable * (self.ipv4_per_interface - 1) * PREFIX_ADDRESSES + 2;
+                addresses.min(recommended_pods(self.vcpus))
+            }
         }
     }
 
@@ -146,7 +176,7 @@ impl InstanceTypeInfo {
     pub fn pods(&self, shape: &NodeSettings) -> i64 {
         let by_family = || {
             if shape.family.eni_limited_pods() {
-                self.eni_pods(shape, shape.options.reserved_enis)
+                self.network_pods(shape)
             } else {
                 DEFAULT_MAX_PODS
             }

@@ -1,4 +1,6 @@
 use super::*;
+use crate::ami_family::AmiFamily;
+use crate::node_settings::NodeSettings;
 
 const HEADER: &str = "{\"mortiseCatalog\":1,\"kind\":\"types\"}\n";
 const GOOD: &str = r#"{"type":"m5.large","arch":["x86_64"],"vcpus":2,"memoryMiB":8192,"usage":["on-demand","spot"],"virtualization":["hvm"],"hypervisor":"nitro","ipv4PerInterface":10,"interfaces":[3],"zones":{"us-east-1":["us-east-1a"]}}"#;
@@ -284,4 +286,38 @@ fn a_region_is_resolved_quickly_and_is_small() {
     );
     assert_eq!(clones.len(), 8);
     assert!(grown.is_none_or(|kib| kib < 12 * 1024), "{grown:?} KiB");
+}
+
+#[test]
+fn with_prefix_delegation_nitro_types_have_the_pods_of_the_calculator() {
+    let catalog = embedded_catalog().unwrap();
+    let pods = |name: &str, reserved_enis, change: &dyn Fn(&mut NodeSettings)| {
+        let mut settings = NodeSettings {
+            options: CapacityOptions {
+                reserved_enis,
+                prefix_delegation: true,
+                ..CapacityOptions::default()
+            },
+            ..NodeSettings::default()
+        };
+        change(&mut settings);
+        catalog.find(name).unwrap().info.pods(&settings)
+    };
+    let as_is = |_: &mut NodeSettings| {};
+    for (name, reserved, wanted) in [
+        ("t3.nano", 0, 34),
+        ("t3.nano", 1, 18),
+        ("t3.nano", 2, 0),
+        ("m5.large", 0, 110),
+        ("c5.4xlarge", 0, 110),
+        ("m5.8xlarge", 0, 250),
+        ("m5.24xlarge", 1, 250),
+        ("m4.large", 0, 20), // Xen
+    ] {
+        assert_eq!(pods(name, reserved, &as_is), wanted, "{name} {reserved}");
+    }
+    let set = |settings: &mut NodeSettings| settings.max_pods = Some(300);
+    assert_eq!(pods("m5.large", 0, &set), 300, "the class decides");
+    let windows = |settings: &mut NodeSettings| settings.family = AmiFamily::Windows2022;
+    assert_eq!(pods("t3.nano", 0, &windows), 110);
 }

@@ -3,6 +3,7 @@
 //!
 //! Pure: no input or output, no clock, no environment, no logging.
 
+mod contradictions;
 pub mod conversion;
 mod crd;
 mod deprecated_fields;
@@ -20,8 +21,10 @@ pub mod status;
 
 use mortise_apis::issues::{IssueCollector, PatternDescription, RuleCheck};
 use mortise_apis::node_class::{
-    ClassHash, DeprecatedField, LabelTable, NodeClassApi, NodeClassKind, OldVersion,
+    ClassContradiction, ClassHash, DeprecatedField, LabelTable, NodeClassApi, NodeClassKind,
+    OldVersion,
 };
+use mortise_apis::requirements::Requirements;
 use mortise_apis::schema::crd_manifest::CrdManifest;
 use serde_json::Value;
 
@@ -79,6 +82,10 @@ impl NodeClassApi for Ec2NodeClassApi {
     fn issues(&self, spec: &Value, issues: &mut IssueCollector) {
         kubelet::faults(spec, issues);
         selector_terms::mixed_terms(spec, issues);
+    }
+
+    fn contradictions(&self, object: &Value, pool: &Requirements) -> Vec<ClassContradiction> {
+        contradictions::contradictions(object, pool)
     }
 
     /// Without the certificate of the cluster, which the provider hashes along: two specs are compared in one cluster.

@@ -240,6 +240,7 @@ impl Bench {
                 ca_bundle: text("caBundle").unwrap_or_default(),
                 service_cidr: text("clusterCIDR"),
                 version: text("kubernetesVersion").unwrap_or_default(),
+                cni: None,
             },
         }
     }

@@ -120,6 +120,7 @@ pub(super) fn options(case: &Case) -> CapacityOptions {
     CapacityOptions {
         vm_overhead_ppm: format!("{:.0}", share * 1e6).parse().unwrap(),
         reserved_enis: options["ReservedENIs"].as_i64().unwrap(),
+        prefix_delegation: false,
         expressions: options["FeatureGates"]["NodeClassCEL"] == true,
     }
 }

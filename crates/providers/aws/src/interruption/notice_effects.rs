@@ -7,6 +7,7 @@ use mortise_cloudprovider::{InterruptionKind, InterruptionNotice};
 use super::claimed_instances::ClaimedInstances;
 use crate::instances::InstanceCache;
 use crate::offerings::reservation_counts::ReservationCounts;
+use crate::offerings::unavailability_cause::SPOT_INTERRUPTION;
 use crate::offerings::unavailable_offerings::{UnavailableKey, UnavailableOfferings};
 
 /// Where notices are noted.
@@ -32,7 +33,7 @@ impl NoticeEffects {
                     let offering = claimed.or_else(|| self.instances.spot_offering(id));
                     if let Some(offering) = offering {
                         let key = UnavailableKey::Offering(offering);
-                        self.unavailable.mark_because(key, "SpotInterruption");
+                        self.unavailable.mark_because(key, SPOT_INTERRUPTION);
                     }
                 }
                 InterruptionKind::CapacityReservationInterruption => {

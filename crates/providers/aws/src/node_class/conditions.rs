@@ -19,6 +19,8 @@ const DEPENDENCIES: [&str; 4] = [
 ];
 const VALIDATION: &str = "ValidationSucceeded";
 const RESERVATIONS: &str = "CapacityReservationsReady";
+/// There is something to say about the prices in use. The class is as ready as without it: a price only decides what is launched first.
+pub(crate) const PRICES_UNCERTAIN: &str = "PricesUncertain";
 
 /// Whether the class as it is can be launched with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +112,22 @@ pub(crate) fn validated(
     };
 }
 
+/// Writes down what there is to say about prices; `None` when all are live and new.
+pub(crate) fn priced(
+    object: &mut Ec2NodeClass,
+    note: Option<&str>,
+    reserved: bool,
+    now: Timestamp,
+) {
+    let metadata = &object.metadata;
+    let list = &mut object.status.conditions;
+    let mut set = Conditions::new(known(reserved), metadata, list, now);
+    match note {
+        Some(note) => set.set_true_with_reason(PRICES_UNCERTAIN, "OldOrUnknown", note),
+        None => set.clear(PRICES_UNCERTAIN),
+    };
+}
+
 /// Why the class cannot be used, in the words of its conditions.
 pub(crate) fn not_ready(conditions: &[Condition]) -> Option<String> {
     match find(conditions, READY) {
@@ -163,6 +181,26 @@ mod tests {
             Some(unknown),
             "nothing was found out yet"
         );
+    }
+
+    #[test]
+    fn prices_have_a_condition_while_there_is_something_to_say_about_them() {
+        let mut object = Ec2NodeClass::default();
+        let now = Timestamp::UNIX_EPOCH;
+        validated(&mut object, &Validity::Valid, false, now);
+        let before = object.status.conditions.clone();
+        priced(&mut object, Some("spot prices are not known"), false, now);
+        let conditions = &object.status.conditions;
+        let found = find(conditions, PRICES_UNCERTAIN).unwrap();
+        assert_eq!(found.message, "spot prices are not known");
+        assert_eq!(found.status, ConditionStatus::True);
+        assert_eq!(
+            find(conditions, READY).map(|ready| (ready.status, ready.message.clone())),
+            find(&before, READY).map(|ready| (ready.status, ready.message.clone())),
+            "the class is as ready as before"
+        );
+        priced(&mut object, None, false, now);
+        assert_eq!(object.status.conditions, before);
     }
 
     #[test]

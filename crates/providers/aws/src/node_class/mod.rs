@@ -22,7 +22,7 @@ pub(crate) use self::resolver::{NodeClassResolver, ResolverParts};
 #[cfg(test)]
 pub(crate) use self::cache::{PlacementGroup, PlacementStrategy};
 #[cfg(test)]
-pub(crate) use self::conditions::Validity;
+pub(crate) use self::conditions::{PRICES_UNCERTAIN, Validity};
 #[cfg(test)]
 pub(crate) use self::networks::FoundSubnet;
 #[cfg(test)]

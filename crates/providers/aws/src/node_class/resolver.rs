@@ -23,6 +23,7 @@ use crate::offerings::region_offerings::{OfferingsView, RegionOfferings};
 use crate::offerings::unavailable_offerings::UnavailableOfferings;
 use crate::sdk::AwsClients;
 use crate::sdk::cluster_info::{ClusterInfo, ClusterInfoCache};
+use crate::sdk::vpc_cni::VpcCni;
 use crate::tags;
 
 /// How soon a class is resolved again while the first prices are on their way: a few pages of a list.
@@ -55,7 +56,7 @@ const RESERVATIONS_MS: i64 = 60_000;
 /// Resolves node classes.
 #[derive(Debug)]
 pub(crate) struct NodeClassResolver {
-    options: ReadOptions,
+    config: Arc<AwsConfig>,
     lookup: ClassLookup,
     validation: Validation,
     offerings: Arc<RegionOfferings>,
@@ -104,10 +105,7 @@ impl NodeClassResolver {
         } = parts;
         let reserved = config.reserved_capacity;
         Self {
-            options: ReadOptions {
-                shape: config.shape,
-                reserved,
-            },
+            config: Arc::clone(&config),
             lookup: ClassLookup::new(
                 clients,
                 cluster,
@@ -136,7 +134,7 @@ impl NodeClassResolver {
         let object = parse(&request.class)?;
         // Asked before, so that prices that come meanwhile are not missed.
         let waits = self.offerings.awaits_prices();
-        let reserved = self.options.reserved;
+        let reserved = self.config.reserved_capacity;
         let asking = Asking::Resolve(&request.claims);
         let stored = object.status.clone();
         let (mut class, context) = self.look_up(object, asking, now).await?;
@@ -153,6 +151,10 @@ impl NodeClassResolver {
         };
         let validity = self.validation.judge(input).await;
         conditions::validated(&mut class.object, &validity, reserved, now);
+        if !waits {
+            let note = self.offerings.price_state().note(now);
+            conditions::priced(&mut class.object, note.as_deref(), reserved, now);
+        }
         let status = assembly::patch(&stored, &class.object.status);
         let class = self.keep(class);
         let retry_ms = self.retry_ms(class.name(), failed.as_ref(), &validity);
@@ -247,15 +249,27 @@ impl NodeClassResolver {
             offerings: found.offerings.clone(),
         };
         let previous = self.cache.previous(&object);
-        let class = assembly::assemble(
-            object,
-            found,
-            previous.as_deref(),
-            &self.offerings,
-            self.options,
-            now,
-        );
+        let previous = previous.as_deref();
+        let options = self.options(&found.cluster, previous);
+        let class = assembly::assemble(object, found, previous, &self.offerings, options, now);
         Ok((class, context))
+    }
+
+    /// How a class is read in the cluster; as before while that is not known.
+    fn options(
+        &self,
+        cluster: &ClassPart<Arc<ClusterInfo>>,
+        previous: Option<&CachedNodeClass>,
+    ) -> ReadOptions {
+        let shape = match (cluster, previous) {
+            (Ok(cluster), _) => cluster.cni.unwrap_or_default().options(&self.config),
+            (Err(_), Some(previous)) => previous.settings.options,
+            (Err(_), None) => VpcCni::default().options(&self.config),
+        };
+        ReadOptions {
+            shape,
+            reserved: self.config.reserved_capacity,
+        }
     }
 
     /// Remembers a class, which is ready if its conditions say so.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use aws_sdk_arczonalshift::types::AppliedStatus;
 use jiff::Timestamp;
+use mortise_cloudprovider::{GaugeName, ProviderGauge, UnavailableCapacity};
 use tokio::time::Instant;
 
 use crate::failure::Failure;
@@ -44,6 +45,35 @@ impl ShiftedZones {
         let until = self.lock();
         let shifted = until.iter().filter(|(_, until)| **until > now);
         shifted.map(|(zone, _)| Arc::clone(zone)).collect()
+    }
+
+    /// The shifts that go on `now`, as capacity that is not asked for.
+    pub(crate) fn snapshot(&self, now: Timestamp) -> Vec<UnavailableCapacity> {
+        let clock = Instant::now();
+        let until = self.lock();
+        let shifted = until.iter().filter(|(_, until)| **until > clock);
+        let all = shifted.map(|(zone, until)| {
+            let left = until.saturating_duration_since(clock);
+            UnavailableCapacity {
+                instance_type: None,
+                zone: None,
+                capacity_type: None,
+                scope: Some(format!("zone-id/{zone}")),
+                cause: "ZonalShift".to_owned(),
+                until: now.saturating_add(left).unwrap_or(now),
+            }
+        });
+        all.collect()
+    }
+
+    /// How many zones are shifted away, if any is.
+    pub(crate) fn gauge(&self) -> Option<ProviderGauge> {
+        let count = u32::try_from(self.now().len()).unwrap_or(u32::MAX);
+        (count > 0).then(|| ProviderGauge {
+            name: GaugeName::UnavailableCapacity,
+            labels: vec![("capacity_type", "any"), ("cause", "zonal_shift")],
+            value: f64::from(count),
+        })
     }
 
     /// Takes over the shifts of now: zone ids, and how long each still lasts.
@@ -132,6 +162,20 @@ mod tests {
         let zone = |name: &str, seconds| (Arc::from(name), Duration::from_secs(seconds));
         shifted.replace([zone("use1-az1", 60), zone("use1-az2", 600)]);
         assert!(shifted.has("use1-az1") && !shifted.has("use1-az3"));
+        let told = |shifted: &ShiftedZones| {
+            let all = shifted.snapshot(Timestamp::UNIX_EPOCH);
+            let all = all
+                .into_iter()
+                .map(|each| (each.scope.unwrap(), each.until.as_second()));
+            (
+                all.collect::<Vec<_>>(),
+                shifted.gauge().map(|gauge| gauge.value),
+            )
+        };
+        let zones = [("use1-az1", 60), ("use1-az2", 600)];
+        let zones = zones.map(|(zone, ends)| (format!("zone-id/{zone}"), ends));
+        assert_eq!(told(&shifted), (zones.to_vec(), Some(2.0)));
+        assert_eq!(told(&ShiftedZones::default()), (Vec::new(), None));
         tokio::time::advance(Duration::from_secs(61)).await;
         assert_eq!(shifted.now().len(), 1, "no poll is needed for the end");
         assert!(!shifted.has("use1-az1") && shifted.has("use1-az2"));

@@ -7,9 +7,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use mortise_aws_class::labels::PLACEMENT_GROUP_PARTITION;
 use mortise_cloudprovider::{
-    CapacityType, InstanceType, Offering, UnavailableCapacity, UnavailableOffering,
+    CapacityType, GaugeName, InstanceType, Offering, ProviderGauge, UnavailableCapacity,
+    UnavailableOffering,
 };
 use tokio::time::Instant;
+
+use crate::offerings::unavailability_cause::UnavailabilityCause;
 
 /// How long an offering is left alone. Shorter, and every launch asks the same empty pools; longer, and freed capacity goes unused.
 /// # Source
@@ -39,23 +42,32 @@ pub(crate) enum UnavailableKey {
 }
 
 impl UnavailableKey {
+    /// Its capacity type; `None` for what all of them lack.
+    const fn capacity_type(&self) -> Option<CapacityType> {
+        match self {
+            Self::Offering(offering) | Self::Placed(offering, _) => Some(offering.capacity_type),
+            Self::CapacityType(capacity_type) => Some(*capacity_type),
+            Self::Subnet(_) => None,
+        }
+    }
+
     /// As the port has it.
     fn capacity(&self, cause: &str, until: Timestamp) -> UnavailableCapacity {
-        let (offering, capacity_type, scope) = match self {
-            Self::Offering(offering) => (Some(offering), Some(offering.capacity_type), None),
+        let (offering, scope) = match self {
+            Self::Offering(offering) => (Some(offering), None),
             Self::Placed(offering, scope) => {
                 let partition = scope.partition.as_ref();
                 let partition = partition.map_or_else(String::new, |each| format!("/{each}"));
                 let scope = format!("placement-group/{}{partition}", scope.group);
-                (Some(offering), Some(offering.capacity_type), Some(scope))
+                (Some(offering), Some(scope))
             }
-            Self::CapacityType(capacity_type) => (None, Some(*capacity_type), None),
-            Self::Subnet(subnet) => (None, None, Some(format!("subnet/{subnet}"))),
+            Self::CapacityType(_) => (None, None),
+            Self::Subnet(subnet) => (None, Some(format!("subnet/{subnet}"))),
         };
         UnavailableCapacity {
             instance_type: offering.map(|each| Arc::clone(&each.instance_type)),
             zone: offering.map(|each| Arc::clone(&each.zone)),
-            capacity_type,
+            capacity_type: self.capacity_type(),
             scope,
             cause: cause.to_owned(),
             until,
@@ -114,6 +126,26 @@ impl UnavailableOfferings {
             key.capacity(&mark.cause, now.saturating_add(left).unwrap_or(now))
         });
         all.collect()
+    }
+
+    /// How much is unavailable now, by capacity type and cause.
+    pub(crate) fn gauges(&self) -> Vec<ProviderGauge> {
+        let mut marks = self.lock();
+        drop_ended(&mut marks);
+        let mut counts: BTreeMap<(&'static str, &'static str), u32> = BTreeMap::new();
+        for (key, mark) in &*marks {
+            let capacity_type = key.capacity_type().map_or("any", CapacityType::as_str);
+            let cause = UnavailabilityCause::of(&mark.cause).label();
+            *counts.entry((capacity_type, cause)).or_default() += 1;
+        }
+        let gauges = counts
+            .into_iter()
+            .map(|((capacity_type, cause), count)| ProviderGauge {
+                name: GaugeName::UnavailableCapacity,
+                labels: vec![("capacity_type", capacity_type), ("cause", cause)],
+                value: f64::from(count),
+            });
+        gauges.collect()
     }
 
     /// What is unavailable now to instances in placement group `group`, or in none, for questions about many offerings. `zones` are
@@ -265,6 +297,37 @@ mod tests {
                 .any(|offering| nowhere.allow(large, offering)),
             "a zone without a usable subnet"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn marks_are_counted_by_capacity_type_and_cause() {
+        let unavailable = UnavailableOfferings::default();
+        assert_eq!(unavailable.gauges(), []);
+        for zone in ["us-east-1a", "us-east-1b"] {
+            let key = UnavailableKey::Offering(spot(&Arc::from(zone)));
+            unavailable.mark_because(key, "InsufficientInstanceCapacity");
+        }
+        let on_demand = UnavailableKey::CapacityType(CapacityType::OnDemand);
+        unavailable.mark_because(on_demand, "VcpuLimitExceeded");
+        let subnet = UnavailableKey::Subnet("subnet-1".to_owned());
+        unavailable.mark_because(subnet, "InsufficientFreeAddressesInSubnet");
+        let told = unavailable.gauges();
+        let told = told.iter().map(|gauge| {
+            let [(_, capacity_type), (_, cause)] = gauge.labels[..] else {
+                panic!("{gauge:?}");
+            };
+            (capacity_type, cause, gauge.value)
+        });
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [
+                ("any", "subnet_full", 1.0),
+                ("on-demand", "quota", 1.0),
+                ("spot", "no_capacity", 2.0),
+            ]
+        );
+        tokio::time::advance(TTL + Duration::from_secs(1)).await;
+        assert_eq!(unavailable.gauges(), [], "all have ended");
     }
 
     #[tokio::test(start_paused = true)]

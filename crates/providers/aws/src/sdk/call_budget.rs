@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mortise_cloudprovider::{GaugeName, ProviderGauge};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -42,6 +43,19 @@ enum Limit {
     RunInstances,
     CreateTags,
     TerminateInstances,
+}
+
+impl Limit {
+    /// Its label in metrics.
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Reads => "reads",
+            Self::Mutations => "mutations",
+            Self::RunInstances => "run_instances",
+            Self::CreateTags => "create_tags",
+            Self::TerminateInstances => "terminate_instances",
+        }
+    }
 }
 
 /// Tokens per second and size of each limit.
@@ -275,6 +289,25 @@ impl CallBudget {
         }
     }
 
+    /// What may be sent at once and what waits, for each limit.
+    pub(crate) fn gauges(&self) -> Vec<ProviderGauge> {
+        let gauges = self.gates.iter().flat_map(|gate| {
+            let mut state = gate.lock();
+            state.bucket.fill(Instant::now());
+            let gauge = |name, count: u64| ProviderGauge {
+                name,
+                labels: vec![("limit", gate.limit.label())],
+                value: f64::from(u32::try_from(count).unwrap_or(u32::MAX)),
+            };
+            let waiting = u64::try_from(state.waiting.len()).unwrap_or(u64::MAX);
+            [
+                gauge(GaugeName::CallTokens, state.bucket.level / TOKEN),
+                gauge(GaugeName::CallsWaiting, waiting),
+            ]
+        });
+        gauges.collect()
+    }
+
     /// EC2 refused a call because of its limit.
     pub(crate) fn throttled(&self, action: &str) {
         if let Some(gate) = self.gate(action) {
@@ -392,6 +425,29 @@ mod tests {
             begun.elapsed() <= Duration::from_secs(11),
             "a debt has an end"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_that_are_left_and_calls_that_wait_are_told() {
+        let budget = CallBudget::default();
+        let told = |limit: &str| {
+            let gauges = budget.gauges().into_iter();
+            let own = gauges.filter(|gauge| gauge.labels == [("limit", limit)]);
+            own.map(|gauge| gauge.value).collect::<Vec<_>>()
+        };
+        taken(&budget, "ec2:DescribeInstances", 30).await;
+        taken(&budget, "ec2:RunInstances", 5).await;
+        assert_eq!(told("reads"), [70.0, 0.0]);
+        let waits = tokio::spawn({
+            let budget = budget.clone();
+            async move { budget.take("ec2:RunInstances", Urgency::Launch).await }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(told("run_instances"), [0.0, 1.0]);
+        waits.await.unwrap();
+        assert_eq!(told("run_instances"), [0.0, 0.0]);
+        assert_eq!(told("reads"), [80.0, 0.0], "some came back in the meantime");
+        assert_eq!(budget.gauges().len(), 2 * RATES.len());
     }
 
     #[tokio::test(start_paused = true)]

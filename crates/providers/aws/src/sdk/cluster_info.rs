@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::AwsClients;
+use super::vpc_cni::VpcCni;
 use crate::api_server::ApiServer;
-use crate::config::AwsConfig;
+use crate::config::{AwsConfig, PrefixDelegation};
 use crate::failure::Failure;
 
 /// What nodes must know of their cluster.
@@ -24,11 +25,13 @@ pub(crate) struct ClusterInfo {
     pub(crate) service_cidr: Option<String>,
     /// Kubernetes version, such as `1.36`.
     pub(crate) version: String,
+    /// What its VPC CNI does; `None` where that is not asked, or no answer has come yet.
+    pub(crate) cni: Option<VpcCni>,
 }
 
 /// How long the cluster's facts are believed: its version changes while we run, and images follow it.
 const FRESH: Duration = Duration::from_secs(5 * 60);
-/// How long facts are believed among which the range of Services is missing.
+/// How long facts are believed among which something is missing.
 const INCOMPLETE: Duration = Duration::from_secs(30);
 
 /// Looks the cluster up on first need, so that a controller that never launches does not depend on EKS, and again every few minutes.
@@ -67,7 +70,8 @@ impl ClusterInfoCache {
             }
             (Err(error), None) => return Err(error),
         };
-        let believed = if cluster.service_cidr.is_some() {
+        let lacks_cni = self.follows_cni() && cluster.cni.is_none();
+        let believed = if cluster.service_cidr.is_some() && !lacks_cni {
             FRESH
         } else {
             INCOMPLETE
@@ -83,11 +87,16 @@ impl ClusterInfoCache {
         *self.lock() = Some((until, Arc::new(cluster)));
     }
 
+    /// Whether pod density is that of the VPC CNI's settings.
+    fn follows_cni(&self) -> bool {
+        self.config.prefix_delegation == PrefixDelegation::Auto && self.config.api_server.is_some()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<ClusterInfo>)>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything but the version is taken over from what is known.
+    /// Everything but the version and the settings of the CNI is taken over from what is known; those too if there is no answer.
     async fn find(&self, known: Option<&ClusterInfo>) -> Result<ClusterInfo, Failure> {
         let config = &self.config;
         let set = |own: &Option<String>, known: Option<&String>| {
@@ -104,6 +113,7 @@ impl ClusterInfoCache {
                 known.and_then(|each| each.service_cidr.as_ref()),
             ),
             version: config.kubernetes_version.clone().unwrap_or_default(),
+            cni: known.and_then(|each| each.cni),
         };
         if let Some(api_server) = &config.api_server {
             self.ask_api_server(&**api_server, &mut cluster).await;
@@ -135,6 +145,16 @@ impl ClusterInfoCache {
             match api_server.service_ranges().await {
                 Ok(ranges) => cluster.service_cidr = ranges.into_iter().next(),
                 Err(error) => tracing::warn!(%error, "failed to read ranges of Services"),
+            }
+        }
+        if self.follows_cni() {
+            match api_server.vpc_cni().await {
+                Ok(environment) => {
+                    cluster.cni = Some(VpcCni::of(&environment.unwrap_or_default()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "failed to read settings of the VPC CNI, pod density stays as it was");
+                }
             }
         }
     }
@@ -176,6 +196,7 @@ impl ClusterInfoCache {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use mortise_cloudprovider::BoxFuture;
@@ -209,6 +230,8 @@ mod tests {
     struct Server {
         version: Mutex<Option<&'static str>>,
         range: Option<&'static str>,
+        /// Value of `ENABLE_PREFIX_DELEGATION`; `None`: no answer.
+        prefixes: Mutex<Option<&'static str>>,
     }
 
     impl ApiServer for Server {
@@ -222,6 +245,16 @@ mod tests {
         fn service_ranges(&self) -> BoxFuture<'_, Result<Vec<String>, ApiServerError>> {
             let ranges = self.range.map(str::to_owned).into_iter().collect();
             Box::pin(std::future::ready(Ok(ranges)))
+        }
+
+        fn vpc_cni(
+            &self,
+        ) -> BoxFuture<'_, Result<Option<BTreeMap<String, String>>, ApiServerError>> {
+            let value = *self.prefixes.lock().unwrap();
+            let name = "ENABLE_PREFIX_DELEGATION".to_owned();
+            let answer = value.map(|value| Some(BTreeMap::from([(name, value.to_owned())])));
+            let answer = answer.ok_or_else(|| ApiServerError("busy".to_owned()));
+            Box::pin(std::future::ready(answer))
         }
     }
 
@@ -251,6 +284,7 @@ mod tests {
             let server = Arc::new(Server {
                 version: Mutex::new(server.0),
                 range: server.1,
+                prefixes: Mutex::new(None),
             });
             let config = AwsConfig {
                 cluster_name: "blue".to_owned(),
@@ -327,6 +361,30 @@ mod tests {
         tokio::time::advance(INCOMPLETE).await;
         asked.get().await;
         assert_eq!(asked.calls(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_cni_is_followed_if_the_settings_say_so() {
+        let server = (Some("1.36"), Some("10.96.0.0/12"));
+        let asked = Asked::new(None, server, elsewhere());
+        *asked.server.prefixes.lock().unwrap() = Some("true");
+        assert_eq!(asked.get().await.cni, None, "not asked");
+        let follows = AwsConfig {
+            prefix_delegation: PrefixDelegation::Auto,
+            ..elsewhere()
+        };
+        let asked = Asked::new(None, server, follows);
+        let has_prefixes = async || asked.get().await.cni.map(|cni| cni.prefix_delegation);
+        assert_eq!(has_prefixes().await, None, "no answer yet");
+        *asked.server.prefixes.lock().unwrap() = Some("true");
+        tokio::time::advance(INCOMPLETE).await;
+        assert_eq!(has_prefixes().await, Some(true));
+        *asked.server.prefixes.lock().unwrap() = None;
+        tokio::time::advance(FRESH).await;
+        assert_eq!(has_prefixes().await, Some(true), "no answer");
+        *asked.server.prefixes.lock().unwrap() = Some("false");
+        tokio::time::advance(FRESH).await;
+        assert_eq!(has_prefixes().await, Some(false));
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ pub(crate) mod call_budget;
 mod charged_attempts;
 pub(crate) mod cluster_info;
 pub(crate) mod ssm_parameter_cache;
+pub(crate) mod vpc_cni;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
