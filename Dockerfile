@@ -30,8 +30,8 @@ if command -v "$linker" >/dev/null; then
   variable=CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')_LINKER
   export "$variable=$linker" "CC_$(echo "$target" | tr - _)=$linker"
 fi
-CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --locked --bin mortise --target "$target"
-cp "target/$target/release/mortise" /mortise
+cargo build --profile dist --locked --bin mortise --target "$target"
+cp "target/$target/dist/mortise" /mortise
 EOF
 
 FROM gcr.io/distroless/cc-debian12:nonroot

@@ -92,11 +92,11 @@ serve *FLAGS:
         LEADER_ELECTION_NAMESPACE="${LEADER_ELECTION_NAMESPACE-kube-system}" \
         target/debug/mortise serve --kubeconfig {{cluster_dir}}/kubeconfig {{FLAGS}}
 
-# A container image of a release build in target/image, without a container engine; flags as in `target/release/image --help`
+# A container image of a small build (profile `dist`) in target/image, without a container engine; flags as in `target/dist/image --help`
 image *FLAGS:
-    CARGO_PROFILE_RELEASE_STRIP=symbols {{build}} --release
+    {{build}} --profile dist --bin mortise --bin image
     rm -rf target/image
-    target/release/image --binary target/release/mortise --out target/image {{FLAGS}}
+    target/dist/image --binary target/dist/mortise --out target/image {{FLAGS}}
 
 # kubectl on the cluster of `just cluster`
 kubectl *ARGS:
