@@ -9,8 +9,8 @@ use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_tests::harness::{Pool, Reservation, wait_until};
 use serde_json::{Value, json};
 
-use crate::aws::{Account, class};
-use crate::objects::{deployment, merged, never, pool, types};
+use crate::aws_account::{Account, class, ec2_pool};
+use crate::objects::{deployment, types};
 use crate::scene::{SOON, Scene};
 
 const ZONE: &str = "us-east-1a";
@@ -20,14 +20,6 @@ const ANY_CAPACITY: (&str, &str, &[&str]) = (
     "In",
     &["reserved", "spot", "on-demand"],
 );
-
-/// A NodePool of the EC2 class `default` that keeps its nodes.
-fn ec2_pool(name: &str, requirements: &[(&str, &str, &[&str])]) -> Value {
-    let reference =
-        json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" });
-    let over = json!({ "template": { "spec": { "nodeClassRef": reference } } });
-    pool(name, requirements, merged(never(), over))
-}
 
 /// One pod that fills a node of the smallest type.
 fn web(replicas: usize) -> Value {
@@ -67,7 +59,7 @@ async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
     selecting["spec"]["capacityReservationSelectorTerms"] = json!([{ "id": "cr-0mine" }]);
     let requirements = [types(&["m5.large"]), ANY_CAPACITY];
     scene
-        .apply(&[selecting, ec2_pool("default", &requirements)])
+        .apply(&[selecting, ec2_pool("default", "default", &requirements)])
         .await?;
     wait_until("the reservation in the status", SOON, || async {
         let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
@@ -94,8 +86,7 @@ async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
     );
     drop(factory);
     scene.end().await;
-    account.moto.stop().await;
-    Ok(())
+    account.end().await
 }
 
 /// No spot capacity, no capacity in one zone, none of the cheapest type: the pod runs without a person, and what was refused is shown.
@@ -112,7 +103,9 @@ async fn a_launch_gets_around_what_is_short() -> Result<()> {
         .await?;
     let (scene, factory) = account.scene(&[]).await?;
     let requirements = [types(&["m5.large", "m5.xlarge"]), ANY_CAPACITY];
-    scene.apply(&[ec2_pool("default", &requirements)]).await?;
+    scene
+        .apply(&[ec2_pool("default", "default", &requirements)])
+        .await?;
     let begun = Instant::now();
     scene.apply(&[web(1)]).await?;
     scene.running("web", 1).await?;
@@ -132,6 +125,5 @@ async fn a_launch_gets_around_what_is_short() -> Result<()> {
     );
     drop(factory);
     scene.end().await;
-    account.moto.stop().await;
-    Ok(())
+    account.end().await
 }

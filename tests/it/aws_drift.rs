@@ -7,7 +7,7 @@ use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
-use crate::aws::Account;
+use crate::aws_account::Account;
 use crate::objects::deployment;
 use crate::scene::{SOON, Scene};
 
@@ -89,6 +89,5 @@ async fn every_change_of_a_class_replaces_its_nodes() -> Result<()> {
     }
     drop(factory);
     scene.end().await;
-    account.moto.stop().await;
-    Ok(())
+    account.end().await
 }

@@ -7,6 +7,7 @@ mod admission;
 mod agreement;
 mod availability;
 mod aws;
+mod aws_account;
 mod aws_capacity;
 mod aws_drift;
 mod bad_input;

@@ -22,7 +22,10 @@ POST /reservations            [{id, instance_type, zone, count, match, type, own
 POST /placement-groups        [{id, name, strategy, partitions}]: replaces all
 POST /zonal-shifts            the list that GetManagedResource answers
 POST /policy                  [document]: every call outside of these is denied; none: everything is allowed
-POST /limits                  {speed}: EC2's rate limits, on a clock that many times as fast; null: none
+POST /limits                  {speed}: EC2's rate limits, on a clock that many times as fast, from buckets that others have emptied;
+                              null: none
+POST /full-subnets            [id]: subnets that have no free address, whatever EC2 said of them before; replaces all
+POST /subnets                 {vpc, zone, cidr, tags}: makes a subnet
 GET  /reservations            as EC2 describes them
 GET  /denials                 why calls were denied, and how many were throttled by action
 POST /linger                  {enabled}: instances that are terminated stay in `shutting-down`, until it is taken back
@@ -99,6 +102,18 @@ class Control:
         with self.cloud.changed:
             self.cloud.zonal_shifts = body
         return {}
+
+    def post_full_subnets(self, body):
+        with self.cloud.changed:
+            self.cloud.full_subnets = set(body)
+        return {}
+
+    def post_subnets(self, body):
+        ec2 = fixtures.clients(self.endpoint, self.region)("ec2")
+        made = ec2.create_subnet(VpcId=body["vpc"], CidrBlock=body["cidr"], AvailabilityZone=body["zone"])["Subnet"]["SubnetId"]
+        if body["tags"]:
+            ec2.create_tags(Resources=[made], Tags=[{"Key": key, "Value": value} for key, value in body["tags"].items()])
+        return {"subnet": made}
 
     def post_policy(self, body):
         with self.cloud.changed:
@@ -250,6 +265,9 @@ def describe(instance):
         "capacity_type": "spot" if instance.lifecycle == "spot" else "on-demand",
         "state": instance.state,
         "image": instance.image_id,
+        "image_name": instance.ec2_backend.amis[instance.image_id].name,
+        "gpus": sum(gpu["Count"] for gpu in (shape.get("GpuInfo") or {}).get("Gpus", [])),
+        "devices": sorted(instance.block_device_mapping),
         "architecture": instance.architecture,
         "private_dns": instance.private_dns_name,
         "private_ip": instance.private_ip,

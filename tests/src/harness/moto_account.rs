@@ -99,7 +99,32 @@ impl Moto {
         self.post("policy", &json!(documents)).await.map(drop)
     }
 
-    /// From now on EC2 has its published rate limits, on a clock that runs `speed` times as fast as the wall's; `None`: no limits.
+    /// A subnet in a zone; nobody else is in it.
+    ///
+    /// # Errors
+    /// The network has no such range, or another subnet has it.
+    pub async fn make_subnet(
+        &self,
+        vpc: &str,
+        zone: &str,
+        cidr: &str,
+        tags: &Value,
+    ) -> Result<String> {
+        let body = json!({ "vpc": vpc, "zone": zone, "cidr": cidr, "tags": tags });
+        let reply = self.post("subnets", &body).await?;
+        Ok(reply["subnet"].as_str().context("no id")?.to_owned())
+    }
+
+    /// From now on these subnets, and only these, have no free address, whatever EC2 said of them before.
+    ///
+    /// # Errors
+    /// The emulator does not answer.
+    pub async fn set_full_subnets(&self, subnets: &[&str]) -> Result<()> {
+        self.post("full-subnets", &json!(subnets)).await.map(drop)
+    }
+
+    /// From now on EC2 has its published rate limits, on a clock that runs `speed` times as fast as the wall's, from buckets that others
+    /// have emptied; `None`: no limits.
     ///
     /// # Errors
     /// The emulator does not answer.
