@@ -10,6 +10,7 @@ mod aws;
 mod aws_account;
 mod aws_capacity;
 mod aws_drift;
+mod aws_families;
 mod bad_input;
 mod bad_manifests;
 mod cel;
