@@ -5,128 +5,12 @@ use base64::Engine as _;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams};
 use mortise_aws_class::spec::Ec2NodeClass;
-use mortise_tests::harness::{
-    ControlPlane, Fault, Fixtures, Instance, Moto, NodeFactory, wait_until,
-};
-use serde_json::{Value, json};
+use mortise_tests::harness::{Fault, Fixtures, Instance, Moto, wait_until};
+use serde_json::json;
 
-use crate::objects::{deployment, pool};
-use crate::scene::{LaunchedNode, SOON, Scene, Setting};
-
-const CLUSTER: &str = "story";
-
-/// A class of what the account has.
-pub(crate) fn class(fixtures: &Fixtures) -> Value {
-    let discovery = json!([{ "tags": { "karpenter.sh/discovery": fixtures.cluster } }]);
-    json!({
-        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": { "name": "default" },
-        "spec": {
-            "amiSelectorTerms": [{ "alias": "al2023@latest" }],
-            "role": fixtures.role,
-            "subnetSelectorTerms": discovery,
-            "securityGroupSelectorTerms": discovery,
-            "tags": { "story": "told" },
-        },
-    })
-}
-
-/// A NodePool of that class: spot instances of three types.
-fn spot_pool() -> Value {
-    let reference =
-        json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" });
-    pool(
-        "default",
-        &[
-            (
-                "node.kubernetes.io/instance-type",
-                "In",
-                &["m5.large", "m5.xlarge", "c5.xlarge"],
-            ),
-            ("karpenter.sh/capacity-type", "In", &["spot"]),
-            ("kubernetes.io/arch", "In", &["amd64"]),
-        ],
-        json!({ "template": { "spec": { "nodeClassRef": reference } } }),
-    )
-}
-
-/// The Service whose address nodes are told for DNS.
-pub(crate) fn dns_service() -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "kube-dns", "namespace": "kube-system" },
-        "spec": { "selector": { "k8s-app": "kube-dns" }, "ports": [{ "port": 53, "protocol": "UDP" }] },
-    })
-}
-
-/// What a story on AWS consists of.
-pub(crate) struct Account {
-    pub(crate) moto: Moto,
-    pub(crate) fixtures: Fixtures,
-}
-
-impl Account {
-    pub(crate) async fn open() -> Result<Self> {
-        let moto = Moto::start().await?;
-        let fixtures = moto.fixtures(CLUSTER).await?;
-        Ok(Self { moto, fixtures })
-    }
-
-    /// mortise of this account, with the class and the pool, on a new control plane whose nodes are the account's instances.
-    pub(crate) async fn scene(&self, env: &[(&str, &str)]) -> Result<(Scene, NodeFactory)> {
-        self.scene_with(env, &[]).await
-    }
-
-    /// The same with further flags of mortise.
-    pub(crate) async fn scene_with(
-        &self,
-        env: &[(&str, &str)],
-        flags: &[&str],
-    ) -> Result<(Scene, NodeFactory)> {
-        let flags = flags.iter().map(|flag| (*flag).to_owned());
-        let mut all = self.moto.env();
-        all.extend(
-            env.iter()
-                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
-        );
-        let setting = Setting {
-            provider: "aws",
-            env: all,
-            flags: [
-                format!("--cluster-name={CLUSTER}"),
-                format!("--aws-region={}", Moto::REGION),
-                format!("--aws-endpoint-url={}", self.moto.endpoint()),
-                format!("--interruption-queue={}", self.fixtures.queue_name),
-            ]
-            .into_iter()
-            .chain(flags)
-            .collect(),
-            manifests: vec![dns_service().to_string()],
-            ..Setting::default()
-        };
-        let scene = Scene::start(setting).await?;
-        let factory = self.factory(&scene.plane);
-        scene.apply(&[class(&self.fixtures), spot_pool()]).await?;
-        Ok((scene, factory))
-    }
-
-    fn factory(&self, plane: &ControlPlane) -> NodeFactory {
-        NodeFactory::start(&self.moto, plane)
-    }
-
-    /// The instance of a node.
-    pub(crate) async fn instance_of(&self, launched_node: &LaunchedNode) -> Result<Instance> {
-        let id = launched_node
-            .claim
-            .status
-            .provider_id
-            .clone()
-            .context("an id")?;
-        let instances = self.moto.instances().await?;
-        let found = instances
-            .into_iter()
-            .find(|instance| id.ends_with(&format!("/{}", instance.id)));
-        found.with_context(|| format!("{id} is no instance that runs"))
-    }
-}
+use crate::aws_account::{Account, CLUSTER, class};
+use crate::objects::deployment;
+use crate::scene::{LaunchedNode, SOON, Scene};
 
 #[tokio::test]
 async fn an_interrupted_instance_is_replaced_and_drained() -> Result<()> {
@@ -232,8 +116,7 @@ async fn an_interrupted_instance_is_replaced_and_drained() -> Result<()> {
     ensure!(left.is_empty(), "the class leaves {left:?}");
     drop(factory);
     scene.end().await;
-    account.moto.stop().await;
-    Ok(())
+    account.end().await
 }
 
 /// The class as the API server has it, when `what` holds for it.
@@ -272,12 +155,12 @@ async fn a_class_with_a_role_has_a_profile_of_its_own() -> Result<()> {
     let instance = account.instance_of(node).await?;
 
     // The instance has the profile of the status, and IAM has it as Karpenter would have made it.
-    let class = class_when(&scene, "the profile", |class| {
+    let made = class_when(&scene, "the profile", |class| {
         class.status.instance_profile.is_some()
     })
     .await?;
-    let name = class.status.instance_profile.context("a profile")?;
-    let uid = class.metadata.uid.context("a UID")?;
+    let name = made.status.instance_profile.context("a profile")?;
+    let uid = made.metadata.uid.context("a UID")?;
     ensure!(
         instance.instance_profile.as_ref() == Some(&name),
         "{instance:?}"
@@ -306,8 +189,8 @@ async fn a_class_with_a_role_has_a_profile_of_its_own() -> Result<()> {
     let annotations = node.claim.metadata.annotations.clone().unwrap_or_default();
     ensure!(annotations.get("karpenter.k8s.aws/instance-profile-name") == Some(&name));
 
-    // A role that does not exist: the class is not ready, its status names what is there, and nothing is left behind.
-    let mut wrong = self::class(&account.fixtures);
+    // A role that is not the installation's: the class is not ready, its status names what is there, and nothing is left behind.
+    let mut wrong = class(&account.fixtures);
     wrong["spec"]["role"] = json!("no-such-role");
     scene.apply(&[wrong]).await?;
     class_when(&scene, "the class not to be ready", |class| {
@@ -330,15 +213,15 @@ async fn a_class_with_a_role_has_a_profile_of_its_own() -> Result<()> {
     ensure!(made <= 4, "{made} profiles for a role that does not exist");
     drop(factory);
     scene.end().await;
-    account.moto.stop().await;
-    Ok(())
+    // Instances get the role of the installation and no other.
+    account
+        .end_with_denials(&["iam:PassRole on arn:aws:iam::123456789012:role/no-such-role"])
+        .await
 }
 
 /// The instance is told this cluster's CA and the address of its DNS service.
 async fn joins_this_cluster(scene: &Scene, instance: &Instance) -> Result<()> {
-    let data = instance.user_data.as_deref().context("user data")?;
-    let data = base64::engine::general_purpose::STANDARD.decode(data)?;
-    let data = String::from_utf8(data)?;
+    let data = instance.plain_user_data();
     let kubeconfig = kube::config::Kubeconfig::read_from(scene.plane.kubeconfig_path())?;
     let cluster = kubeconfig
         .clusters

@@ -8,9 +8,9 @@ use mortise_apis::NodePool;
 use mortise_tests::harness::{Fault, wait_until};
 use serde_json::json;
 
-use crate::aws::Account;
+use crate::aws_account::{Account, ec2_pool};
 use crate::crash_matrix::forget_lease;
-use crate::objects::{merged, never, pool, types};
+use crate::objects::types;
 use crate::scene::{SOON, Scene};
 
 /// Nodes that are launched at once if `MORTISE_EC2_NODES` does not say: what continuous integration has time for.
@@ -45,13 +45,7 @@ async fn nodes_of_one_shape_are_one_request_also_over_a_death() -> Result<()> {
     let nodes: usize = many.map_or(Ok(NODES), |text| text.parse())?;
     let gates = ["--feature-gates=StaticCapacity=true"];
     let (mut scene, factory) = account.scene_with(&[], &gates).await?;
-    let reference =
-        json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" });
-    let over = merged(
-        never(),
-        json!({ "template": { "spec": { "nodeClassRef": reference } } }),
-    );
-    let mut fixed = pool("fixed", &[types(&["m5.large"])], over);
+    let mut fixed = ec2_pool("fixed", "default", &[types(&["m5.large"])]);
     fixed["spec"]["replicas"] = json!(0);
     scene.apply(&[fixed]).await?;
     wait_until("the pool is ready", SOON, || async {

@@ -1,5 +1,6 @@
 //! EC2 capacity: reservations that are used, run out and end, and shortages that a launch gets around.
 
+use std::io::Write as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -9,25 +10,20 @@ use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_tests::harness::{Pool, Reservation, wait_until};
 use serde_json::{Value, json};
 
-use crate::aws::{Account, class};
-use crate::objects::{deployment, merged, never, pool, types};
+use crate::aws_account::{Account, class, ec2_pool};
+use crate::objects::{ON_DEMAND, deployment, merged, types};
 use crate::scene::{SOON, Scene};
 
 const ZONE: &str = "us-east-1a";
+const OTHER_ZONES: [&str; 2] = ["us-east-1b", "us-east-1c"];
+/// Nodes that are launched at once.
+const MANY: usize = 22;
 /// Requirement: both ways to pay.
 const ANY_CAPACITY: (&str, &str, &[&str]) = (
     "karpenter.sh/capacity-type",
     "In",
     &["reserved", "spot", "on-demand"],
 );
-
-/// A NodePool of the EC2 class `default` that keeps its nodes.
-fn ec2_pool(name: &str, requirements: &[(&str, &str, &[&str])]) -> Value {
-    let reference =
-        json!({ "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default" });
-    let over = json!({ "template": { "spec": { "nodeClassRef": reference } } });
-    pool(name, requirements, merged(never(), over))
-}
 
 /// One pod that fills a node of the smallest type.
 fn web(replicas: usize) -> Value {
@@ -62,12 +58,14 @@ async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
         .moto
         .set_reservations(&[Reservation::targeted("cr-0mine", "m5.large", ZONE, 1), open])
         .await?;
-    let (scene, factory) = account.scene(&[]).await?;
+    // Every list shows what left its reservation.
+    let flags = ["--garbage-collection-interval=3s"];
+    let (scene, factory) = account.scene_with(&[], &flags).await?;
     let mut selecting = class(&account.fixtures);
     selecting["spec"]["capacityReservationSelectorTerms"] = json!([{ "id": "cr-0mine" }]);
     let requirements = [types(&["m5.large"]), ANY_CAPACITY];
     scene
-        .apply(&[selecting, ec2_pool("default", &requirements)])
+        .apply(&[selecting, ec2_pool("default", "default", &requirements)])
         .await?;
     wait_until("the reservation in the status", SOON, || async {
         let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
@@ -92,10 +90,35 @@ async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
         account.moto.free_in_reservation("cr-0open").await? == 5,
         "an open reservation that the class does not select is left alone"
     );
+
+    // It ends: its instance runs on, on demand, and neither claim nor node say anything else.
+    let nodes = scene.nodes().await?;
+    account.moto.set_reservations(&[]).await?;
+    wait_until("nothing to be reserved", SOON, || async {
+        for node in scene.settled(2).await? {
+            let claim = &node.claim;
+            for labels in [&claim.metadata.labels, &node.node.metadata.labels] {
+                let labels = labels.as_ref().context("labels")?;
+                let capacity_type = labels.get("karpenter.sh/capacity-type");
+                let reservation = labels.get("karpenter.k8s.aws/capacity-reservation-id");
+                ensure!(
+                    capacity_type.is_some_and(|each| each != "reserved") && reservation.is_none(),
+                    "{}: {capacity_type:?} {reservation:?}",
+                    claim.name()
+                );
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    scene.running("web", 2).await?;
+    ensure!(
+        scene.nodes().await?.keys().eq(nodes.keys()),
+        "no node is replaced"
+    );
     drop(factory);
     scene.end().await;
-    account.moto.stop().await;
-    Ok(())
+    account.end().await
 }
 
 /// No spot capacity, no capacity in one zone, none of the cheapest type: the pod runs without a person, and what was refused is shown.
@@ -112,7 +135,9 @@ async fn a_launch_gets_around_what_is_short() -> Result<()> {
         .await?;
     let (scene, factory) = account.scene(&[]).await?;
     let requirements = [types(&["m5.large", "m5.xlarge"]), ANY_CAPACITY];
-    scene.apply(&[ec2_pool("default", &requirements)]).await?;
+    scene
+        .apply(&[ec2_pool("default", "default", &requirements)])
+        .await?;
     let begun = Instant::now();
     scene.apply(&[web(1)]).await?;
     scene.running("web", 1).await?;
@@ -130,8 +155,78 @@ async fn a_launch_gets_around_what_is_short() -> Result<()> {
         begun.elapsed().as_secs_f64(),
         account.moto.calls("ec2:CreateFleet").await?
     );
+    launches_in_another_subnet(&account, &scene).await?;
+    launches_as_fast_as_it_may(&account, &scene).await?;
     drop(factory);
     scene.end().await;
-    account.moto.stop().await;
+    account.end().await
+}
+
+/// A subnet has filled up since EC2 described it: another one is taken, and the full one is shown.
+async fn launches_in_another_subnet(account: &Account, scene: &Scene) -> Result<()> {
+    let fixtures = &account.fixtures;
+    let [full, free] = OTHER_ZONES.map(|zone| fixtures.subnets.get(zone));
+    let (full, free) = (full.context("a subnet")?, free.context("a subnet")?);
+    let over = json!({
+        "metadata": { "name": "narrow" },
+        "spec": { "subnetSelectorTerms": [{ "id": full }, { "id": free }] },
+    });
+    account.moto.set_full_subnets(&[full]).await?;
+    let requirements = [types(&["m5.xlarge"]), ON_DEMAND];
+    let selector = json!({ "nodeSelector": { "karpenter.sh/nodepool": "narrow" } });
+    scene
+        .apply(&[
+            merged(class(fixtures), over),
+            ec2_pool("narrow", "narrow", &requirements),
+            deployment("narrow", 1, ("1", "1Gi"), selector),
+        ])
+        .await?;
+    scene.running("narrow", 1).await?;
+    let subnets: Vec<String> = of_pool(account, "narrow").await?;
+    ensure!(subnets == [free.clone()], "{subnets:?}");
+    let shown = scene.mortise.debug("capacity").await?.to_string();
+    ensure!(
+        shown.contains(&format!("subnet/{full}"))
+            && shown.contains("InsufficientFreeAddressesInSubnet"),
+        "{shown}"
+    );
+    account.moto.set_full_subnets(&[]).await
+}
+
+/// Subnets of the instances of a pool.
+async fn of_pool(account: &Account, pool: &str) -> Result<Vec<String>> {
+    let mut instances = account.moto.instances().await?;
+    instances.retain(|each| {
+        each.tags
+            .get("karpenter.sh/nodepool")
+            .is_some_and(|tag| tag == pool)
+    });
+    Ok(instances.into_iter().map(|each| each.subnet).collect())
+}
+
+/// The account's calls are used up by others, and EC2 refuses what comes too early: all nodes come all the same.
+async fn launches_as_fast_as_it_may(account: &Account, scene: &Scene) -> Result<()> {
+    let before = account.moto.launched_instances().await?.len();
+    account.moto.set_rate_limits(Some(1.0)).await?;
+    let begun = Instant::now();
+    scene
+        .apply(&[deployment(
+            "many",
+            MANY,
+            ("3", "1Gi"),
+            json!({ "nodeSelector": { "karpenter.sh/nodepool": "default" } }),
+        )])
+        .await?;
+    scene.running("many", MANY).await?;
+    let took = begun.elapsed().as_secs_f64();
+    let throttled = account.moto.denials().await?.throttled;
+    account.moto.set_rate_limits(None).await?;
+    let launched = account.moto.launched_instances().await?.len() - before;
+    ensure!(launched == MANY, "{launched} instances");
+    ensure!(throttled.contains_key("CreateFleet"), "{throttled:?}");
+    writeln!(
+        std::io::stderr(),
+        "{MANY} nodes after {took:.1} s; refused calls: {throttled:?}"
+    )?;
     Ok(())
 }

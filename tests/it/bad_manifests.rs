@@ -7,7 +7,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::aws::Account;
+use crate::aws_account::Account;
 use crate::objects::good;
 use crate::scene::{SOON, Scene};
 use mortise_tests::harness::wait_until;
@@ -181,6 +181,5 @@ async fn each_is_answered_through_the_api_server() -> Result<()> {
         wrong.join("\n")
     );
     scene.end().await;
-    account.moto.stop().await;
-    Ok(())
+    account.end().await
 }

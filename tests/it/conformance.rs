@@ -15,7 +15,7 @@ use mortise_kwok::KwokProvider;
 use mortise_tests::harness::{ControlPlane, Moto};
 use serde_json::{Value, json};
 
-use crate::aws::Account;
+use crate::aws_account::Account;
 
 /// Set for the process that asks the provider of EC2.
 const OWN_PROCESS: &str = "MORTISE_TESTS_OWN_PROCESS";
@@ -91,7 +91,7 @@ struct Ec2Cloud {
 
 impl TestCloud for Ec2Cloud {
     fn node_class(&self, status: Option<&Value>) -> NodeClassObject {
-        let object = crate::aws::class(&self.account.fixtures);
+        let object = crate::aws_account::class(&self.account.fixtures);
         class_object(&mortise_aws_class::spec::KIND, object, status)
     }
 
@@ -145,5 +145,7 @@ async fn ec2_keeps_the_rules_of_providers() -> Result<()> {
         ..AwsConfig::default()
     });
     let provider = provider.await?;
-    passes(&conformance(&provider, &Ec2Cloud { account }).await)
+    let cloud = Ec2Cloud { account };
+    passes(&conformance(&provider, &cloud).await)?;
+    cloud.account.end().await
 }

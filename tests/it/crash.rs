@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use mortise_tests::harness::{Mortise, MortiseOptions, Moto, wait_until};
 use serde_json::json;
 
-use crate::aws::Account;
+use crate::aws_account::Account;
 use crate::crash_matrix::{ABORTED, FAILPOINT};
 use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
 use crate::scene::{SOON, Scene, account, leads};
@@ -55,8 +55,7 @@ async fn on_ec2_nothing_is_launched_twice() -> Result<()> {
     );
     drop(factory);
     scene.end().await;
-    account.moto.stop().await;
-    Ok(())
+    account.end().await
 }
 
 /// A second process waits for the Lease, takes over when the first is killed, and hands over when it is asked to end.

@@ -10,7 +10,7 @@ use mortise_apis::{NodeClaim, NodePool};
 use mortise_tests::harness::wait_until;
 use serde_json::json;
 
-use crate::aws::Account;
+use crate::aws_account::Account;
 use crate::faults::befall;
 use crate::scene::{LaunchedNode, SOON, Scene, label};
 use crate::shapes::{
@@ -181,8 +181,7 @@ async fn what_the_cloud_and_kubelets_hold_up_is_told() -> Result<()> {
     gone(&scene, &OF_CLOUDS, &launched_nodes).await?;
     drop(factory);
     scene.end().await;
-    account.moto.stop().await;
-    Ok(())
+    account.end().await
 }
 
 /// Repair with grace: the claim has no deadline, and the pod is evicted with its own grace period.

@@ -3,50 +3,19 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
-use mortise_tests::harness::{ControlPlane, Fault, Http, Moto, NodeFactory, Pool, wait_until};
+use mortise_tests::harness::{Caller, ControlPlane, Fault, Moto, NodeFactory, Pool, wait_until};
 use serde_json::{Value, json};
 
 use crate::harness::{SOON, wait_for_node};
 
 /// A call of EC2's query API.
 async fn ec2(moto: &Moto, parameters: &[(&str, &str)]) -> Result<String> {
-    query(moto, "ec2", "2016-11-15", parameters).await
+    moto.query(Caller::Controller, "ec2", parameters).await
 }
 
 /// A call of IAM's query API.
 async fn iam(moto: &Moto, parameters: &[(&str, &str)]) -> Result<String> {
-    query(moto, "iam", "2010-05-08", parameters).await
-}
-
-async fn query(
-    moto: &Moto,
-    service: &str,
-    version: &str,
-    parameters: &[(&str, &str)],
-) -> Result<String> {
-    let credential = format!(
-        "AWS4-HMAC-SHA256 Credential=test/20260101/{}/{service}/aws4_request, SignedHeaders=host, Signature=0",
-        Moto::REGION
-    );
-    let query: Vec<String> = parameters
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    let reply = Http::new("", None)?
-        .with_header("Authorization", &credential)
-        .get(&format!(
-            "{}/?Version={version}&{}",
-            moto.endpoint(),
-            query.join("&")
-        ))
-        .await?;
-    ensure!(
-        reply.status == 200,
-        "status {}: {}",
-        reply.status,
-        reply.body
-    );
-    Ok(reply.body)
+    moto.query(Caller::Controller, "iam", parameters).await
 }
 
 async fn create_fleet(
@@ -296,7 +265,68 @@ async fn the_emulated_fleet_behaves() -> Result<()> {
     );
     moto.reset().await?;
     assert!(moto.instances().await?.is_empty());
+    the_policy_decides(&moto).await?;
     moto.stop().await;
+    Ok(())
+}
+
+/// A policy allows profiles of one path, and to pass one role; the owner may do everything.
+async fn the_policy_decides(moto: &Moto) -> Result<()> {
+    let role = moto.fixtures("test").await?.role;
+    let statement = |actions: Value, resource: &str| json!({ "Effect": "Allow", "Action": actions, "Resource": format!("arn:aws:iam::123456789012:{resource}") });
+    let profiles = json!([
+        "iam:CreateInstanceProfile",
+        "iam:AddRoleToInstanceProfile",
+        "iam:GetInstanceProfile"
+    ]);
+    let document = json!({ "Statement": [
+        statement(profiles, "instance-profile/karpenter/*"),
+        statement(json!("iam:PassRole"), &format!("role/{role}")),
+    ] });
+    moto.set_policy(&[document]).await?;
+    let create = |name: &'static str, path: &'static str| {
+        [
+            ("Action", "CreateInstanceProfile"),
+            ("InstanceProfileName", name),
+            ("Path", path),
+        ]
+    };
+    let add = |name: &'static str, role: &'static str| {
+        [
+            ("Action", "AddRoleToInstanceProfile"),
+            ("InstanceProfileName", name),
+            ("RoleName", role),
+        ]
+    };
+    iam(moto, &create("inside", "/karpenter/us-east-1/")).await?;
+    moto.query(Caller::Owner, "iam", &create("outside", "/"))
+        .await?;
+    let get = [
+        ("Action", "GetInstanceProfile"),
+        ("InstanceProfileName", "outside"),
+    ];
+    // By its own path, which the call does not name.
+    for (call, on) in [
+        (&create("other", "/other/"), "instance-profile/other/other"),
+        (
+            &add("outside", "KarpenterNodeRole-test"),
+            "instance-profile/outside",
+        ),
+        (
+            &add("inside", "admin"),
+            "iam:PassRole on arn:aws:iam::123456789012:role/admin",
+        ),
+    ] {
+        let refused = iam(moto, call).await.err().context("it is allowed")?;
+        let refused = refused.to_string();
+        ensure!(
+            refused.contains("AccessDenied") && refused.contains(on),
+            "{refused}"
+        );
+    }
+    ensure!(iam(moto, &get).await.is_err());
+    iam(moto, &add("inside", "KarpenterNodeRole-test")).await?;
+    ensure!(moto.denials().await?.denied.len() == 4);
     Ok(())
 }
 

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use mortise_tests::harness::{Mortise, Moto, wait_until};
+use mortise_tests::harness::{Mortise, wait_until};
 use serde_json::Value;
 
 use crate::admission::{asked, kubectl, warnings};
-use crate::aws::dns_service;
+use crate::aws_account::Account;
 use crate::command;
-use crate::scene::{SOON, Scene, Setting};
+use crate::scene::{SOON, Scene};
 
 /// The name that the examples give the cluster; network and role of the account have it too.
 const CLUSTER: &str = "my-cluster";
@@ -189,21 +189,9 @@ async fn apply(scene: &Scene, file: &Path, flags: &[&str]) -> Result<()> {
 
 #[tokio::test]
 async fn those_for_aws_are_taken_without_a_warning() -> Result<()> {
-    let moto = Moto::start().await?;
-    moto.fixtures(CLUSTER).await?;
-    let setting = Setting {
-        provider: "aws",
-        env: moto.env(),
-        flags: vec![
-            format!("--cluster-name={CLUSTER}"),
-            format!("--aws-region={}", Moto::REGION),
-            format!("--aws-endpoint-url={}", moto.endpoint()),
-            "--feature-gates=NodeOverlay=true,StaticCapacity=true".to_owned(),
-        ],
-        manifests: vec![dns_service().to_string()],
-        ..Setting::default()
-    };
-    let scene = Scene::start(setting).await?;
+    let account = Account::of_cluster(CLUSTER).await?;
+    let gates = ["--feature-gates=NodeOverlay=true,StaticCapacity=true"];
+    let (scene, _factory) = account.bare_scene(&[], &gates).await?;
     let folder = root().join("aws");
     classes_are_ready(&scene, &folder, "ec2nodeclasses").await?;
     for file in entries(&folder)? {
@@ -213,8 +201,7 @@ async fn those_for_aws_are_taken_without_a_warning() -> Result<()> {
         are_ready(&scene, plural).await?;
     }
     scene.end().await;
-    moto.stop().await;
-    Ok(())
+    account.end().await
 }
 
 /// Nodes are launched for the pods of the quick start, and the workload that is safe to drain gets its three zones.

@@ -3,12 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use mortise_tests::harness::{Helm, Moto};
-use serde_json::{Value, json};
+use mortise_tests::harness::Helm;
+use serde_json::Value;
 
-use crate::aws::Account;
 use crate::command::run;
-use crate::objects::deployment;
 
 /// What the page exports, and what it asks AWS for.
 const VARIABLES: [(&str, &str); 4] = [
@@ -120,51 +118,5 @@ async fn the_charts_take_the_values_of_the_page() -> Result<()> {
     ] {
         ensure!(rendered[1].contains(part), "no {part}");
     }
-    Ok(())
-}
-
-/// The policies of the controller for the emulated account.
-async fn policies(account: &Account) -> Result<Vec<Value>> {
-    let fixtures = &account.fixtures;
-    let said = run(
-        "manifests",
-        &[
-            "iam",
-            "--format=json",
-            "--account=123456789012",
-            &format!("--region={}", Moto::REGION),
-            &format!("--cluster-name={}", fixtures.cluster),
-            &format!("--node-role={}", fixtures.role),
-            &format!("--interruption-queue={}", fixtures.queue_name),
-        ],
-        None,
-    )
-    .await?;
-    ensure!(said.code == 0, "{}", said.stderr);
-    let written: Value = serde_json::from_str(&said.stdout)?;
-    let policies = written["controllerRole"]["policies"].as_array();
-    let documents = policies.context("policies")?.iter();
-    Ok(documents.map(|each| each["document"].clone()).collect())
-}
-
-/// A pod gets a node, and the node goes again, in an account that denies every call outside of the generated policies.
-#[tokio::test]
-async fn the_generated_policies_are_enough_for_the_life_of_a_node() -> Result<()> {
-    let account = Account::open().await?;
-    account.moto.set_policy(&policies(&account).await?).await?;
-    let (scene, factory) = account.scene(&[]).await?;
-    scene
-        .apply(&[deployment("web", 1, ("500m", "1Gi"), json!({}))])
-        .await?;
-    scene.running("web", 1).await?;
-    scene.scale("web", 0).await?;
-    scene.settled(0).await?;
-    let denied = account.moto.denials().await?.denied;
-    ensure!(denied.is_empty(), "{denied:#?}");
-    let calls = account.moto.calls("ec2:CreateFleet").await?;
-    ensure!(calls > 0, "nothing was launched");
-    drop(factory);
-    scene.end().await;
-    account.moto.stop().await;
     Ok(())
 }

@@ -19,7 +19,7 @@ use self::encodings::node_classes::DefinitionSet;
 use self::encodings::recorded::{Case, cases, on_purpose};
 use self::encodings::{definition, schema, the_same};
 use crate::admission::asked;
-use crate::aws::Account;
+use crate::aws_account::Account;
 use crate::objects::kwok_class;
 use crate::scene::{SOON, Scene};
 
@@ -239,6 +239,5 @@ async fn webhooks_change_no_verdict_with_aws() -> Result<()> {
     webhooks_change_no_verdict(&scene, DefinitionSet::Aws).await?;
     drop(factory);
     scene.end().await;
-    account.moto.stop().await;
-    Ok(())
+    account.end().await
 }

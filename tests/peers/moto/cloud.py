@@ -9,6 +9,8 @@ from limits import Buckets
 from policy import Policy
 
 ON_DEMAND, SPOT = "on-demand", "spot"
+# Access key of the account's owner, whom neither policy nor rate limits concern: what a test does before and beside the product.
+OWNER = "owner"
 # Seconds until EC2 knows a new instance profile: IAM is one for all regions, and tells them later.
 PROFILE_DELAY = 2.0
 
@@ -55,6 +57,7 @@ class Cloud:
             self.reservations = []
             self.placement_groups = []
             self.zonal_shifts = []
+            self.full_subnets = set()
             self.policy = Policy([], "")
             self.denied = []
             self.buckets = Buckets()
@@ -118,12 +121,14 @@ class Cloud:
         with self.changed:
             return not self.buckets.take(action)
 
-    def refusal(self, service, action, params, tags_of):
+    def refusal(self, service, action, params, account):
         """Why the policy does not allow a call; `None` if it does."""
         with self.changed:
             policy = self.policy
-        reason = policy.denial(service, action, params, tags_of)
+        reason = policy.denial(service, action, params, account)
         if reason:
+            # The log is kept when a story fails.
+            print("denied:", reason, flush=True)
             with self.changed:
                 self.denied.append(reason)
         return reason

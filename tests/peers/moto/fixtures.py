@@ -7,21 +7,46 @@ import boto3
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ssm.models import Parameter, ssm_backends
 
+from cloud import OWNER
+
 # Events that a node autoscaler wants to hear of: rule name suffix -> event pattern.
 RULES = {
     "spot-interruption": {"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]},
     "rebalance": {"source": ["aws.ec2"], "detail-type": ["EC2 Instance Rebalance Recommendation"]},
     "state-change": {"source": ["aws.ec2"], "detail-type": ["EC2 Instance State-change Notification"]},
-    "capacity-block": {"source": ["aws.ec2"], "detail-type": ["EC2 Capacity Block Reservation Interruption Warning"]},
+    "reservation": {"source": ["aws.ec2"], "detail-type": ["EC2 Capacity Reservation Instance Interruption Warning"]},
     "health": {"source": ["aws.health"], "detail-type": ["AWS Health Event"]},
 }
-KUBERNETES_ARCHITECTURES = {"amd64": "x86_64", "arm64": "arm64"}
+_EKS, _BOTTLEROCKET, _WINDOWS = "/aws/service/eks/optimized-ami", "/aws/service/bottlerocket", "/aws/service/ami-windows-latest"
+# Images of Amazon: key -> architecture, root device, name, public parameters that name it. `{v}` is the minor version of Kubernetes.
+# `next` is newer than what the parameters name, and is had by its id only.
+IMAGES = {
+    **{
+        key: (
+            kind,
+            "/dev/xvda",
+            f"amazon-eks-node-al2023-{kind}-{variant}-{{v}}-v20260101",
+            [f"{_EKS}/{{v}}/amazon-linux-2023/{kind}/{variant}/{last}/image_id" for last in ("recommended", "{name}")],
+        )
+        for key, kind, variant in (("amd64", "x86_64", "standard"), ("arm64", "arm64", "standard"), ("nvidia", "x86_64", "nvidia"))
+    },
+    "next": ("x86_64", "/dev/xvda", "amazon-eks-node-al2023-x86_64-standard-{v}-v20260201", []),
+    "bottlerocket": (
+        "x86_64", "/dev/xvda", "bottlerocket-aws-k8s-{v}-x86_64-v1.50.0", [f"{_BOTTLEROCKET}/aws-k8s-{{v}}/x86_64/latest/image_id"],
+    ),
+    "windows2022": (
+        "x86_64",
+        "/dev/sda1",
+        "Windows_Server-2022-English-Core-EKS_Optimized-{v}-2026.01.01",
+        [f"{_WINDOWS}/Windows_Server-2022-English-Core-EKS_Optimized-{{v}}/image_id"],
+    ),
+}
 
 
 def clients(endpoint, region):
     def client(service):
         return boto3.client(
-            service, endpoint_url=endpoint, region_name=region, aws_access_key_id="test", aws_secret_access_key="test"
+            service, endpoint_url=endpoint, region_name=region, aws_access_key_id=OWNER, aws_secret_access_key="test"
         )
 
     return client
@@ -46,21 +71,10 @@ def create(endpoint, region, cluster, kubernetes_version, zones):
     group = ec2.create_security_group(GroupName=f"{cluster}-node", Description="nodes", VpcId=vpc)["GroupId"]
     ec2.create_tags(Resources=[group], Tags=tags(cluster, f"{cluster}-node"))
 
-    images = {}
-    for architecture, kind in KUBERNETES_ARCHITECTURES.items():
-        name = f"amazon-eks-node-al2023-{kind}-standard-{kubernetes_version}-v20260101"
-        image = ec2.register_image(
-            Name=name,
-            Architecture=kind,
-            RootDeviceName="/dev/xvda",
-            VirtualizationType="hvm",
-            BlockDeviceMappings=[{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 20, "VolumeType": "gp3"}}],
-        )["ImageId"]
-        ec2.create_tags(Resources=[image], Tags=tags(cluster, name))
-        images[architecture] = image
-        prefix = f"/aws/service/eks/optimized-ami/{kubernetes_version}/amazon-linux-2023/{kind}/standard"
-        for path in (f"{prefix}/recommended/image_id", f"{prefix}/{name}/image_id"):
-            publish(region, path, image)
+    # A second group of the same network, which the discovery tag does not select.
+    spare = ec2.create_security_group(GroupName=f"{cluster}-spare", Description="spare", VpcId=vpc)["GroupId"]
+
+    images = {key: image(ec2, region, cluster, kubernetes_version, *which) for key, which in IMAGES.items()}
 
     iam = client("iam")
     role = f"KarpenterNodeRole-{cluster}"
@@ -91,11 +105,28 @@ def create(endpoint, region, cluster, kubernetes_version, zones):
         "vpc": vpc,
         "subnets": subnets,
         "security_group": group,
+        "spare_security_group": spare,
         "images": images,
         "role": role,
         "queue_name": cluster,
         "queue_url": queue,
     }
+
+
+def image(ec2, region, cluster, kubernetes_version, architecture, root, name, parameters):
+    """Registers an image and publishes it."""
+    name = name.format(v=kubernetes_version)
+    id_ = ec2.register_image(
+        Name=name,
+        Architecture=architecture,
+        RootDeviceName=root,
+        VirtualizationType="hvm",
+        BlockDeviceMappings=[{"DeviceName": root, "Ebs": {"VolumeSize": 20, "VolumeType": "gp3"}}],
+    )["ImageId"]
+    ec2.create_tags(Resources=[id_], Tags=tags(cluster, name))
+    for path in parameters:
+        publish(region, path.format(v=kubernetes_version, name=name), id_)
+    return id_
 
 
 def publish(region, path, value):

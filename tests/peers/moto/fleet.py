@@ -178,6 +178,8 @@ def run(cloud, backend, choice, wanted, capacity_type, fleet_tags):
     if capacity_type == SPOT and ceiling and float(ceiling) < choice["price"]:
         raise Refused("SpotMaxPriceTooLow", f"Your Spot request price of {ceiling} is lower than the minimum required {choice['price']}")
     profile = usable_profile(cloud, backend, data)
+    if choice["subnet"] in cloud.full_subnets:
+        raise Refused("InsufficientFreeAddressesInSubnet", f"There are not enough free addresses in subnet '{choice['subnet']}'.")
     held = reserved(cloud, choice, data, zone, wanted)
     with cloud.changed:
         pool = None if held else cloud.pool(choice["type"], zone, capacity_type)

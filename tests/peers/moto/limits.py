@@ -13,7 +13,10 @@ RATES = {
 
 
 class Buckets:
-    """Off until a test switches them on; the clock may run faster than the wall's, so that minutes pass in seconds."""
+    """Off until a test switches them on; the clock may run faster than the wall's, so that minutes pass in seconds.
+
+    They begin empty: others use the account, too.
+    """
 
     def __init__(self):
         self.speed = None
@@ -33,7 +36,7 @@ class Buckets:
         kind = action if action in RATES else "read" if action.startswith("Describe") else "write"
         rate, size = RATES[kind]
         now = time.monotonic() * self.speed
-        level, at = self.levels.get(kind, (size, now))
+        level, at = self.levels.get(kind, (0, now))
         level = min(size, level + (now - at) * rate)
         passes = level >= 1
         self.levels[kind] = (level - 1 if passes else level, now)

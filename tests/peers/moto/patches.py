@@ -16,7 +16,7 @@ from moto.iam.responses import IamResponse
 
 import fleet
 import reservations
-from cloud import SPOT
+from cloud import OWNER, SPOT
 
 # moto's EC2 is not safe for threads, and the server has one per connection.
 _ec2 = threading.RLock()
@@ -64,35 +64,66 @@ def install(cloud):
 
 # Parameters that decide what a policy says of a call.
 _JUDGED = (
-    "InstanceIds", "InstanceProfileName", "LaunchTemplateConfigs", "LaunchTemplateId", "LaunchTemplateName", "Name", "Path",
-    "QueueName", "QueueUrl", "Resources", "TagSpecifications", "Tags", "name",
+    "InstanceIds", "InstanceProfileName", "LaunchTemplate", "LaunchTemplateConfigs", "LaunchTemplateId", "LaunchTemplateName", "Name",
+    "Path", "QueueName", "QueueUrl", "Resources", "RoleName", "TagSpecifications", "Tags", "name",
 )
 
 
 def refused(cloud, response, action):
-    """The failure of a call that comes too early, or that the policy does not allow."""
+    """The failure of a call that comes too early, or that the policy does not allow. The account's owner may do everything."""
+    if f"Credential={OWNER}/" in response.headers.get("Authorization", ""):
+        return None
     service = response.service_name
     if service == "ec2" and cloud.throttled(action):
         return {"code": "RequestLimitExceeded", "message": "Request limit exceeded.", "status": 503}
     params = {name: response._get_param(name) for name in _JUDGED}
-    reason = cloud.refusal(service, action, params, lambda id_: tags_of(response, id_))
+    with _ec2:
+        reason = cloud.refusal(service, action, params, Existing(response))
     if reason is None:
         return None
     code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
     return {"code": code, "message": f"You are not authorized to perform this operation. {reason}", "status": 403}
 
 
-def tags_of(response, id_):
-    """Tags of something that exists, by its id or name; none for anything else."""
-    if response.service_name == "iam":
-        profiles = iam_backends[response.current_account][response.partition].instance_profiles
-        found = next((each for each in profiles.values() if each.name == id_), None)
-        return {tag["Key"]: tag["Value"] for tag in found.tags} if found else {}
-    backend = response.ec2_backend
-    for template in backend.launch_templates.values():
-        if id_ in (template.id, template.name):
-            id_ = template.id
-    return {tag["key"]: tag["value"] for tag in backend.describe_tags(filters={"resource-id": [id_]})}
+class Existing:
+    """What the account of a call has. What it does not have has no tags, no path and no roles."""
+
+    def __init__(self, response):
+        self.response = response
+
+    @property
+    def profiles(self):
+        return iam_backends[self.response.current_account][self.response.partition].instance_profiles.values()
+
+    def profile(self, name):
+        return next((each for each in self.profiles if each.name == name), None)
+
+    def path_of_profile(self, name):
+        found = self.profile(name)
+        return found.path if found else "/"
+
+    def roles_of_profile(self, reference):
+        found = self.profile(fleet.profile_name(reference))
+        return [role.name for role in found.roles] if found else []
+
+    def tags(self, id_):
+        if self.response.service_name == "iam":
+            found = self.profile(id_)
+            return {tag["Key"]: tag["Value"] for tag in found.tags} if found else {}
+        backend = self.response.ec2_backend
+        id_ = backend.launch_template_name_to_ids.get(id_, id_)
+        return {tag["key"]: tag["value"] for tag in backend.describe_tags(filters={"resource-id": [id_]})}
+
+    def template(self, id_):
+        """The data of a launch template; of one that does not exist, none."""
+        backend = self.response.ec2_backend
+        found = backend.launch_templates.get(backend.launch_template_name_to_ids.get(id_, id_))
+        if found is None:
+            return {}
+        data = found.default_version().data
+        # moto keeps the tags of the template itself among those of what it launches.
+        specs = [spec for spec in data.get("TagSpecifications") or [] if spec.get("ResourceType") != "launch-template"]
+        return {**data, "TagSpecifications": specs}
 
 
 def failure(response, fault):

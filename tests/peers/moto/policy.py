@@ -1,7 +1,8 @@
 """IAM's evaluation of identity policies, as far as a controller's policy uses it: explicit allow, everything else is denied.
 
-A call is checked once for each kind of resource that it touches, as IAM does: for RunInstances and CreateFleet the image, the
-subnets, the groups, the template and whatever is created; for calls that take ids those ids with their tags.
+A call is checked once for each action and resource that it needs, as IAM does: for RunInstances and CreateFleet the image, the
+subnets, the groups, the template, whatever is created with its tags, and the role that is passed to the instances; for calls
+that take ids those ids with their tags.
 """
 
 import fnmatch
@@ -14,6 +15,22 @@ CREATED = {
     "RunInstances": ["instance", "volume", "network-interface", "spot-instances-request"],
     "CreateLaunchTemplate": ["launch-template"],
 }
+# These are created with and without tags; others only if the request names them.
+ALWAYS_CREATED = {
+    "CreateFleet": ["fleet", "instance", "volume", "network-interface"],
+    "RunInstances": ["instance", "volume", "network-interface"],
+    "CreateLaunchTemplate": ["launch-template"],
+}
+# What a launch refers to: kind of resource, field of the template that names it (none: every launch).
+REFERENCES = {
+    "image": None,
+    "subnet": None,
+    "security-group": None,
+    "placement-group": ("Placement", "GroupId"),
+    "capacity-reservation": ("CapacityReservationSpecification", "CapacityReservationTarget"),
+}
+# Calls that the permission of another action allows.
+ALLOWED_BY = {"sqs:DeleteMessageBatch": "sqs:DeleteMessage"}
 
 
 class Policy:
@@ -23,12 +40,12 @@ class Policy:
         self.statements = [statement for document in documents for statement in document["Statement"]]
         self.region = region
 
-    def denial(self, service, action, params, tags_of):
-        """Why the call is denied; `None` if it is allowed. `tags_of` gives the tags of an existing resource by its id."""
+    def denial(self, service, action, params, account):
+        """Why the call is denied; `None` if it is allowed. `account` knows what exists: see `patches.Existing`."""
         if not self.statements:
             return None
-        name = f"{service}:{action}"
-        for resource, context in self.checks(service, action, params, tags_of):
+        for name, resource, context in self.checks(service, action, params, account):
+            context = {"aws:RequestedRegion": [self.region], **context}
             if not any(self.allows(statement, name, resource, context) for statement in self.statements):
                 return f"{name} on {resource} is not allowed by any statement (context {context})"
         return None
@@ -38,66 +55,90 @@ class Policy:
         account = "" if kind in ("image", "snapshot") else DEFAULT_ACCOUNT_ID
         return f"arn:aws:{service}:{region}:{account}:{kind}/{id_}"
 
-    def checks(self, service, action, params, tags_of):
-        """Resources of a call, each with its condition keys."""
-        base = {"aws:RequestedRegion": [self.region]}
+    def checks(self, service, action, params, account):
+        """Actions and resources that a call needs, each with its condition keys."""
+        name = ALLOWED_BY.get(f"{service}:{action}", f"{service}:{action}")
         if service == "ec2":
-            yield from self.ec2(action, params, tags_of, base)
+            yield from self.ec2(name, action, params, account)
         elif service == "iam":
-            path = params.get("Path") or "/"
-            tags = request_tags(params.get("Tags"))
-            id_ = params.get("InstanceProfileName") or "*"
-            own = tags_of(id_) if action != "CreateInstanceProfile" else {}
-            context = {**base, **tag_context("aws:RequestTag", tags), **tag_context("aws:ResourceTag", own), "aws:TagKeys": list(tags)}
-            yield self.arn("iam", "instance-profile", f"{path.strip('/')}/{id_}".lstrip("/")), context
+            yield from self.iam(name, action, params, account)
         elif service == "sqs":
             queue = params.get("QueueName") or (params.get("QueueUrl") or "*").rsplit("/", 1)[-1]
-            yield f"arn:aws:sqs:{self.region}:{DEFAULT_ACCOUNT_ID}:{queue}", base
+            yield name, f"arn:aws:sqs:{self.region}:{DEFAULT_ACCOUNT_ID}:{queue}", {}
         elif service == "ssm":
-            name = "/" + (params.get("Name") or "*").lstrip("/")
-            account = "" if name.startswith("/aws/service/") else DEFAULT_ACCOUNT_ID
-            yield f"arn:aws:ssm:{self.region}:{account}:parameter{name}", base
+            parameter = "/" + (params.get("Name") or "*").lstrip("/")
+            owner = "" if parameter.startswith("/aws/service/") else DEFAULT_ACCOUNT_ID
+            yield name, f"arn:aws:ssm:{self.region}:{owner}:parameter{parameter}", {}
         elif service == "eks":
-            yield self.arn("eks", "cluster", params.get("name") or "*"), base
+            yield name, self.arn("eks", "cluster", params.get("name") or "*"), {}
         else:
-            yield "*", base
+            yield name, "*", {}
 
-    def ec2(self, action, params, tags_of, base):
+    def iam(self, name, action, params, account):
+        profile = params.get("InstanceProfileName")
+        if profile is None:
+            yield name, "*", {}
+            return
+        is_new = action == "CreateInstanceProfile"
+        # The ARN has the path of the profile: of the request for a new one, else where the profile is.
+        path = (params.get("Path") if is_new else account.path_of_profile(profile)) or "/"
+        arn = self.arn("iam", "instance-profile", f"{path}{profile}".lstrip("/"))
+        tags = request_tags(params.get("Tags"))
+        own = {} if is_new else account.tags(profile)
+        context = {**tag_context("aws:RequestTag", tags), **tag_context("aws:ResourceTag", own), "aws:TagKeys": list(tags)}
+        yield name, arn, context
+        if is_new and tags:
+            yield "iam:TagInstanceProfile", arn, {**context, **tag_context("aws:ResourceTag", tags)}
+        if action == "AddRoleToInstanceProfile":
+            yield from self.passing([params.get("RoleName") or "*"])
+
+    def passing(self, roles):
+        """An instance that gets a role gets it from who launches it."""
+        for role in roles:
+            yield "iam:PassRole", self.arn("iam", "role", role), {"iam:PassedToService": ["ec2.amazonaws.com"]}
+
+    def ec2(self, name, action, params, account):
         if action in CREATED:
-            by_kind = {}
-            for spec in params.get("TagSpecifications") or []:
-                by_kind[spec.get("ResourceType")] = request_tags(spec.get("Tags"))
-            for kind in CREATED[action]:
-                if kind not in by_kind:
-                    continue  # what is not created, or is tagged by its template
-                tags = by_kind[kind]
-                yield self.arn("ec2", kind, "*"), {
-                    **base, **tag_context("aws:RequestTag", tags), "aws:TagKeys": list(tags),
-                }
-                # Tags at creation need CreateTags, too.
-                yield from self.tagging(kind, action, tags, base)
-            for kind in ("image", "subnet", "security-group") if action != "CreateLaunchTemplate" else ():
-                yield self.arn("ec2", kind, "*"), base
-            for template in templates(params):
-                yield self.arn("ec2", "launch-template", template), {**base, **tag_context("aws:ResourceTag", tags_of(template))}
+            yield from self.creation(name, action, params, account)
         elif action == "CreateTags":
             tags = request_tags(params.get("Tags"))
             for id_ in params.get("Resources") or []:
-                context = {**base, **tag_context("aws:RequestTag", tags), **tag_context("aws:ResourceTag", tags_of(id_)), "aws:TagKeys": list(tags)}
-                yield self.arn("ec2", "instance" if id_.startswith("i-") else "volume", id_), context
+                context = {**tag_context("aws:RequestTag", tags), **tag_context("aws:ResourceTag", account.tags(id_)), "aws:TagKeys": list(tags)}
+                yield name, self.arn("ec2", "instance" if id_.startswith("i-") else "volume", id_), context
         elif action in ("TerminateInstances", "DeleteLaunchTemplate"):
             ids = params.get("InstanceIds") or [params.get("LaunchTemplateId") or params.get("LaunchTemplateName")]
             kind = "instance" if action == "TerminateInstances" else "launch-template"
             for id_ in ids:
-                yield self.arn("ec2", kind, id_), {**base, **tag_context("aws:ResourceTag", tags_of(id_))}
+                yield name, self.arn("ec2", kind, id_), tag_context("aws:ResourceTag", account.tags(id_))
         else:
-            yield "*", base
+            yield name, "*", {}
 
-    def tagging(self, kind, action, tags, base):
-        context = {**base, **tag_context("aws:RequestTag", tags), "aws:TagKeys": list(tags), "ec2:CreateAction": [action]}
-        statements = [s for s in self.statements if self.allows(s, "ec2:CreateTags", self.arn("ec2", kind, "*"), context)]
-        if not statements:
-            yield f"CreateTags at creation of {kind}: {self.arn('ec2', kind, '*')}", context
+    def creation(self, name, action, params, account):
+        """A launch or a new template: what is created, with its tags, and what it refers to."""
+        used = templates(params)
+        contents = [account.template(template) for template in used]
+        named = [*(params.get("TagSpecifications") or []), *(spec for data in contents for spec in data.get("TagSpecifications") or [])]
+        tags_of_kind = {}
+        for spec in named:
+            tags_of_kind.setdefault(spec.get("ResourceType"), {}).update(request_tags(spec.get("Tags")))
+        for kind in CREATED[action]:
+            if kind not in tags_of_kind and kind not in ALWAYS_CREATED[action]:
+                continue
+            tags = tags_of_kind.get(kind, {})
+            context = {**tag_context("aws:RequestTag", tags), "aws:TagKeys": list(tags)}
+            yield name, self.arn("ec2", kind, "*"), context
+            if tags:
+                # Tags at creation need CreateTags, too.
+                yield "ec2:CreateTags", self.arn("ec2", kind, "*"), {**context, "ec2:CreateAction": [action]}
+        if action == "CreateLaunchTemplate":
+            return
+        for kind, field in REFERENCES.items():
+            if field is None or any((data.get(field[0]) or {}).get(field[1]) for data in contents):
+                yield name, self.arn("ec2", kind, "*"), {}
+        for template in used:
+            yield name, self.arn("ec2", "launch-template", template), tag_context("aws:ResourceTag", account.tags(template))
+        for data in contents:
+            yield from self.passing(account.roles_of_profile(data.get("IamInstanceProfile") or {}))
 
     def allows(self, statement, action, resource, context):
         return (
@@ -151,6 +192,7 @@ def tag_context(prefix, tags):
 
 
 def templates(params):
-    for config in params.get("LaunchTemplateConfigs") or []:
-        spec = config.get("LaunchTemplateSpecification") or {}
-        yield spec.get("LaunchTemplateName") or spec.get("LaunchTemplateId") or "*"
+    """Names or ids of the templates that a launch uses."""
+    specs = [config.get("LaunchTemplateSpecification") or {} for config in params.get("LaunchTemplateConfigs") or []]
+    specs.append(params.get("LaunchTemplate") or {})
+    return [id_ for spec in specs for id_ in [spec.get("LaunchTemplateName") or spec.get("LaunchTemplateId")] if id_]

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use base64::Engine as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -67,6 +68,12 @@ pub struct Instance {
     pub state: String,
     /// AMI id.
     pub image: String,
+    /// Name of the AMI.
+    pub image_name: String,
+    /// GPUs of the type.
+    pub gpus: u32,
+    /// Names of block devices, sorted.
+    pub devices: Vec<String>,
     /// `x86_64` or `arm64`.
     pub architecture: String,
     /// Name that a kubelet would register as.
@@ -81,6 +88,16 @@ pub struct Instance {
     pub user_data: Option<String>,
     /// Tags, with those that AWS adds by itself.
     pub tags: BTreeMap<String, String>,
+}
+
+impl Instance {
+    /// User data as the instance reads it; empty when there is none.
+    #[must_use]
+    pub fn plain_user_data(&self) -> String {
+        let sent = self.user_data.as_deref().unwrap_or_default();
+        let bytes = base64::engine::general_purpose::STANDARD.decode(sent);
+        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+    }
 }
 
 /// All instances, and a number that grows with every change of the account.
@@ -105,7 +122,10 @@ pub struct Fixtures {
     pub subnets: BTreeMap<String, String>,
     /// Security group id.
     pub security_group: String,
-    /// AMI ids by Kubernetes architecture (`amd64`, `arm64`); also published as SSM parameters.
+    /// Another security group of the network, without the tag.
+    pub spare_security_group: String,
+    /// AMI ids: AL2023 for `amd64`, `arm64` and `nvidia`, `bottlerocket`, `windows2022`, all published as SSM parameters; `next`, a
+    /// newer AL2023 that is not.
     pub images: BTreeMap<String, String>,
     /// IAM role of nodes.
     pub role: String,

@@ -91,6 +91,17 @@ async fn remove(nodes: &Api<Node>, name: &str) -> Result<()> {
     .await
 }
 
+/// The operating system of an image as kubelets name it, and what it calls itself.
+fn system(image_name: &str) -> (&'static str, &'static str) {
+    if image_name.starts_with("Windows") {
+        ("windows", "Windows Server 2022 Datacenter")
+    } else if image_name.starts_with("bottlerocket") {
+        ("linux", "Bottlerocket OS 1.50.0 (aws-k8s)")
+    } else {
+        ("linux", "Amazon Linux 2023")
+    }
+}
+
 /// What a kubelet on this instance would register.
 fn node(instance: &Instance) -> Result<Node> {
     let architecture = if instance.architecture == "arm64" {
@@ -98,22 +109,34 @@ fn node(instance: &Instance) -> Result<Node> {
     } else {
         "amd64"
     };
+    let (system, system_name) = system(&instance.image_name);
     let name = &instance.private_dns;
     // The kubelet's reservations, roughly; a provider's estimate must be at most this.
     let allocatable_mib = instance.memory_mib * 85 / 100;
-    let resources = |cpu: String, mib: u64| json!({ "cpu": cpu, "memory": format!("{mib}Mi"), "pods": "110", "ephemeral-storage": "20Gi" });
+    let resources = |cpu: String, mib: u64| {
+        let mut all = json!({ "cpu": cpu, "memory": format!("{mib}Mi"), "pods": "110", "ephemeral-storage": "20Gi" });
+        if instance.gpus > 0 {
+            // Of the device plugin, which is there at once.
+            all["nvidia.com/gpu"] = json!(instance.gpus.to_string());
+        }
+        all
+    };
+    let mut labels = json!({
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": architecture,
+        "kubernetes.io/os": system,
+        "node.kubernetes.io/instance-type": instance.instance_type,
+        "topology.kubernetes.io/zone": instance.zone,
+        "topology.kubernetes.io/region": Moto::REGION,
+        "kwok-partition": "a",
+    });
+    if system == "windows" {
+        labels["node.kubernetes.io/windows-build"] = json!("10.0.20348");
+    }
     Ok(serde_json::from_value(json!({
         "metadata": {
             "name": name,
-            "labels": {
-                "kubernetes.io/hostname": name,
-                "kubernetes.io/arch": architecture,
-                "kubernetes.io/os": "linux",
-                "node.kubernetes.io/instance-type": instance.instance_type,
-                "topology.kubernetes.io/zone": instance.zone,
-                "topology.kubernetes.io/region": Moto::REGION,
-                "kwok-partition": "a",
-            },
+            "labels": labels,
             "annotations": { "kwok.x-k8s.io/node": "fake" },
         },
         "spec": {
@@ -129,8 +152,8 @@ fn node(instance: &Instance) -> Result<Node> {
                 { "type": "Hostname", "address": name },
             ],
             "nodeInfo": {
-                "architecture": architecture, "operatingSystem": "linux", "kubeletVersion": super::recipe::KUBERNETES,
-                "bootID": "", "machineID": "", "systemUUID": "", "kernelVersion": "", "osImage": "Amazon Linux 2023",
+                "architecture": architecture, "operatingSystem": system, "kubeletVersion": super::recipe::KUBERNETES,
+                "bootID": "", "machineID": "", "systemUUID": "", "kernelVersion": "", "osImage": system_name,
                 "containerRuntimeVersion": "containerd://2.1", "kubeProxyVersion": "",
             },
         },
