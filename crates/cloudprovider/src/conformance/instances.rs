@@ -64,6 +64,12 @@ impl ConformanceRun<'_> {
         self.cloud.end_instance(&two.provider_id).await;
         self.is_gone(&two.provider_id).await;
         self.ends(&two.provider_id, "conformance-2").await;
+        let together = ["conformance-3", "conformance-4"];
+        let claims = together.map(|name| claim(name, wanted, &class));
+        let launched = self.batch(&claims, &class).await;
+        for (id, name) in launched.iter().zip(together) {
+            self.ends(id, name).await;
+        }
     }
 
     /// Launches that must fail, and leave nothing behind.

@@ -1,6 +1,7 @@
 //! What every provider must do, whatever its cloud is: questions to a [`CloudProvider`] and the answers that the autoscaler
 //! relies on. A provider is accepted when nothing fails against an emulator of its cloud.
 
+mod batches;
 mod catalog;
 mod instances;
 
