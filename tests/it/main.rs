@@ -11,6 +11,7 @@ mod aws_account;
 mod aws_capacity;
 mod aws_drift;
 mod aws_families;
+mod aws_interruption;
 mod bad_input;
 mod bad_manifests;
 mod cel;
