@@ -9,6 +9,7 @@ mod availability;
 mod aws;
 mod aws_account;
 mod aws_capacity;
+mod aws_crash;
 mod aws_drift;
 mod aws_families;
 mod aws_interruption;

@@ -18,15 +18,16 @@ POST /terminate               {instance_id}: as if EC2 had taken the instance ba
 POST /protect                 {instance_id, enabled}: its owner's protection against termination
 GET  /profiles                IAM's instance profiles: name, path, roles, tags
 POST /profile-delay           {seconds}: until EC2 knows a new instance profile
-POST /reservations            [{id, instance_type, zone, count, match, type, owner, tags, ends_in_seconds}]: replaces all
+POST /reservations            [{id, instance_type, zone, count, match, type, owner, tags, ends_in_seconds}]: replaces all; instances
+                              in others run on, on demand
 POST /placement-groups        [{id, name, strategy, partitions}]: replaces all
 POST /zonal-shifts            the list that GetManagedResource answers
 POST /policy                  [document]: every call outside of these is denied; none: everything is allowed
 POST /limits                  {speed}: EC2's rate limits, on a clock that many times as fast, from buckets that others have emptied;
                               null: none
 POST /full-subnets            [id]: subnets that have no free address, whatever EC2 said of them before; replaces all
-POST /subnets                 {vpc, zone, cidr, tags}: makes a subnet
 GET  /reservations            as EC2 describes them
+GET  /launch-templates        their tags by name
 GET  /denials                 why calls were denied, and how many were throttled by action
 POST /linger                  {enabled}: instances that are terminated stay in `shutting-down`, until it is taken back
 """
@@ -84,6 +85,11 @@ class Control:
         with self.cloud.changed:
             return {"reservations": [dict(each) for each in self.cloud.reservations]}
 
+    def get_launch_templates(self, _query):
+        with patches._ec2:
+            all_ = list(self.backend.launch_templates.values())
+            return {"templates": {each.name: {tag["key"]: tag["value"] for tag in each.get_tags()} for each in all_}}
+
     def get_denials(self, _query):
         with self.cloud.changed:
             return {"denied": list(self.cloud.denied), "throttled": dict(self.cloud.buckets.refused)}
@@ -91,6 +97,12 @@ class Control:
     def post_reservations(self, body):
         with self.cloud.changed:
             self.cloud.reservations = [reservations.reservation(each) for each in body]
+        with patches._ec2:
+            for instance in self.backend.all_instances():
+                # One that has ended leaves its instances running, on demand.
+                if getattr(instance, "capacity_reservation_id", None) not in {None, *(each["id"] for each in body)}:
+                    instance.capacity_reservation_id = None
+                    instance.capacity_reservation_specification = None
         return {}
 
     def post_placement_groups(self, body):
@@ -107,13 +119,6 @@ class Control:
         with self.cloud.changed:
             self.cloud.full_subnets = set(body)
         return {}
-
-    def post_subnets(self, body):
-        ec2 = fixtures.clients(self.endpoint, self.region)("ec2")
-        made = ec2.create_subnet(VpcId=body["vpc"], CidrBlock=body["cidr"], AvailabilityZone=body["zone"])["Subnet"]["SubnetId"]
-        if body["tags"]:
-            ec2.create_tags(Resources=[made], Tags=[{"Key": key, "Value": value} for key, value in body["tags"].items()])
-        return {"subnet": made}
 
     def post_policy(self, body):
         with self.cloud.changed:

@@ -1,10 +1,12 @@
 //! What a test sets in the emulated account besides capacity and faults: reservations, placement groups, rights, rate limits.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::moto::Moto;
+use super::moto::{Instance, Moto};
 
 /// A capacity reservation of the account.
 #[derive(Clone, Debug, Serialize)]
@@ -49,7 +51,7 @@ pub struct Denials {
     /// Why, for each call that no statement of the policy allows.
     pub denied: Vec<String>,
     /// How many calls were throttled, by action.
-    pub throttled: std::collections::BTreeMap<String, u64>,
+    pub throttled: BTreeMap<String, u64>,
 }
 
 impl Moto {
@@ -99,20 +101,21 @@ impl Moto {
         self.post("policy", &json!(documents)).await.map(drop)
     }
 
-    /// A subnet in a zone; nobody else is in it.
+    /// Every instance that was ever launched, whatever became of it.
     ///
     /// # Errors
-    /// The network has no such range, or another subnet has it.
-    pub async fn make_subnet(
-        &self,
-        vpc: &str,
-        zone: &str,
-        cidr: &str,
-        tags: &Value,
-    ) -> Result<String> {
-        let body = json!({ "vpc": vpc, "zone": zone, "cidr": cidr, "tags": tags });
-        let reply = self.post("subnets", &body).await?;
-        Ok(reply["subnet"].as_str().context("no id")?.to_owned())
+    /// The emulator does not answer.
+    pub async fn launched_instances(&self) -> Result<Vec<Instance>> {
+        Ok(self.all_instances(None).await?.instances)
+    }
+
+    /// Tags of all launch templates, by name.
+    ///
+    /// # Errors
+    /// The emulator does not answer.
+    pub async fn launch_templates(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        let reply = self.get("launch-templates").await?;
+        Ok(serde_json::from_value(reply["templates"].clone())?)
     }
 
     /// From now on these subnets, and only these, have no free address, whatever EC2 said of them before.
