@@ -12,6 +12,7 @@ mod aws_capacity;
 mod aws_crash;
 mod aws_drift;
 mod aws_families;
+mod aws_handover;
 mod aws_interruption;
 mod bad_input;
 mod bad_manifests;
