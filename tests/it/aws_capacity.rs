@@ -1,5 +1,6 @@
 //! EC2 capacity: reservations that are used, run out and end, and shortages that a launch gets around.
 
+use std::io::Write as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,10 +11,13 @@ use mortise_tests::harness::{Pool, Reservation, wait_until};
 use serde_json::{Value, json};
 
 use crate::aws_account::{Account, class, ec2_pool};
-use crate::objects::{deployment, types};
+use crate::objects::{ON_DEMAND, deployment, merged, types};
 use crate::scene::{SOON, Scene};
 
 const ZONE: &str = "us-east-1a";
+const OTHER_ZONES: [&str; 2] = ["us-east-1b", "us-east-1c"];
+/// Nodes that are launched at once.
+const MANY: usize = 22;
 /// Requirement: both ways to pay.
 const ANY_CAPACITY: (&str, &str, &[&str]) = (
     "karpenter.sh/capacity-type",
@@ -54,7 +58,9 @@ async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
         .moto
         .set_reservations(&[Reservation::targeted("cr-0mine", "m5.large", ZONE, 1), open])
         .await?;
-    let (scene, factory) = account.scene(&[]).await?;
+    // Every list shows what left its reservation.
+    let flags = ["--garbage-collection-interval=3s"];
+    let (scene, factory) = account.scene_with(&[], &flags).await?;
     let mut selecting = class(&account.fixtures);
     selecting["spec"]["capacityReservationSelectorTerms"] = json!([{ "id": "cr-0mine" }]);
     let requirements = [types(&["m5.large"]), ANY_CAPACITY];
@@ -83,6 +89,32 @@ async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
     ensure!(
         account.moto.free_in_reservation("cr-0open").await? == 5,
         "an open reservation that the class does not select is left alone"
+    );
+
+    // It ends: its instance runs on, on demand, and neither claim nor node say anything else.
+    let nodes = scene.nodes().await?;
+    account.moto.set_reservations(&[]).await?;
+    wait_until("nothing to be reserved", SOON, || async {
+        for node in scene.settled(2).await? {
+            let claim = &node.claim;
+            for labels in [&claim.metadata.labels, &node.node.metadata.labels] {
+                let labels = labels.as_ref().context("labels")?;
+                let capacity_type = labels.get("karpenter.sh/capacity-type");
+                let reservation = labels.get("karpenter.k8s.aws/capacity-reservation-id");
+                ensure!(
+                    capacity_type.is_some_and(|each| each != "reserved") && reservation.is_none(),
+                    "{}: {capacity_type:?} {reservation:?}",
+                    claim.name()
+                );
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    scene.running("web", 2).await?;
+    ensure!(
+        scene.nodes().await?.keys().eq(nodes.keys()),
+        "no node is replaced"
     );
     drop(factory);
     scene.end().await;
@@ -123,7 +155,80 @@ async fn a_launch_gets_around_what_is_short() -> Result<()> {
         begun.elapsed().as_secs_f64(),
         account.moto.calls("ec2:CreateFleet").await?
     );
+    launches_in_another_subnet(&account, &scene).await?;
+    launches_as_fast_as_it_may(&account, &scene).await?;
     drop(factory);
     scene.end().await;
     account.end().await
+}
+
+/// A subnet has filled up since EC2 described it: another one is taken, and the full one is shown.
+async fn launches_in_another_subnet(account: &Account, scene: &Scene) -> Result<()> {
+    let fixtures = &account.fixtures;
+    let [full, free] = OTHER_ZONES.map(|zone| fixtures.subnets.get(zone));
+    let (full, free) = (full.context("a subnet")?, free.context("a subnet")?);
+    let over = json!({
+        "metadata": { "name": "narrow" },
+        "spec": { "subnetSelectorTerms": [{ "id": full }, { "id": free }] },
+    });
+    account.moto.set_full_subnets(&[full]).await?;
+    let requirements = [types(&["m5.xlarge"]), ON_DEMAND];
+    let selector = json!({ "nodeSelector": { "karpenter.sh/nodepool": "narrow" } });
+    scene
+        .apply(&[
+            merged(class(fixtures), over),
+            ec2_pool("narrow", "narrow", &requirements),
+            deployment("narrow", 1, ("1", "1Gi"), selector),
+        ])
+        .await?;
+    scene.running("narrow", 1).await?;
+    let subnets: Vec<String> = of_pool(account, "narrow").await?;
+    ensure!(subnets == [free.clone()], "{subnets:?}");
+    let shown = scene.mortise.debug("capacity").await?.to_string();
+    ensure!(
+        shown.contains(&format!("subnet/{full}"))
+            && shown.contains("InsufficientFreeAddressesInSubnet"),
+        "{shown}"
+    );
+    account.moto.set_full_subnets(&[]).await
+}
+
+/// Subnets of the instances of a pool.
+async fn of_pool(account: &Account, pool: &str) -> Result<Vec<String>> {
+    let mut instances = account.moto.instances().await?;
+    instances.retain(|each| {
+        each.tags
+            .get("karpenter.sh/nodepool")
+            .is_some_and(|tag| tag == pool)
+    });
+    Ok(instances.into_iter().map(|each| each.subnet).collect())
+}
+
+/// The account's calls are used up by others, and EC2 refuses what comes too early: all nodes come all the same.
+async fn launches_as_fast_as_it_may(account: &Account, scene: &Scene) -> Result<()> {
+    let before = account.moto.launched_instances().await?.len();
+    let calls = account.moto.calls("ec2:CreateFleet").await?;
+    account.moto.set_rate_limits(Some(1.0)).await?;
+    let begun = Instant::now();
+    scene
+        .apply(&[deployment(
+            "many",
+            MANY,
+            ("3", "1Gi"),
+            json!({ "nodeSelector": { "karpenter.sh/nodepool": "default" } }),
+        )])
+        .await?;
+    scene.running("many", MANY).await?;
+    let took = begun.elapsed().as_secs_f64();
+    let throttled = account.moto.denials().await?.throttled;
+    account.moto.set_rate_limits(None).await?;
+    let launched = account.moto.launched_instances().await?.len() - before;
+    ensure!(launched == MANY, "{launched} instances");
+    ensure!(throttled.contains_key("CreateFleet"), "{throttled:?}");
+    let calls = account.moto.calls("ec2:CreateFleet").await? - calls;
+    writeln!(
+        std::io::stderr(),
+        "{MANY} nodes after {took:.1} s and {calls} CreateFleet calls; refused: {throttled:?}"
+    )?;
+    Ok(())
 }
