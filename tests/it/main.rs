@@ -14,6 +14,7 @@ mod aws_drift;
 mod aws_families;
 mod aws_handover;
 mod aws_interruption;
+mod aws_scenarios;
 mod bad_input;
 mod bad_manifests;
 mod cel;

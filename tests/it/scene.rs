@@ -434,7 +434,7 @@ impl LaunchedNode {
 }
 
 /// Pairs each claim with its node; an error says what is not settled yet.
-fn pairs(
+pub(crate) fn pairs(
     claims: BTreeMap<String, NodeClaim>,
     mut nodes: BTreeMap<String, Node>,
 ) -> Result<Vec<LaunchedNode>> {
