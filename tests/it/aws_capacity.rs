@@ -207,6 +207,7 @@ async fn of_pool(account: &Account, pool: &str) -> Result<Vec<String>> {
 /// The account's calls are used up by others, and EC2 refuses what comes too early: all nodes come all the same.
 async fn launches_as_fast_as_it_may(account: &Account, scene: &Scene) -> Result<()> {
     let before = account.moto.launched_instances().await?.len();
+    let calls = account.moto.calls("ec2:CreateFleet").await?;
     account.moto.set_rate_limits(Some(1.0)).await?;
     let begun = Instant::now();
     scene
@@ -224,9 +225,10 @@ async fn launches_as_fast_as_it_may(account: &Account, scene: &Scene) -> Result<
     let launched = account.moto.launched_instances().await?.len() - before;
     ensure!(launched == MANY, "{launched} instances");
     ensure!(throttled.contains_key("CreateFleet"), "{throttled:?}");
+    let calls = account.moto.calls("ec2:CreateFleet").await? - calls;
     writeln!(
         std::io::stderr(),
-        "{MANY} nodes after {took:.1} s; refused calls: {throttled:?}"
+        "{MANY} nodes after {took:.1} s and {calls} CreateFleet calls; refused: {throttled:?}"
     )?;
     Ok(())
 }

@@ -85,7 +85,7 @@ const SCENARIOS: [Scenario; 7] = [
     },
     Scenario {
         name: "expired",
-        pool: || json!({ "spec": { "template": { "spec": { "expireAfter": "60s" } } } }),
+        pool: || json!({ "spec": { "template": { "spec": { "expireAfter": "40s" } } } }),
         pods: 1,
         cpu: "1",
         nodes: 1,
