@@ -149,9 +149,7 @@ async fn every_announcement_has_its_effect() -> Result<()> {
     let moto = &account.moto;
     moto.set_reservations(&[Reservation::targeted(RESERVATION, "m5.large", ZONE, 1)])
         .await?;
-    // Until the class is resolved again, nodes are planned for a reservation that is reclaimed, and their launch is refused.
-    let flags = ["--nodeclass-resync-interval=10s"];
-    let (scene, factory) = account.bare_scene(&[], &flags).await?;
+    let (scene, factory) = account.bare_scene(&[], &[]).await?;
     let terms = json!({ "spec": { "capacityReservationSelectorTerms": [{ "id": RESERVATION }] } });
     scene
         .apply(&[merged(class(&account.fixtures), terms)])

@@ -6,6 +6,7 @@
 //! The steps and what they keep are the reference implementation's, checked against recorded answers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mortise_apis::labels;
 use mortise_apis::requirements::{Requirement, Requirements};
@@ -14,7 +15,7 @@ use mortise_aws_class::labels::{
     CAPACITY_RESERVATION_ID, CAPACITY_RESERVATION_INTERRUPTIBLE, CAPACITY_RESERVATION_TYPE,
     INSTANCE_SIZE,
 };
-use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering, UnavailableOffering};
 
 use crate::launch::launch_price::{LaunchPrice, by_price};
 
@@ -140,6 +141,30 @@ pub(crate) fn compatible_available<'a>(
         .collect();
     drop_empty(&mut candidates);
     candidates
+}
+
+/// Offerings that the requirements allow and that are unavailable: whoever asked took them for available. Sorted, unique.
+pub(crate) fn unavailable_for(
+    types: &[InstanceType],
+    asked: &Requirements,
+) -> Vec<UnavailableOffering> {
+    let known = mortise_aws_class::labels::well_known();
+    let is_asked = |each: &&InstanceType| asked.is_compatible(&each.requirements, &known);
+    let mut found: BTreeMap<UnavailableOffering, bool> = BTreeMap::new();
+    for each in types.iter().filter(is_asked) {
+        let allowed = each.offerings.iter();
+        for offering in allowed.filter(|offering| allows_offering(asked, offering)) {
+            let key = UnavailableOffering {
+                instance_type: Arc::clone(&each.name),
+                zone: Arc::clone(&offering.zone),
+                capacity_type: offering.capacity_type,
+            };
+            // A type can have several reservations in a zone.
+            *found.entry(key).or_default() |= offering.available;
+        }
+    }
+    found.retain(|_, is_available| !*is_available);
+    found.into_keys().collect()
 }
 
 /// Second: one kind of reservation, because one request takes no more. The kind with the cheapest offering; its offerings alone.

@@ -23,7 +23,7 @@ use mortise_cloudprovider::{
 use tokio::time::Instant;
 
 use crate::config::AwsConfig;
-use crate::failure::{self, Failure, TOKEN_MISMATCH};
+use crate::failure::{self, Failure, SUBNET_FULL, TOKEN_MISMATCH};
 use crate::instances::{InstanceCache, InstanceRecord};
 use crate::launch::batch_results::{LaunchResult, LaunchedBatches};
 use crate::launch::client_tokens::ClientTokens;
@@ -443,11 +443,20 @@ impl Launcher {
             selection,
             partition: input.partition,
         };
-        let unavailable = response.unavailable(subject);
-        for (key, cause) in &unavailable {
+        let mut unavailable = response.unavailable(subject);
+        for (key, _) in &unavailable {
             if let UnavailableKey::Subnet(subnet) = key {
                 self.addresses.is_full(subnet);
             }
+        }
+        // A full subnet is no lack of capacity in its zone while another one has room.
+        unavailable.retain(|(key, cause)| match key {
+            UnavailableKey::Offering(offering) | UnavailableKey::Placed(offering, _) => {
+                *cause != SUBNET_FULL || !self.addresses.has_room(class, &offering.zone)
+            }
+            UnavailableKey::CapacityType(_) | UnavailableKey::Subnet(_) => true,
+        });
+        for (key, cause) in &unavailable {
             self.services.unavailable.mark_because(key.clone(), cause);
         }
         for id in response.exhausted(subject) {

@@ -76,7 +76,10 @@ pub(crate) fn choose<'a>(
     filters::without_expensive_spot(&mut candidates, asked);
     if candidates.is_empty() {
         let none = "all requested instance types were unavailable during launch";
-        return Err(no_capacity(none));
+        return Err(LaunchError::InsufficientCapacity {
+            message: none.to_owned(),
+            unavailable: filters::unavailable_for(types, asked),
+        });
     }
     candidates.sort_by(|a, b| {
         by_price(a.cheapest(), b.cheapest())
@@ -170,6 +173,7 @@ mod tests {
     use mortise_apis::labels;
     use mortise_apis::requirements::Operator;
     use mortise_aws_catalog as catalog;
+    use mortise_cloudprovider::UnavailableOffering;
 
     fn types() -> Vec<InstanceType> {
         catalog::embedded("us-east-1", &["us-east-1a", "us-east-1b"]).unwrap()
@@ -195,6 +199,30 @@ mod tests {
                 Requirement::new(*key, *operator, values.iter().copied())
             })
             .collect()
+    }
+
+    #[test]
+    fn what_is_unavailable_is_named_when_nothing_is_left() {
+        let mut types = types();
+        types.retain(|each| &*each.name == "m5.large");
+        let asked = asked(&[(labels::CAPACITY_TYPE, Operator::In, &["spot"])]);
+        for offering in &mut types[0].offerings {
+            offering.available = offering.capacity_type != CapacityType::Spot;
+        }
+        let demand = LaunchDemand {
+            asked: &asked,
+            requests: &Resources::zero(),
+            best_effort: false,
+        };
+        let Err(LaunchError::InsufficientCapacity { unavailable, .. }) =
+            super::choose(&types, demand)
+        else {
+            panic!("nothing is left")
+        };
+        let zones: Vec<&str> = unavailable.iter().map(|each| &*each.zone).collect();
+        assert_eq!(zones, ["us-east-1a", "us-east-1b"]);
+        let is_spot = |each: &UnavailableOffering| each.capacity_type == CapacityType::Spot;
+        assert!(unavailable.iter().all(is_spot));
     }
 
     #[test]

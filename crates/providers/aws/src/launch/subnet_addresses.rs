@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::node_class::CachedNodeClass;
+use crate::node_class::{CachedNodeClass, FoundSubnet};
 
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
@@ -102,6 +102,18 @@ impl SubnetAddresses {
                 estimate.left += subnet.taken;
             }
         }
+    }
+
+    /// Whether some subnet of the class in a zone has addresses left, as far as that is known.
+    pub(crate) fn has_room(&self, class: &CachedNodeClass, zone: &str) -> bool {
+        let estimates = self.lock();
+        let left = |each: &FoundSubnet| {
+            let known = estimates.get(&each.subnet.id);
+            let known = known.filter(|known| known.read >= class.found);
+            known.map_or(i64::from(each.free), |known| known.left)
+        };
+        let mut of_zone = class.subnets.iter().filter(|each| each.subnet.zone == zone);
+        of_zone.any(|each| left(each) > 0)
     }
 
     /// EC2 found no address in a subnet: nothing is left until it is asked for a count again.

@@ -178,7 +178,14 @@ fn claim(age: Duration) -> NodeClaim {
 }
 
 async fn launch(launcher: &Launcher) -> Result<LaunchedInstance, LaunchError> {
-    let (class, claim) = (ready_class(), claim(Duration::ZERO));
+    launch_with(launcher, &ready_class()).await
+}
+
+async fn launch_with(
+    launcher: &Launcher,
+    class: &CachedNodeClass,
+) -> Result<LaunchedInstance, LaunchError> {
+    let claim = claim(Duration::ZERO);
     let cluster = ClusterInfo {
         service_cidr: Some("10.0.0.0/16".to_owned()),
         ..ClusterInfo::default()
@@ -191,7 +198,7 @@ async fn launch(launcher: &Launcher) -> Result<LaunchedInstance, LaunchError> {
         others: &[],
         token: UID,
         batch: None,
-        class: &class,
+        class,
         network: NodeNetwork {
             cluster: &cluster,
             ipv6: false,
@@ -376,4 +383,35 @@ async fn a_batch_that_may_have_been_launched_is_launched_again_by_the_same_token
         ask(&launcher, &batch, uid).await.unwrap();
     }
     assert_eq!(fleets.tokens(), ["t", "t"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_subnet_is_no_shortage_while_another_of_its_zone_has_room() {
+    let full = "InsufficientFreeAddressesInSubnet";
+    let (_, launcher) = launcher(vec![short(full)]);
+    let mut class = ready_class();
+    class.found = Instant::now();
+    let mut other = class.subnets[0].clone();
+    other.subnet.id = "subnet-2".to_owned();
+    other.free = 50;
+    class.subnets.push(other);
+    let marks = || {
+        let marks = launcher.services.unavailable.keys();
+        marks
+            .into_iter()
+            .filter(|key| matches!(key, UnavailableKey::Offering(_)))
+            .count()
+    };
+    launch_with(&launcher, &class).await.unwrap_err();
+    assert_eq!(marks(), 0, "subnet-2 has room");
+    class.subnets.pop();
+    let error = launch_with(&launcher, &class).await.unwrap_err();
+    let LaunchError::InsufficientCapacity { unavailable, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(
+        (marks(), unavailable.len()),
+        (0, 1),
+        "no other subnet is left"
+    );
 }
