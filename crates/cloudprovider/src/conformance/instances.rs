@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::batches::keeps_batches;
 use super::{ATTEMPTS, ConformanceRun};
 use crate::capacity_type::CapacityType;
 use crate::error::LaunchError;
@@ -66,7 +67,7 @@ impl ConformanceRun<'_> {
         self.ends(&two.provider_id, "conformance-2").await;
         let together = ["conformance-3", "conformance-4"];
         let claims = together.map(|name| claim(name, wanted, &class));
-        let launched = self.batch(&claims, &class).await;
+        let launched = keeps_batches(self, &claims, &class).await;
         for (id, name) in launched.iter().zip(together) {
             self.ends(id, name).await;
         }

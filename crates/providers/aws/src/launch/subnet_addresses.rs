@@ -110,7 +110,7 @@ impl SubnetAddresses {
         let left = |each: &FoundSubnet| {
             let known = estimates.get(&each.subnet.id);
             let known = known.filter(|known| known.read >= class.found);
-            known.map_or(i64::from(each.free), |known| known.left)
+            known.map_or_else(|| i64::from(each.free), |known| known.left)
         };
         let mut of_zone = class.subnets.iter().filter(|each| each.subnet.zone == zone);
         of_zone.any(|each| left(each) > 0)

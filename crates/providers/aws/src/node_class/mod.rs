@@ -23,7 +23,6 @@ pub(crate) use self::resolver::{NodeClassResolver, ResolverParts};
 pub(crate) use self::cache::{PlacementGroup, PlacementStrategy};
 #[cfg(test)]
 pub(crate) use self::conditions::{PRICES_UNCERTAIN, Validity};
-#[cfg(test)]
 pub(crate) use self::networks::FoundSubnet;
 #[cfg(test)]
 pub(crate) use self::validation::{Validation, ValidationInput};
