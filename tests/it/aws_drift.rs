@@ -75,10 +75,12 @@ fn changes(fixtures: &Fixtures, zone: &str) -> Result<Vec<Change>> {
 async fn replaced(scene: &Scene, before: &LaunchedNode, what: &str) -> Result<LaunchedNode> {
     wait_until(what, SOON * 2, || async {
         let claims = scene.claims().await?;
+        let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
         ensure!(
             !claims.contains_key(&*before.claim.name()),
-            "{} is there",
-            before.claim.name()
+            "{} is there; the class: {:?}",
+            before.claim.name(),
+            classes.get("default").await?.status.conditions
         );
         Ok(())
     })

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mortise_apis::schema::conditions::{ConditionStatus, READY, find, status_of};
 use mortise_aws_class::hash::HASH_VERSION;
 use mortise_aws_class::spec::Ec2NodeClass;
 use mortise_aws_class::status::{Ami, CapacityReservation, SecurityGroup};
 use mortise_cloudprovider::InstanceType;
 use tokio::time::Instant;
 
+use crate::node_class::conditions::VALIDATION;
 use crate::node_class::networks::FoundSubnet;
 use crate::offerings::unavailable_offerings::{UnavailableOfferings, UnavailableView};
 use crate::tags;
@@ -122,6 +124,20 @@ impl CachedNodeClass {
         ])
     }
 
+    /// It was found a moment ago, for the object as it is: one that was not judged then and says by now that it is ready has been since.
+    fn is_current(&self, object: &Ec2NodeClass) -> bool {
+        let (own, other) = (&self.object, object);
+        let is_same = own.metadata.uid == other.metadata.uid
+            && own.metadata.generation == other.metadata.generation
+            && own.spec == other.spec;
+        is_same && self.found.elapsed() < FRESH && (self.is_judged() || !says_ready(object))
+    }
+
+    /// Somebody has found out whether it is valid.
+    fn is_judged(&self) -> bool {
+        status_of(&self.object.status.conditions, VALIDATION) != ConditionStatus::Unknown
+    }
+
     /// What of the class is unavailable now; a zone needs a subnet with free addresses.
     pub(crate) fn unavailable(&self, offerings: &UnavailableOfferings) -> UnavailableView {
         let usable = self
@@ -131,6 +147,14 @@ impl CachedNodeClass {
         let zones = usable.map(|each| Arc::from(&*each.subnet.zone)).collect();
         offerings.view(zones, self.placement_group.as_ref().map(|group| &*group.id))
     }
+}
+
+/// The status says that the class is ready as it is now.
+fn says_ready(object: &Ec2NodeClass) -> bool {
+    find(&object.status.conditions, READY).is_some_and(|ready| {
+        ready.status == ConditionStatus::True
+            && ready.observed_generation == object.metadata.generation
+    })
 }
 
 /// Classes that were looked up, by name.
@@ -144,10 +168,7 @@ impl NodeClassCache {
     pub(crate) fn get(&self, object: &Ec2NodeClass) -> Option<Arc<CachedNodeClass>> {
         let known = self.lock();
         let class = known.get(object.metadata.name.as_deref()?)?;
-        let same = class.object.metadata.uid == object.metadata.uid
-            && class.object.metadata.generation == object.metadata.generation
-            && class.object.spec == object.spec;
-        (same && class.found.elapsed() < FRESH).then(|| Arc::clone(class))
+        class.is_current(object).then(|| Arc::clone(class))
     }
 
     /// What was found before for the same object, however old and whatever its spec said.
@@ -155,6 +176,19 @@ impl NodeClassCache {
         let known = self.lock();
         let class = known.get(object.metadata.name.as_deref()?)?;
         (class.object.metadata.uid == object.metadata.uid).then(|| Arc::clone(class))
+    }
+
+    /// Takes what was found for a use in, unless somebody has found more meanwhile: a use does not judge whether the class is valid. Returns
+    /// what is known from then on.
+    pub(crate) fn insert_if_unknown(&self, class: Arc<CachedNodeClass>) -> Arc<CachedNodeClass> {
+        let mut known = self.lock();
+        match known.get(class.name()) {
+            Some(there) if there.is_current(&class.object) => Arc::clone(there),
+            _ => {
+                known.insert(class.name().to_owned(), Arc::clone(&class));
+                class
+            }
+        }
     }
 
     /// Takes what was found in.
@@ -169,5 +203,42 @@ impl NodeClassCache {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<CachedNodeClass>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A class that was found with this word about its readiness.
+    fn found(ready: &str) -> Arc<CachedNodeClass> {
+        let mut class = crate::launch::tests::class();
+        let object = json!({
+            "metadata": { "name": "c", "uid": "u", "generation": 2 }, "spec": {},
+            "status": { "conditions": [
+                { "type": "Ready", "status": ready, "reason": "x", "message": "", "observedGeneration": 2 },
+                { "type": VALIDATION, "status": ready, "reason": "x", "message": "", "observedGeneration": 2 },
+            ] },
+        });
+        class.object = serde_json::from_value(object).unwrap();
+        Arc::new(class)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_use_hides_no_judgement_and_a_judgement_ends_what_a_use_found() {
+        let cache = NodeClassCache::default();
+        let (used, judged) = (found("Unknown"), found("True"));
+        cache.insert(Arc::clone(&judged));
+        let known = cache.insert_if_unknown(Arc::clone(&used));
+        assert!(
+            Arc::ptr_eq(&known, &judged),
+            "the use began before, and ended after"
+        );
+        cache.remove("c");
+        cache.insert_if_unknown(Arc::clone(&used));
+        assert!(cache.get(&used.object).is_some());
+        assert!(cache.get(&judged.object).is_none(), "the object says more");
     }
 }

@@ -17,7 +17,8 @@ const DEPENDENCIES: [&str; 4] = [
     "SecurityGroupsReady",
     "SubnetsReady",
 ];
-const VALIDATION: &str = "ValidationSucceeded";
+/// Whether the class can be launched with.
+pub(crate) const VALIDATION: &str = "ValidationSucceeded";
 const RESERVATIONS: &str = "CapacityReservationsReady";
 /// There is something to say about the prices in use. The class is as ready as without it: a price only decides what is launched first.
 pub(crate) const PRICES_UNCERTAIN: &str = "PricesUncertain";

@@ -232,7 +232,7 @@ impl NodeClassResolver {
         }
         let now = Timestamp::now();
         let (class, _) = self.look_up(object, Asking::Use, now).await?;
-        Ok(self.keep(class))
+        Ok(self.cache.insert_if_unknown(Self::with_readiness(class)))
     }
 
     /// What the terms of a class select now, and what its validation needs to know of it.
@@ -272,13 +272,18 @@ impl NodeClassResolver {
         }
     }
 
-    /// Remembers a class, which is ready if its conditions say so.
-    fn keep(&self, mut class: CachedNodeClass) -> Arc<CachedNodeClass> {
-        let unmet = conditions::not_ready(&class.object.status.conditions);
-        class.not_ready = unmet.or(class.not_ready);
-        let class = Arc::new(class);
+    /// Remembers a class that was judged.
+    fn keep(&self, class: CachedNodeClass) -> Arc<CachedNodeClass> {
+        let class = Self::with_readiness(class);
         self.cache.insert(Arc::clone(&class));
         class
+    }
+
+    /// A class is ready if its conditions say so.
+    fn with_readiness(mut class: CachedNodeClass) -> Arc<CachedNodeClass> {
+        let unmet = conditions::not_ready(&class.object.status.conditions);
+        class.not_ready = unmet.or(class.not_ready);
+        Arc::new(class)
     }
 
     /// What of the class can be launched now.
