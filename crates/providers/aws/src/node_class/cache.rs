@@ -133,7 +133,7 @@ impl CachedNodeClass {
         is_same && self.found.elapsed() < FRESH && (self.is_judged() || !says_ready(object))
     }
 
-    /// Somebody has found out whether it is valid.
+    /// Whether it is valid has been found out.
     fn is_judged(&self) -> bool {
         status_of(&self.object.status.conditions, VALIDATION) != ConditionStatus::Unknown
     }
@@ -178,7 +178,7 @@ impl NodeClassCache {
         (class.object.metadata.uid == object.metadata.uid).then(|| Arc::clone(class))
     }
 
-    /// Takes what was found for a use in, unless somebody has found more meanwhile: a use does not judge whether the class is valid. Returns
+    /// Takes what was found for a use in, unless more has been found meanwhile: a use does not judge whether the class is valid. Returns
     /// what is known from then on.
     pub(crate) fn insert_if_unknown(&self, class: Arc<CachedNodeClass>) -> Arc<CachedNodeClass> {
         let mut known = self.lock();
