@@ -119,7 +119,8 @@ pub(crate) const SHAPES: [Shape; 22] = [
         "used-up",
         " of ReplicaSet used-up-",
         "it allows the next eviction when the evicted pods are ready on other nodes",
-        "",
+        // Its status was refused while another budget's was: kube-controller-manager waits ever longer before it counts again.
+        "annotate pdb used-up counted=again",
     ),
     shape(
         "multiple_pdbs",
