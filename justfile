@@ -15,7 +15,7 @@ default:
 check:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
-    cargo test {{pure}} --target-dir target/pure
+    cargo test {{pure}} --profile inner --target-dir target/pure
 
 # Everything that continuous integration runs
 ci:
@@ -35,7 +35,7 @@ examples:
 
 # Rewrite what is generated: CRDs, chart, expected texts, lists of known violations; then look at the diff
 update-expect:
-    UPDATE_EXPECT=1 cargo test {{pure}} --target-dir target/pure
+    UPDATE_EXPECT=1 cargo test {{pure}} --profile inner --target-dir target/pure
     UPDATE_EXPECT=1 cargo test --workspace --lib chart
     UPDATE_EXPECT=1 cargo test --workspace --lib upstream
     UPDATE_EXPECT=1 cargo test --workspace --test stories -- house documents
