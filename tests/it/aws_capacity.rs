@@ -121,6 +121,57 @@ async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
     account.end().await
 }
 
+/// A Capacity Block is left half an hour and ten minutes before its end, when EC2 does not take its instances back yet: the pod moves to
+/// other capacity, and nothing is launched into the block any more.
+#[tokio::test]
+async fn a_capacity_block_is_left_before_it_ends() -> Result<()> {
+    let account = Account::open().await?;
+    let left_at = 40 * 60;
+    let used_for = 30;
+    let block = Reservation {
+        kind: "capacity-block",
+        ends_in_seconds: Some(left_at + used_for),
+        ..Reservation::targeted("cr-0block", "m5.large", ZONE, 2)
+    };
+    account.moto.set_reservations(&[block]).await?;
+    let (scene, factory) = account.scene_with(&[], &[]).await?;
+    let mut selecting = class(&account.fixtures);
+    selecting["spec"]["capacityReservationSelectorTerms"] = json!([{ "id": "cr-0block" }]);
+    let requirements = [types(&["m5.large"]), ANY_CAPACITY];
+    scene
+        .apply(&[
+            selecting,
+            ec2_pool("default", "default", &requirements),
+            web(1),
+        ])
+        .await?;
+    scene.running("web", 1).await?;
+    ensure!(reserved_nodes(&scene).await? == ["cr-0block"]);
+    let blocked = scene.settled(1).await?;
+    let blocked = blocked.first().context("one")?;
+    let kind = blocked.label("karpenter.k8s.aws/capacity-reservation-type");
+    ensure!(kind == "capacity-block", "{kind}");
+
+    let name = blocked.claim.name();
+    scene.event("CapacityBlockExpiring", &name, "").await?;
+    wait_until("the node outside of the block", SOON * 2, || async {
+        let claims = scene.claims().await?;
+        ensure!(!claims.contains_key(&*name), "{name} is there");
+        Ok(())
+    })
+    .await?;
+    scene.running("web", 1).await?;
+    scene.settled(1).await?;
+    ensure!(reserved_nodes(&scene).await?.is_empty());
+    let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
+    let found = classes.get("default").await?.status.capacity_reservations;
+    let state = found.first().and_then(|each| each.state.as_deref());
+    ensure!(state == Some("expiring"), "{found:?}");
+    drop(factory);
+    scene.end().await;
+    account.end().await
+}
+
 /// No spot capacity, no capacity in one zone, none of the cheapest type: the pod runs without a person, and what was refused is shown.
 #[tokio::test]
 async fn a_launch_gets_around_what_is_short() -> Result<()> {
@@ -157,6 +208,8 @@ async fn a_launch_gets_around_what_is_short() -> Result<()> {
     );
     launches_in_another_subnet(&account, &scene).await?;
     launches_as_fast_as_it_may(&account, &scene).await?;
+    // Last: it leaves the first pool no subnet.
+    launches_in_another_subnet_of_the_zone(&account, &scene).await?;
     drop(factory);
     scene.end().await;
     account.end().await
@@ -190,6 +243,31 @@ async fn launches_in_another_subnet(account: &Account, scene: &Scene) -> Result<
             && shown.contains("InsufficientFreeAddressesInSubnet"),
         "{shown}"
     );
+    account.moto.set_full_subnets(&[]).await
+}
+
+/// The larger of two subnets in a zone is full, and is tried first: the zone stays open, and the smaller one is taken.
+async fn launches_in_another_subnet_of_the_zone(account: &Account, scene: &Scene) -> Result<()> {
+    let fixtures = &account.fixtures;
+    let [_, zone] = OTHER_ZONES;
+    let large = fixtures.subnets.get(zone).context("a subnet")?;
+    let small = &fixtures.spare_subnet;
+    let over = json!({
+        "metadata": { "name": "twin" },
+        "spec": { "subnetSelectorTerms": [{ "id": large }, { "id": small }] },
+    });
+    account.moto.set_full_subnets(&[large]).await?;
+    let selector = json!({ "nodeSelector": { "karpenter.sh/nodepool": "twin" } });
+    scene
+        .apply(&[
+            merged(class(fixtures), over),
+            ec2_pool("twin", "twin", &[types(&["m5.xlarge"]), ON_DEMAND]),
+            deployment("twin", 1, ("1", "1Gi"), selector),
+        ])
+        .await?;
+    scene.running("twin", 1).await?;
+    let subnets = of_pool(account, "twin").await?;
+    ensure!(subnets == [small.clone()], "{subnets:?}");
     account.moto.set_full_subnets(&[]).await
 }
 

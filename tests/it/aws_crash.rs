@@ -1,4 +1,5 @@
-//! Killed on EC2 after each call that makes or ends something, before its answer is there: nothing is made twice, nothing is left.
+//! Killed on EC2 around each call that makes or ends something, executed or not, before its answer is there: nothing is made twice,
+//! nothing is left.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{Api, DeleteParams};
@@ -28,8 +29,11 @@ const END_CLASS: [&str; 3] = [
     "DeleteLaunchTemplate",
 ];
 
-/// Lets the process run until AWS has executed each of these calls, kills it before the answer is there, and starts another.
-async fn dies_after(account: &Account, scene: &mut Scene, actions: &[&str]) -> Result<()> {
+/// What becomes of the call around which the process is killed.
+type Fate = fn(&str) -> Fault;
+
+/// Lets the process run until AWS has each of these calls, kills it before the answer is there, and starts another.
+async fn dies_at(account: &Account, scene: &mut Scene, actions: &[&str], fate: Fate) -> Result<()> {
     let moto = &account.moto;
     for action in actions {
         wait_until(&format!("a call of {action}"), SOON, || async {
@@ -39,10 +43,7 @@ async fn dies_after(account: &Account, scene: &mut Scene, actions: &[&str]) -> R
         .await?;
         scene.mortise.kill9().await;
         let next = actions.iter().skip_while(|each| *each != action).nth(1);
-        let faults: Vec<Fault> = next
-            .map(|next| Fault::hold_after(next))
-            .into_iter()
-            .collect();
+        let faults: Vec<Fault> = next.map(|next| fate(next)).into_iter().collect();
         moto.set_faults(&faults).await?;
         lives(scene).await?;
     }
@@ -55,19 +56,29 @@ async fn lives(scene: &mut Scene) -> Result<()> {
     scene.mortise.wait_ready().await
 }
 
-/// The first call of these will be held when it is executed.
-async fn will_hold(account: &Account, actions: &[&str]) -> Result<()> {
+/// The first call of these will be held.
+async fn will_hold(account: &Account, actions: &[&str], fate: Fate) -> Result<()> {
     let first = actions.first().context("an action")?;
-    account.moto.set_faults(&[Fault::hold_after(first)]).await
+    account.moto.set_faults(&[fate(first)]).await
 }
 
 #[tokio::test]
 async fn killed_after_every_call_it_leaves_and_doubles_nothing() -> Result<()> {
+    leaves_and_doubles_nothing(Fault::hold_after).await
+}
+
+#[tokio::test]
+async fn killed_before_every_call_it_leaves_and_doubles_nothing() -> Result<()> {
+    leaves_and_doubles_nothing(Fault::cut).await
+}
+
+/// A class and a node come and go, and the process is killed around every call that this takes.
+async fn leaves_and_doubles_nothing(fate: Fate) -> Result<()> {
     let account = Account::open().await?;
     // Tags follow when a list has shown the instance.
     let flags = ["--garbage-collection-interval=3s"];
     let (mut scene, factory) = account.bare_scene(&[], &flags).await?;
-    will_hold(&account, &MAKE).await?;
+    will_hold(&account, &MAKE, fate).await?;
     scene
         .apply(&[
             class(&account.fixtures),
@@ -75,26 +86,30 @@ async fn killed_after_every_call_it_leaves_and_doubles_nothing() -> Result<()> {
             deployment("web", 2, ("700m", "1Gi"), json!({})),
         ])
         .await?;
-    dies_after(&account, &mut scene, &MAKE).await?;
+    dies_at(&account, &mut scene, &MAKE, fate).await?;
     scene.running("web", 2).await?;
     scene.settled(1).await?;
-    let launched = account.moto.launched_instances().await?;
-    ensure!(launched.len() == 1, "{launched:?}");
-    let name = launched[0].tags.get("Name");
-    ensure!(name == Some(&launched[0].private_dns), "{launched:?}");
+    wait_until("one instance with all its tags", SOON, || async {
+        let launched = account.moto.launched_instances().await?;
+        ensure!(launched.len() == 1, "{launched:?}");
+        let name = launched[0].tags.get("Name");
+        ensure!(name == Some(&launched[0].private_dns), "{launched:?}");
+        Ok(())
+    })
+    .await?;
     let profiles = account.moto.instance_profiles().await?;
     ensure!(profiles.len() == 1, "{profiles:?}");
 
-    will_hold(&account, &END_NODE).await?;
+    will_hold(&account, &END_NODE, fate).await?;
     scene.scale("web", 0).await?;
-    dies_after(&account, &mut scene, &END_NODE).await?;
+    dies_at(&account, &mut scene, &END_NODE, fate).await?;
     scene.empty().await?;
     ensure!(account.moto.instances().await?.is_empty());
 
-    will_hold(&account, &END_CLASS).await?;
+    will_hold(&account, &END_CLASS, fate).await?;
     let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
     classes.delete("default", &DeleteParams::default()).await?;
-    dies_after(&account, &mut scene, &END_CLASS).await?;
+    dies_at(&account, &mut scene, &END_CLASS, fate).await?;
     wait_until("the class to be gone", SOON, || async {
         let left = classes.get_opt("default").await?;
         ensure!(left.is_none(), "its finalizer holds it");

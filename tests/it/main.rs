@@ -10,6 +10,7 @@ mod aws;
 mod aws_account;
 mod aws_batches;
 mod aws_capacity;
+mod aws_consolidation;
 mod aws_crash;
 mod aws_drift;
 mod aws_families;

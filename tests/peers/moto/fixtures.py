@@ -68,6 +68,8 @@ def create(endpoint, region, cluster, kubernetes_version, zones):
         subnet = ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.10.{number * 32}.0/19", AvailabilityZone=zone)["Subnet"]["SubnetId"]
         ec2.create_tags(Resources=[subnet], Tags=tags(cluster, f"{cluster}-private-{zone}"))
         subnets[zone] = subnet
+    # A second one in the last zone, smaller, which the discovery tag does not select.
+    second = ec2.create_subnet(VpcId=vpc, CidrBlock="10.10.224.0/20", AvailabilityZone=zone)["Subnet"]["SubnetId"]
     group = ec2.create_security_group(GroupName=f"{cluster}-node", Description="nodes", VpcId=vpc)["GroupId"]
     ec2.create_tags(Resources=[group], Tags=tags(cluster, f"{cluster}-node"))
 
@@ -106,6 +108,7 @@ def create(endpoint, region, cluster, kubernetes_version, zones):
         "subnets": subnets,
         "security_group": group,
         "spare_security_group": spare,
+        "spare_subnet": second,
         "images": images,
         "role": role,
         "queue_name": cluster,

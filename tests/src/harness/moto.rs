@@ -124,6 +124,8 @@ pub struct Fixtures {
     pub security_group: String,
     /// Another security group of the network, without the tag.
     pub spare_security_group: String,
+    /// Another subnet of the last zone, with fewer addresses, which the discovery tag does not select.
+    pub spare_subnet: String,
     /// AMI ids: AL2023 for `amd64`, `arm64` and `nvidia`, `bottlerocket`, `windows2022`, all published as SSM parameters; `next`, a
     /// newer AL2023 that is not.
     pub images: BTreeMap<String, String>,
@@ -226,6 +228,16 @@ impl Fault {
             hold: true,
             code: None,
             status: None,
+        }
+    }
+
+    /// The next call of `action` waits until faults are set again, and is never executed: the line is cut.
+    #[must_use]
+    pub fn cut(action: &str) -> Self {
+        Self {
+            code: Some("InternalError".to_owned()),
+            status: Some(500),
+            ..Self::hold_before(action)
         }
     }
 
