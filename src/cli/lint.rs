@@ -137,7 +137,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The provider of the files, from the kind of node class in them.
-fn provider_of(sources: &[SourceFile]) -> ProviderName {
+pub(super) fn provider_of(sources: &[SourceFile]) -> ProviderName {
     let names = |word: &str| sources.iter().any(|source| source.text.contains(word));
     if names("KWOKNodeClass") && !names("EC2NodeClass") {
         ProviderName::Kwok
@@ -147,7 +147,7 @@ fn provider_of(sources: &[SourceFile]) -> ProviderName {
 }
 
 /// The texts of files, directories and standard input under the given names; duplicates are read once.
-fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<SourceFile>> {
+pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<SourceFile>> {
     let mut sources: Vec<SourceFile> = Vec::new();
     let mut push = |name: String, text: String| {
         if !sources.iter().any(|known| known.name == name) {

@@ -11,6 +11,7 @@ mod lint;
 mod manifests;
 mod migrate;
 mod serve;
+mod simulate;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ enum Command {
     Migrate(Box<migrate::MigrateArgs>),
     Lint(Box<lint::LintArgs>),
     Check(check::CheckArgs),
+    Simulate(simulate::SimulateArgs),
 }
 
 /// Go's flags may have one dash or two: converts `-metrics-port=1` to `--metrics-port=1`. Negative numbers are kept.
@@ -80,6 +82,7 @@ pub fn run() -> ExitCode {
         Command::Migrate(args) => migrate::run(&args),
         Command::Lint(args) => lint::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
     };
     match result {
         Ok(code) => code,

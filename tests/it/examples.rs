@@ -19,8 +19,15 @@ const CLUSTER: &str = "my-cluster";
 /// Folders that are used together: what one object says of another is looked up in all of them.
 const TOGETHER: [&[&str]; 3] = [&["aws", "workloads"], &["kwok"], &["control-plane"]];
 
+/// Folder of what is simulated, and not applied to a cluster.
+const SCENARIOS: &str = "scenarios";
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
+}
+
+fn all_folders() -> impl Iterator<Item = &'static str> {
+    TOGETHER.concat().into_iter().chain([SCENARIOS])
 }
 
 /// Entries of a folder, sorted.
@@ -53,10 +60,10 @@ async fn lint_finds_nothing() -> Result<()> {
         .filter(|path| path.is_dir())
         .map(|path| name(path))
         .collect();
-    let linted: BTreeSet<String> = TOGETHER.concat().into_iter().map(str::to_owned).collect();
+    let linted: BTreeSet<String> = all_folders().map(str::to_owned).collect();
     ensure!(
         folders == linted,
-        "folders {folders:?}, linted are {linted:?}"
+        "folders {folders:?}, linted or simulated are {linted:?}"
     );
     for folders in TOGETHER {
         let paths: Vec<String> = folders
@@ -81,7 +88,7 @@ async fn lint_finds_nothing() -> Result<()> {
 fn each_is_in_the_list() -> Result<()> {
     let list = std::fs::read_to_string(root().join("README.md"))?;
     let mut count = 0;
-    for folder in TOGETHER.concat() {
+    for folder in all_folders() {
         for file in entries(&root().join(folder))? {
             let link = format!("({folder}/{})", name(&file));
             ensure!(list.contains(&link), "examples/README.md has no {link}");

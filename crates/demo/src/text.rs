@@ -204,6 +204,7 @@ impl Summary<'_> {
         let Stats {
             virtual_seconds,
             pods_placed,
+            longest_pending_s,
             nodes_launched,
             nodes_removed,
             interruptions,
@@ -225,6 +226,7 @@ impl Summary<'_> {
             "virtual_seconds": virtual_seconds,
             "real_seconds": (self.real.as_secs_f64() * 10.0).round() / 10.0,
             "pods_placed": pods_placed,
+            "longest_pending_s": longest_pending_s,
             "nodes_launched": nodes_launched,
             "nodes_removed": nodes_removed,
             "spent_usd": rounded(*spent_micro_usd),

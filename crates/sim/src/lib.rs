@@ -11,6 +11,7 @@
 //! | fault injection | `faults/` |
 //! | invariants; totals | `invariants.rs`, `stats.rs` |
 //! | the event loop, which owns all of them | `simulation.rs` |
+//! | scenarios: a cluster as manifests, and a timeline | `scenario/` |
 //! | the same cluster, step by step, for tests of deciders | `test_cluster/` |
 
 mod clock;
@@ -19,6 +20,7 @@ mod faults;
 mod invariants;
 mod options;
 mod replicas;
+pub mod scenario;
 mod simulation;
 mod stats;
 pub mod test_cluster;

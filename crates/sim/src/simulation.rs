@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::values::since;
+use mortise_cloudprovider::UnavailableOffering;
 use mortise_engine::decider::Decider;
 use mortise_engine::effect::{Effect, EffectError, Event};
 use mortise_engine::engine::EngineInput;
@@ -176,6 +177,15 @@ impl Simulation {
         stats.interruptions += 1;
         self.replicas.deliver(notice, clock.now());
         true
+    }
+
+    /// The capacity pools that match have no capacity until a time.
+    pub fn empty_capacity(
+        &mut self,
+        until: Timestamp,
+        is_empty: impl Fn(&UnavailableOffering) -> bool,
+    ) {
+        self.cluster.cloud.empty(until, is_empty);
     }
 
     /// Starts one more replica, which waits for the lease.

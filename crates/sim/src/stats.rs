@@ -15,6 +15,8 @@ pub struct Stats {
     pub virtual_seconds: i64,
     /// Pods bound to a node, DaemonSet pods not counted.
     pub pods_placed: u64,
+    /// Longest time from the creation of one of these pods to its node, in seconds.
+    pub longest_pending_s: i64,
     /// Instances launched.
     pub nodes_launched: u64,
     /// Instances terminated.

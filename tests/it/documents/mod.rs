@@ -14,6 +14,8 @@ use anyhow::{Context as _, Result, ensure};
 use mortise_tests::harness::Mortise;
 use mortise_webhooks::admission::Check;
 
+use crate::command;
+
 use page::Page;
 
 fn repository() -> PathBuf {
@@ -132,6 +134,64 @@ fn annotations_are_those_of_the_sources() -> Result<()> {
         ensure!(
             all.contains(&key),
             "{key} of docs/reference/annotations.md is in no source"
+        );
+    }
+    Ok(())
+}
+
+/// The page shows what the example gives, to the last byte: one seed, one history, on every computer.
+#[tokio::test]
+async fn the_page_about_simulations_shows_what_they_give() -> Result<()> {
+    let example = repository().join("examples/scenarios/busy-morning.yaml");
+    let played = command::run("simulate", &[&example.display().to_string()], None).await?;
+    ensure!(played.code == 0, "{played:?}");
+    let mut page = Page::open("tasks/simulate.md")?;
+    page.compare("busy morning", &format!("```text\n{}```\n", played.stdout))
+}
+
+/// What is wrong in a scenario is named with its file and line.
+#[tokio::test]
+async fn a_wrong_scenario_is_answered_with_its_place() -> Result<()> {
+    let example = repository().join("examples/scenarios/busy-morning.yaml");
+    let text = std::fs::read_to_string(example)?;
+    for (from, to, said) in [
+        (
+            "timeline:",
+            "timelin:",
+            "<stdin>:10: spec.timelin: unknown \"timelin\"",
+        ),
+        (
+            "crash: {}",
+            "crahs: {}",
+            "<stdin>:15: spec.timeline[4].crahs: unknown \"crahs\"",
+        ),
+        (
+            "deployment: web, replicas: 90",
+            "deployment: wep, replicas: 90",
+            "did you mean \"web\"?",
+        ),
+        (
+            "kind: PodDisruptionBudget",
+            "kind: PodDisruptionBudgets",
+            "did you mean \"PodDisruptionBudget\"?",
+        ),
+        (
+            "consolidateAfter: 1m",
+            "consolidateAfter: 1x",
+            "<stdin>:25: \"1x\" is not a duration",
+        ),
+        (
+            "kind: Scenario",
+            "kind: Scenery",
+            "kind: unknown \"Scenery\"",
+        ),
+    ] {
+        ensure!(text.contains(from), "the example has no {from:?}");
+        let wrong = text.replace(from, to);
+        let answered = command::run("simulate", &["-"], Some(&wrong)).await?;
+        ensure!(
+            answered.code == 8 && answered.stderr.contains(said),
+            "{from:?} as {to:?}: {answered:?}"
         );
     }
     Ok(())

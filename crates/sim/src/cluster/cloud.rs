@@ -88,6 +88,23 @@ impl Cloud {
         self.is_named_by_claims = true;
     }
 
+    /// The capacity pools that match have no capacity until a time.
+    pub(crate) fn empty(
+        &mut self,
+        until: Timestamp,
+        is_empty: impl Fn(&UnavailableOffering) -> bool,
+    ) {
+        for each in &self.types {
+            let pools = each.offerings.iter().map(|offering| UnavailableOffering {
+                instance_type: Arc::clone(&each.name),
+                zone: Arc::clone(&offering.zone),
+                capacity_type: offering.capacity_type,
+            });
+            let empty = pools.filter(|pool| is_empty(pool));
+            self.empty_until.extend(empty.map(|pool| (pool, until)));
+        }
+    }
+
     /// Running and terminating instances.
     pub fn instances(&self) -> impl Iterator<Item = (&ProviderId, &SimInstance)> {
         self.instances.iter()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::names::{PodKey, Uid};
-use mortise_apis::values::after;
+use mortise_apis::values::{after, since};
 use mortise_state::resource_kinds::ObjectKey;
 use mortise_state::snapshot::Snapshot;
 use serde_json::json;
@@ -84,7 +84,7 @@ impl KubeScheduler {
         match result {
             Some(CycleResult::Bind(pod, uid, node)) => {
                 advised = extender.is_some().then_some(uid);
-                cluster.stats.pods_placed += 1;
+                count_placed(&pod, cluster);
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": cluster.now().to_string() }]);
                 cluster.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
                 let (low, high) = cluster.timing.pod_start_ms;
@@ -104,6 +104,17 @@ impl KubeScheduler {
         self.plan(&mut cluster.clock);
         advised
     }
+}
+
+fn count_placed(pod: &PodKey, cluster: &mut Cluster) {
+    let now = cluster.now();
+    let object = cluster.api_server.get(&ObjectKey::Pod(pod.clone()));
+    let created = object.and_then(|pod| pod.pointer("/metadata/creationTimestamp"));
+    let created = created.and_then(|text| text.as_str()?.parse().ok());
+    let waited_s = created.map_or(0, |created| since(now, created) / 1000);
+    let stats = &mut cluster.stats;
+    stats.pods_placed += 1;
+    stats.longest_pending_s = stats.longest_pending_s.max(waited_s);
 }
 
 fn message_with_count(snapshot: &Snapshot) -> String {

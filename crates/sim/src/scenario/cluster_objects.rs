@@ -1,0 +1,181 @@
+//! The manifests of a scenario, as the simulated cluster needs them.
+
+use mortise_apis::names::NodeClassKey;
+use serde_json::{Value, json};
+
+use super::error::ScenarioError;
+use crate::options::Deployment;
+
+/// Kinds that can be simulated, besides node classes.
+const KINDS: [&str; 4] = ["NodePool", "Deployment", "DaemonSet", "PodDisruptionBudget"];
+
+/// Objects that a simulated cluster begins with.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterObjects {
+    pub(super) pools: Vec<Value>,
+    pub(super) daemon_sets: Vec<Value>,
+    pub(super) deployments: Vec<Deployment>,
+    budgets: Vec<PodBudget>,
+}
+
+/// A disruption budget that waits for its workload.
+#[derive(Clone, Debug)]
+struct PodBudget {
+    labels: Value,
+    max_unavailable: u32,
+}
+
+impl ClusterObjects {
+    /// Adds the object of a manifest. Node classes are accepted, and ready from the start, whatever they say: the cloud is simulated.
+    ///
+    /// # Errors
+    /// The kind is not simulated, or the object lacks what the simulation needs.
+    pub fn add(&mut self, manifest: &Value) -> Result<(), ScenarioError> {
+        let kind = text(manifest, "/kind").unwrap_or_default();
+        let name = text(manifest, "/metadata/name").unwrap_or_default();
+        if name.is_empty() {
+            return Err(ScenarioError::new("metadata.name", "missing"));
+        }
+        match kind {
+            "NodePool" => {
+                let mut pool = manifest.clone();
+                pool["metadata"]["generation"] = json!(1);
+                self.pools.push(pool);
+            }
+            "DaemonSet" => {
+                template(manifest)?;
+                self.daemon_sets.push(manifest.clone());
+            }
+            "Deployment" => self.add_deployment(name, manifest)?,
+            "PodDisruptionBudget" => self.budgets.push(PodBudget::of(manifest)?),
+            _ if kind.ends_with("NodeClass") => {}
+            _ => return Err(ScenarioError::unknown("kind", kind, &KINDS)),
+        }
+        Ok(())
+    }
+
+    fn add_deployment(&mut self, name: &str, manifest: &Value) -> Result<(), ScenarioError> {
+        if self.deployments.iter().any(|each| each.name == name) {
+            let problem = format!("two Deployments are named {name:?}");
+            return Err(ScenarioError::new("metadata.name", problem));
+        }
+        let replicas = manifest.pointer("/spec/replicas");
+        let size = match replicas {
+            None => Some(1),
+            Some(value) => value.as_u64().and_then(|size| u32::try_from(size).ok()),
+        };
+        let Some(size) = size else {
+            let problem = "must be a whole number, 0 or more";
+            return Err(ScenarioError::new("spec.replicas", problem));
+        };
+        self.deployments.push(Deployment {
+            name: name.to_owned(),
+            template: template(manifest)?.clone(),
+            low: size,
+            high: size,
+            period_s: 0,
+            max_unavailable: None,
+        });
+        Ok(())
+    }
+
+    /// Gives each disruption budget to the Deployments that it selects.
+    ///
+    /// # Errors
+    /// There is no NodePool.
+    pub fn complete(mut self) -> Result<Self, ScenarioError> {
+        if self.pools.is_empty() {
+            return Err(ScenarioError::new(
+                "",
+                "there is no NodePool: nothing would be launched",
+            ));
+        }
+        for budget in &self.budgets {
+            let selected = |deployment: &&mut Deployment| {
+                let labels = deployment.template.pointer("/metadata/labels");
+                budget.labels.as_object().is_some_and(|wanted| {
+                    wanted.iter().all(|(key, value)| {
+                        labels.and_then(|labels| labels.get(key)) == Some(value)
+                    })
+                })
+            };
+            for deployment in self.deployments.iter_mut().filter(selected) {
+                deployment.max_unavailable = Some(budget.max_unavailable);
+            }
+        }
+        Ok(self)
+    }
+
+    /// The node class of all NodePools.
+    ///
+    /// # Errors
+    /// They refer to several, or to none.
+    pub(super) fn node_class(&self) -> Result<NodeClassKey, ScenarioError> {
+        let mut found: Option<NodeClassKey> = None;
+        for pool in &self.pools {
+            let field = "spec.template.spec.nodeClassRef";
+            let part = |name: &str| text(pool, &format!("/spec/template/spec/nodeClassRef/{name}"));
+            let (Some(group), Some(kind), Some(name)) = (part("group"), part("kind"), part("name"))
+            else {
+                return Err(ScenarioError::new(field, "needs group, kind and name"));
+            };
+            let class = NodeClassKey::new(group, kind, name);
+            if found.as_ref().is_some_and(|first| *first != class) {
+                let problem = "all NodePools of a scenario must refer to one node class";
+                return Err(ScenarioError::new(field, problem));
+            }
+            found = Some(class);
+        }
+        found.ok_or_else(|| ScenarioError::new("", "there is no NodePool"))
+    }
+
+    pub(super) fn deployment_names(&self) -> Vec<&str> {
+        self.deployments
+            .iter()
+            .map(|each| each.name.as_str())
+            .collect()
+    }
+
+    pub(super) fn pool_names(&self) -> Vec<&str> {
+        let pools = self.pools.iter();
+        pools
+            .filter_map(|pool| text(pool, "/metadata/name"))
+            .collect()
+    }
+}
+
+impl PodBudget {
+    fn of(manifest: &Value) -> Result<Self, ScenarioError> {
+        let labels = manifest.pointer("/spec/selector/matchLabels");
+        let Some(labels) = labels.filter(|labels| labels.is_object()) else {
+            let problem = "needs matchLabels, the only form that is simulated";
+            return Err(ScenarioError::new("spec.selector", problem));
+        };
+        let max = manifest
+            .pointer("/spec/maxUnavailable")
+            .and_then(Value::as_u64);
+        let Some(max_unavailable) = max.and_then(|max| u32::try_from(max).ok()) else {
+            let problem = "needs a number of pods, the only form that is simulated";
+            return Err(ScenarioError::new("spec.maxUnavailable", problem));
+        };
+        Ok(Self {
+            labels: labels.clone(),
+            max_unavailable,
+        })
+    }
+}
+
+/// The pod template of a workload.
+fn template(manifest: &Value) -> Result<&Value, ScenarioError> {
+    let containers = manifest.pointer("/spec/template/spec/containers");
+    if !containers.is_some_and(Value::is_array) {
+        let field = "spec.template.spec.containers";
+        return Err(ScenarioError::new(field, "missing"));
+    }
+    let missing = || ScenarioError::new("spec.template", "missing");
+    manifest.pointer("/spec/template").ok_or_else(missing)
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer)?.as_str()
+}

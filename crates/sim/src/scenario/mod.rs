@@ -1,0 +1,17 @@
+//! Scenarios: a cluster as Kubernetes manifests, and what happens to it when.
+//!
+//! Invariant: a scenario, its seed and the version of the product give one history; [`ScenarioReport::history`] is its digest.
+
+mod cluster_objects;
+mod error;
+mod play;
+mod report;
+mod spec;
+mod timeline;
+
+pub use cluster_objects::ClusterObjects;
+pub use error::ScenarioError;
+pub use play::play;
+pub use report::{ScenarioReport, ScenarioSample};
+pub use spec::{SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioSpec, scenario_schema};
+pub use timeline::{TimelineAction, TimelineEntry};

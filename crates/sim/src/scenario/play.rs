@@ -1,0 +1,310 @@
+//! Plays a scenario on the simulated cluster.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use mortise_apis::labels::WellKnown;
+use mortise_apis::values::GoDuration;
+use mortise_apis::values::{after, since};
+use mortise_cloudprovider::{CapacityType, InstanceType};
+use mortise_engine::decider::Decider;
+use mortise_planning::settings::Settings;
+use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::cluster_objects::ClusterObjects;
+use super::error::ScenarioError;
+use super::report::{ScenarioReport, ScenarioSample};
+use super::spec::ScenarioSpec;
+use super::timeline::{Shortage, TimelineAction, Watch, WatchFailure};
+use crate::cluster::is_deleting;
+use crate::faults::WatchFault;
+use crate::options::SimOptions;
+use crate::simulation::Simulation;
+
+/// Samples at regular times, in a whole scenario.
+const SAMPLES: i64 = 24;
+/// Records are taken at least this often, so that they do not pile up.
+const STRETCH_MS: i64 = 60 * 60_000;
+/// Kinds whose watch can fail.
+const WATCHED: [(&str, ObjectKind); 4] = [
+    ("Pod", ObjectKind::Pod),
+    ("Node", ObjectKind::Node),
+    ("NodeClaim", ObjectKind::Claim),
+    ("NodePool", ObjectKind::Pool),
+];
+
+/// What happens at a time.
+enum Due<'a> {
+    Sample,
+    Entry(TimelineAction<'a>),
+    /// A watch delivers again.
+    WatchRecovers(ObjectKind),
+}
+
+/// Plays a scenario from its beginning to its end.
+///
+/// # Errors
+/// An entry refers to something that the cluster does not have.
+///
+/// # Cost
+/// Simulated time: a day of 1,000 nodes takes minutes of one core.
+pub fn play(
+    spec: &ScenarioSpec,
+    objects: ClusterObjects,
+    cloud: (Vec<InstanceType>, WellKnown),
+    settings: Settings,
+    deciders: fn() -> Vec<Box<dyn Decider>>,
+) -> Result<ScenarioReport, ScenarioError> {
+    let (catalog, well_known) = cloud;
+    let due = due(spec, &objects, &catalog)?;
+    let options = SimOptions {
+        seed: spec.seed,
+        start: spec.start,
+        settings,
+        catalog,
+        well_known,
+        node_class: objects.node_class()?,
+        pools: objects.pools,
+        daemon_sets: objects.daemon_sets,
+        deployments: objects.deployments,
+        jobs: Vec::new(),
+        interruption_every_s: spec.spot_interruption_every.map_or(0, GoDuration::as_secs),
+        shortage_per_mille: spec.spot_shortage_percent * 10,
+    };
+    let mut simulation = Simulation::new(options, deciders());
+    for _ in 1..spec.replicas {
+        simulation.add_replica(deciders());
+    }
+    let mut player = Player {
+        simulation,
+        start: spec.start,
+        samples: Vec::new(),
+        history: Sha256::new(),
+    };
+    for (ms, due) in due {
+        player.run_until(after(spec.start, ms));
+        match due {
+            Due::Sample => player.sample(None),
+            Due::WatchRecovers(kind) => player.simulation.disturb_watch(&kind, None),
+            Due::Entry(action) => {
+                player.act(&action, deciders)?;
+                player.sample(Some(action.to_string()));
+            }
+        }
+    }
+    Ok(player.report(spec.seed))
+}
+
+/// Everything that happens, with its milliseconds since the start, in order.
+fn due<'a>(
+    spec: &'a ScenarioSpec,
+    objects: &ClusterObjects,
+    catalog: &[InstanceType],
+) -> Result<Vec<(i64, Due<'a>)>, ScenarioError> {
+    let ms = |duration: GoDuration| duration.as_nanos() / 1_000_000;
+    let whole = ms(spec.duration);
+    let mut all: Vec<(i64, Due<'a>)> = Vec::new();
+    for (at, entry) in spec.timeline.iter().enumerate() {
+        let field = format!("spec.timeline[{at}]");
+        let action = entry.action(&field)?;
+        check(&action, &field, objects, catalog)?;
+        all.push((ms(entry.at), Due::Entry(action)));
+        if let TimelineAction::Watch(watch) = action {
+            let end = ms(entry.at).saturating_add(ms(watch.lasts));
+            if end <= whole {
+                all.push((end, Due::WatchRecovers(watched(watch, &field)?)));
+            }
+        }
+    }
+    // Entries come before the sample of the same time.
+    all.extend((1..=SAMPLES).map(|nth| (whole / SAMPLES * nth, Due::Sample)));
+    if whole % SAMPLES != 0 {
+        all.push((whole, Due::Sample));
+    }
+    all.sort_by_key(|(ms, _)| *ms);
+    Ok(all)
+}
+
+/// The names in an entry are those of the cluster and the cloud.
+fn check(
+    action: &TimelineAction<'_>,
+    field: &str,
+    objects: &ClusterObjects,
+    catalog: &[InstanceType],
+) -> Result<(), ScenarioError> {
+    let known = |name: &str, given: &str, all: &[&str]| {
+        if all.contains(&given) {
+            return Ok(());
+        }
+        Err(ScenarioError::unknown(
+            format!("{field}.{name}"),
+            given,
+            all,
+        ))
+    };
+    match action {
+        TimelineAction::Scale(scale) => {
+            let names = objects.deployment_names();
+            known("scale.deployment", &scale.deployment, &names)
+        }
+        TimelineAction::Edit(edit) => {
+            known("edit.nodePool", &edit.node_pool, &objects.pool_names())
+        }
+        TimelineAction::Shortage(shortage) => {
+            let offerings = || catalog.iter().flat_map(|each| &each.offerings);
+            let zones: BTreeSet<&str> = offerings().map(|each| &*each.zone).collect();
+            let zones: Vec<&str> = zones.into_iter().collect();
+            for zone in &shortage.zones {
+                known("shortage.zones", zone, &zones)?;
+            }
+            for name in &shortage.instance_types {
+                if !catalog.iter().any(|each| *each.name == **name) {
+                    let field = format!("{field}.shortage.instanceTypes");
+                    let problem = format!("{name:?} is no type of the region");
+                    return Err(ScenarioError::new(field, problem));
+                }
+            }
+            let types = [CapacityType::Spot.as_str(), CapacityType::OnDemand.as_str()];
+            match &shortage.capacity_type {
+                Some(given) => known("shortage.capacityType", given, &types),
+                None => Ok(()),
+            }
+        }
+        TimelineAction::Watch(watch) => watched(watch, field).map(drop),
+        TimelineAction::Interrupt(_) | TimelineAction::Images(_) | TimelineAction::Crash => Ok(()),
+    }
+}
+
+fn watched(watch: &Watch, field: &str) -> Result<ObjectKind, ScenarioError> {
+    let mut kinds = WATCHED.iter();
+    let found = kinds.find(|(name, _)| *name == watch.kind);
+    let names = WATCHED.map(|(name, _)| name);
+    let unknown = || ScenarioError::unknown(format!("{field}.watch.kind"), &watch.kind, &names);
+    found.map(|(_, kind)| kind.clone()).ok_or_else(unknown)
+}
+
+struct Player {
+    simulation: Simulation,
+    start: Timestamp,
+    samples: Vec<ScenarioSample>,
+    history: Sha256,
+}
+
+impl Player {
+    /// Runs to a time, and digests what is decided on the way.
+    fn run_until(&mut self, end: Timestamp) {
+        loop {
+            let next = after(self.simulation.now(), STRETCH_MS).min(end);
+            self.simulation.run_until(next);
+            for record in self.simulation.take_records() {
+                // Records are plain data with text keys.
+                self.history.update(json!(record).to_string());
+            }
+            self.simulation.take_events();
+            if next >= end {
+                return;
+            }
+        }
+    }
+
+    /// Pods that DaemonSets do not own.
+    fn pods(&self) -> impl Iterator<Item = (&ObjectKey, &Value)> {
+        let objects = self.simulation.api_server().iter();
+        objects.filter(|(key, pod)| {
+            matches!(key, ObjectKey::Pod(_))
+                && pod.pointer("/metadata/ownerReferences/0/kind") != Some(&json!("DaemonSet"))
+        })
+    }
+
+    fn act(
+        &mut self,
+        action: &TimelineAction<'_>,
+        deciders: fn() -> Vec<Box<dyn Decider>>,
+    ) -> Result<(), ScenarioError> {
+        let simulation = &mut self.simulation;
+        match action {
+            TimelineAction::Scale(scale) => simulation.scale(&scale.deployment, scale.replicas),
+            TimelineAction::Edit(edit) => {
+                let key = ObjectKey::Pool(edit.node_pool.as_str().into());
+                let edited = simulation.edit(&key, edit.patch.clone());
+                return edited.map_err(|error| ScenarioError::new("edit", error.to_string()));
+            }
+            TimelineAction::Interrupt(interrupt) => {
+                for _ in 0..interrupt.count {
+                    if !simulation.interrupt_one() {
+                        break;
+                    }
+                }
+            }
+            TimelineAction::Shortage(shortage) => self.empty(shortage),
+            TimelineAction::Images(images) => simulation.break_images(images.broken),
+            TimelineAction::Crash => simulation.restart_engine(deciders()),
+            TimelineAction::Watch(watch) => {
+                let fault = match watch.fault {
+                    WatchFailure::Silent => WatchFault::Silent,
+                    WatchFailure::Expired => WatchFault::Expired,
+                };
+                simulation.disturb_watch(&watched(watch, "")?, Some(fault));
+            }
+        }
+        Ok(())
+    }
+
+    fn empty(&mut self, shortage: &Shortage) {
+        let until = after(self.simulation.now(), shortage.lasts.as_nanos() / 1_000_000);
+        let meant = |names: &[String], name: &str| {
+            names.is_empty() || names.iter().any(|each| each == name)
+        };
+        self.simulation.empty_capacity(until, |each| {
+            meant(&shortage.instance_types, &each.instance_type)
+                && meant(&shortage.zones, &each.zone)
+                && shortage
+                    .capacity_type
+                    .as_deref()
+                    .is_none_or(|wanted| wanted == each.capacity_type.as_str())
+        });
+    }
+
+    fn sample(&mut self, happened: Option<String>) {
+        let stats = self.simulation.stats();
+        let count = |is_counted: fn(&Value) -> bool| {
+            self.pods().filter(|(_, pod)| is_counted(pod)).count() as u64
+        };
+        let is_node = |(key, _): &(&ObjectKey, &Value)| matches!(key, ObjectKey::Node(_));
+        let sample = ScenarioSample {
+            at: self.simulation.now(),
+            seconds: since(self.simulation.now(), self.start) / 1000,
+            happened,
+            nodes: self.simulation.api_server().iter().filter(is_node).count() as u64,
+            pods_running: count(is_running),
+            pods_pending: count(is_pending),
+            price_micro_usd: self.simulation.cloud().price().0,
+            launched: stats.nodes_launched,
+            terminated: stats.nodes_removed,
+            evicted: stats.evictions,
+        };
+        self.history.update(json!(sample).to_string());
+        self.samples.push(sample);
+    }
+
+    fn report(self, seed: u64) -> ScenarioReport {
+        let digest = self.history.finalize();
+        ScenarioReport {
+            seed,
+            samples: self.samples,
+            totals: self.simulation.stats(),
+            history: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+}
+
+fn is_running(pod: &Value) -> bool {
+    pod.pointer("/status/phase") == Some(&json!("Running")) && !is_deleting(pod)
+}
+
+/// It has no node.
+fn is_pending(pod: &Value) -> bool {
+    pod.pointer("/spec/nodeName").is_none() && !is_deleting(pod)
+}

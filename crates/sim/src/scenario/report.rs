@@ -1,0 +1,46 @@
+//! What became of a cluster in a scenario.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::stats::Stats;
+
+/// The cluster at one time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScenarioSample {
+    /// When.
+    pub at: Timestamp,
+    /// Seconds since the start.
+    pub seconds: i64,
+    /// What happened at this time, before the sample; `None`: time passed.
+    pub happened: Option<String>,
+    /// Node objects.
+    pub nodes: u64,
+    /// Pods that run, those of DaemonSets not counted.
+    pub pods_running: u64,
+    /// Pods that have no node.
+    pub pods_pending: u64,
+    /// Price of the instances, in micro-dollars an hour.
+    pub price_micro_usd: i64,
+    /// Since the start: instances launched.
+    pub launched: u64,
+    /// Since the start: instances terminated.
+    pub terminated: u64,
+    /// Since the start: pods evicted.
+    pub evicted: u64,
+}
+
+/// A whole scenario.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScenarioReport {
+    /// Seed of its random choices.
+    pub seed: u64,
+    /// The cluster at regular times, and after each entry of the timeline.
+    pub samples: Vec<ScenarioSample>,
+    /// Totals.
+    pub totals: Stats,
+    /// SHA-256 of all decisions and samples in their order: equal if and only if the histories are.
+    pub history: String,
+}

@@ -1,0 +1,183 @@
+//! The document of kind `Scenario`.
+
+use jiff::Timestamp;
+use mortise_apis::values::GoDuration;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
+
+use super::error::ScenarioError;
+use super::timeline::TimelineEntry;
+
+/// `apiVersion` of a scenario.
+pub const SCENARIO_API_VERSION: &str = "mortise.sh/v1alpha1";
+/// `kind` of a scenario.
+pub const SCENARIO_KIND: &str = "Scenario";
+/// Longest simulated time: a year.
+const LONGEST_S: i64 = 366 * 24 * 3600;
+
+/// How long a cluster is simulated, and what happens meanwhile.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScenarioSpec {
+    /// Simulated time, for example `6h`
+    #[schemars(with = "String")]
+    pub duration: GoDuration,
+    /// Seed of all random choices: boot times, shortages, interruptions
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// When it begins; budgets with schedules depend on it
+    #[serde(default = "default_start")]
+    #[schemars(with = "String")]
+    pub start: Timestamp,
+    /// AWS region whose instance types and prices are used
+    #[serde(default = "default_region")]
+    pub region: String,
+    /// Replicas of mortise; one of them leads
+    #[serde(default = "one_replica")]
+    #[schemars(range(min = 1, max = 5))]
+    pub replicas: usize,
+    /// Mean time between interruptions of a spot instance of the cluster; missing: none
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub spot_interruption_every: Option<GoDuration>,
+    /// Share of the launches from a spot capacity pool that find no capacity, in percent
+    #[serde(default)]
+    #[schemars(range(max = 100))]
+    pub spot_shortage_percent: u64,
+    /// What happens, in any order
+    #[serde(default)]
+    pub timeline: Vec<TimelineEntry>,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+const fn one_replica() -> usize {
+    1
+}
+
+fn default_region() -> String {
+    "us-east-1".to_owned()
+}
+
+/// A Monday morning; a moving start would give another history every day.
+fn default_start() -> Timestamp {
+    Timestamp::constant(1_767_600_000, 0)
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ScenarioDocument {
+    api_version: String,
+    kind: String,
+    /// A name, for people
+    #[serde(default)]
+    #[schemars(with = "Option<serde_json::Map<String, Value>>")]
+    _metadata: Value,
+    spec: ScenarioSpec,
+}
+
+/// The JSON schema of the document.
+#[must_use]
+pub fn scenario_schema() -> Schema {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.inline_subschemas = true;
+    settings
+        .into_generator()
+        .into_root_schema_for::<ScenarioDocument>()
+}
+
+impl ScenarioSpec {
+    /// Reads the document.
+    ///
+    /// # Errors
+    /// A field is unknown, missing, of another type or out of range; all names that entries refer to are checked later, by
+    /// [`super::play`].
+    pub fn from_document(document: &Value) -> Result<Self, ScenarioError> {
+        let read: Result<ScenarioDocument, _> = serde_path_to_error::deserialize(document);
+        let document = read.map_err(|error| {
+            let path = error.path().to_string();
+            let problem = error.inner().to_string();
+            unknown_field(error.path()).unwrap_or_else(|| ScenarioError::new(path, problem))
+        })?;
+        if document.api_version != SCENARIO_API_VERSION {
+            return Err(ScenarioError::unknown(
+                "apiVersion",
+                &document.api_version,
+                &[SCENARIO_API_VERSION],
+            ));
+        }
+        if document.kind != SCENARIO_KIND {
+            return Err(ScenarioError::unknown(
+                "kind",
+                &document.kind,
+                &[SCENARIO_KIND],
+            ));
+        }
+        document.spec.checked()
+    }
+
+    fn checked(self) -> Result<Self, ScenarioError> {
+        let range = |field: &str, problem: &str| Err(ScenarioError::new(field, problem));
+        if !(1..=LONGEST_S).contains(&self.duration.as_secs()) {
+            return range("spec.duration", "must be from 1s to 8784h, a year");
+        }
+        if !(1..=5).contains(&self.replicas) {
+            return range("spec.replicas", "must be from 1 to 5");
+        }
+        if self.spot_shortage_percent > 100 {
+            return range("spec.spotShortagePercent", "must be from 0 to 100");
+        }
+        if self
+            .spot_interruption_every
+            .is_some_and(|every| every.as_secs() < 1)
+        {
+            return range("spec.spotInterruptionEvery", "must be 1s or more");
+        }
+        for (at, entry) in self.timeline.iter().enumerate() {
+            let field = format!("spec.timeline[{at}]");
+            if entry.at < GoDuration::ZERO || entry.at > self.duration {
+                let problem = format!("must be from 0s to the duration, {}", self.duration);
+                return range(&format!("{field}.at"), &problem);
+            }
+            entry.action(&field)?;
+        }
+        Ok(self)
+    }
+}
+
+/// The error of a path that ends in a field that the schema does not have.
+fn unknown_field(path: &Path) -> Option<ScenarioError> {
+    let mut segments: Vec<&Segment> = path.iter().collect();
+    let Some(Segment::Map { key }) = segments.pop() else {
+        return None;
+    };
+    let schema = scenario_schema();
+    let mut at = schema.as_value();
+    for segment in segments {
+        at = match segment {
+            Segment::Seq { .. } => at.get("items")?,
+            Segment::Map { key } => present(at.get("properties")?.get(key)?),
+            Segment::Enum { .. } | Segment::Unknown => return None,
+        };
+    }
+    let known: Vec<&str> = at
+        .get("properties")?
+        .as_object()?
+        .keys()
+        .map(String::as_str)
+        .collect();
+    (!known.contains(&key.as_str())).then(|| ScenarioError::unknown(path.to_string(), key, &known))
+}
+
+/// The schema of what may be missing, when it is there.
+fn present(schema: &Value) -> &Value {
+    schema
+        .get("anyOf")
+        .and_then(|any| any.get(0))
+        .unwrap_or(schema)
+}
