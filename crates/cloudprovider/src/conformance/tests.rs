@@ -198,6 +198,7 @@ impl CloudProvider for Provider {
             annotations: BTreeMap::new(),
             finalizer: None,
             instance_types: vec![self.type_()],
+            shifted_zones: Vec::new(),
             again_ms: None,
         }))
     }

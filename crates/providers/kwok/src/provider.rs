@@ -253,6 +253,7 @@ impl CloudProvider for KwokProvider {
                 annotations: std::collections::BTreeMap::new(),
                 finalizer: None,
                 instance_types: types,
+                shifted_zones: Vec::new(),
                 again_ms: None,
             })
         }

@@ -176,6 +176,7 @@ impl NodeClassResolver {
             annotations: class.hash_annotations(),
             finalizer: Some(tags::CLASS_FINALIZER),
             instance_types: self.offered(&class),
+            shifted_zones: self.moment.shifted.seen_by(&class.object, now),
             again_ms: self
                 .again_ms(&class, waits)
                 .into_iter()
@@ -216,6 +217,7 @@ impl NodeClassResolver {
             annotations: BTreeMap::new(),
             finalizer: Some(tags::CLASS_FINALIZER),
             instance_types: Vec::new(),
+            shifted_zones: Vec::new(),
             again_ms: None,
         }
     }
