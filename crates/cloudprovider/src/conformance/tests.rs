@@ -107,6 +107,7 @@ impl Provider {
             return Err(LaunchError::InsufficientCapacity {
                 message: "none".to_owned(),
                 unavailable: Vec::new(),
+                again_ms: None,
             });
         }
         let uid = request.claim.metadata.uid.clone().unwrap_or_default();

@@ -255,6 +255,15 @@ impl NodeClassDecider {
         None
     }
 
+    /// Has the class resolved when capacity that it lacks is asked for again: until then its catalogue says that there is none.
+    fn resolve_sooner(&mut self, key: &NodeClassKey, again: Timestamp) {
+        if let Some(known) = self.known.get_mut(key)
+            && let Some(next) = &mut known.next
+        {
+            *next = again.min(*next);
+        }
+    }
+
     /// The next thing to write to the object: finalizer, annotations, status, and at the end the finalizer's removal.
     fn next_write(
         &mut self,
@@ -387,8 +396,15 @@ impl Decider for NodeClassDecider {
         let mut step = Step::default();
         let mut todo: BTreeSet<NodeClassKey> = self.agenda.due(input.now).into_iter().collect();
         for delivery in input.inbox {
-            if let InboxMessage::Outcome(outcome) = delivery {
-                todo.extend(self.outcome(input, outcome, &mut step));
+            match delivery {
+                InboxMessage::Outcome(outcome) => {
+                    todo.extend(self.outcome(input, outcome, &mut step));
+                }
+                InboxMessage::CapacityRefused { class, again } => {
+                    self.resolve_sooner(class, *again);
+                    todo.insert(class.clone());
+                }
+                InboxMessage::Notice { .. } => {}
             }
         }
         let classes = &input.snapshot.node_classes;

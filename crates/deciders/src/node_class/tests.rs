@@ -3,7 +3,7 @@ use serde_json::json;
 use super::would_change;
 use crate::tests::{bare_cluster, cluster};
 use mortise_apis::labels::TOPOLOGY_ZONE;
-use mortise_cloudprovider::{CloudError, Retry, ShiftedZone};
+use mortise_cloudprovider::{CloudError, LaunchError, Retry, ShiftedZone};
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{KIND, TestCluster};
 
@@ -27,6 +27,29 @@ fn a_provider_that_soon_knows_more_is_asked_again_soon() {
     assert_eq!(resolves(&world), 2);
     world.pass(60_000);
     assert_eq!(resolves(&world), 2, "every five minutes from then on");
+}
+
+#[test]
+fn a_class_is_resolved_when_capacity_that_it_lacks_is_asked_for_again() {
+    let mut world = cluster();
+    world.pass(50_000);
+    let before = resolves(&world);
+    let errors = [Some(180_000), None, Some(600_000)];
+    let errors = errors.map(|again_ms| LaunchError::InsufficientCapacity {
+        message: "none left".to_owned(),
+        unavailable: Vec::new(),
+        again_ms,
+    });
+    world.answers.launch_errors = errors.into();
+    for name in ["a", "b", "c"] {
+        world.claim(name, &json!({}));
+    }
+    world.pass(170_000);
+    assert_eq!(resolves(&world), before, "its time has not come");
+    world.pass(15_000);
+    assert_eq!(resolves(&world), before + 1);
+    world.pass(270_000);
+    assert_eq!(resolves(&world), before + 1, "every five minutes again");
 }
 
 #[test]

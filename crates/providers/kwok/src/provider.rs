@@ -147,6 +147,7 @@ impl KwokProvider {
             return Err(LaunchError::InsufficientCapacity {
                 message,
                 unavailable: Vec::new(),
+                again_ms: None,
             });
         };
         let class: KwokNodeClass =

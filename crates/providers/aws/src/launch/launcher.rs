@@ -27,7 +27,9 @@ use crate::failure::{self, Failure, SUBNET_FULL, TOKEN_MISMATCH};
 use crate::instances::{InstanceCache, InstanceRecord};
 use crate::launch::batch_results::{LaunchResult, LaunchedBatches};
 use crate::launch::client_tokens::ClientTokens;
-use crate::launch::error::{AttemptError, create_error, failed_request, failed_template_call};
+use crate::launch::error::{
+    AttemptError, create_error, failed_request, failed_template_call, with_end,
+};
 use crate::launch::fleet_input::{FleetInput, NodeNetwork, TemplateOverrides};
 use crate::launch::fleet_request::FleetRequest;
 use crate::launch::fleet_response::{FleetResponse, FleetSubject};
@@ -109,10 +111,11 @@ impl Launcher {
         if class.object.metadata.deletion_timestamp.is_some() {
             return Err(not_ready("is being deleted"));
         }
-        match &request.batch {
+        let launched = match &request.batch {
             Some(batch) => self.launch_of_batch(batch, &uid, &class).await,
             None => self.launch_alone(claim, &uid, &class).await,
-        }
+        };
+        launched.map_err(|error| with_end(error, self.services.unavailable.again_ms()))
     }
 
     /// Launches the instance of a claim by a request of its own, or finds the one launched before.
