@@ -231,8 +231,8 @@ async fn partition_label(case: &Case) -> Result<(), Difference> {
     stage.replay.settled()?;
     let described = case.expect["after"]["instanceCache"].as_object();
     let described = described.into_iter().flat_map(|all| all.values());
-    let chosen = described.map(|each| each["PartitionNumber"].to_string());
-    let recorded = chosen.last().or(named.map(str::to_owned));
+    let mut chosen = described.map(|each| each["PartitionNumber"].to_string());
+    let recorded = chosen.next().or_else(|| named.map(str::to_owned));
     let ours = launched.labels.remove(PLACEMENT_GROUP_PARTITION);
     if ours == recorded {
         Ok(())
