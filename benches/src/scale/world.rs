@@ -225,6 +225,7 @@ impl World {
             annotations: std::collections::BTreeMap::new(),
             finalizer: None,
             instance_types: instance_types(types),
+            shifted_zones: Vec::new(),
             again_ms: None,
         };
         let outcome = Outcome {

@@ -14,6 +14,8 @@ pub enum LaunchError {
         message: String,
         /// Offerings without capacity.
         unavailable: Vec<UnavailableOffering>,
+        /// When the first of what lacks capacity is asked for again, in milliseconds; `None`: at any time.
+        again_ms: Option<i64>,
     },
     /// The node class is missing or not ready. The NodeClaim is deleted.
     #[error("node class is not ready: {message}")]

@@ -29,4 +29,4 @@ pub use port::{
     CloudProvider, ProviderDescriptor, ProviderWorker, RepairPolicy, ResolveRequest,
     ResolvedNodeClass,
 };
-pub use unavailable::UnavailableCapacity;
+pub use unavailable::{ShiftedZone, UnavailableCapacity};

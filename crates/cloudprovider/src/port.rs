@@ -11,7 +11,7 @@ use crate::instance::{Instance, TerminationStatus};
 use crate::instance_type::InstanceType;
 use crate::interruption::NoticeSource;
 use crate::launch::{LaunchRequest, LaunchWindow, LaunchedInstance};
-use crate::unavailable::UnavailableCapacity;
+use crate::unavailable::{ShiftedZone, UnavailableCapacity};
 use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -55,6 +55,8 @@ pub struct ResolvedNodeClass {
     pub finalizer: Option<&'static str>,
     /// All instance types that this class can launch, including those that are unavailable now.
     pub instance_types: Vec<InstanceType>,
+    /// All zones that are shifted away now, of which offerings are unavailable.
+    pub shifted_zones: Vec<ShiftedZone>,
     /// When to resolve again, in milliseconds, if the provider will soon know more (prices that are being fetched).
     pub again_ms: Option<i64>,
 }

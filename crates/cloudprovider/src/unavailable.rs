@@ -1,4 +1,5 @@
-//! Capacity that a cloud refused lately, kept in one place for planning, launches, consolidation and drift.
+//! Capacity that a cloud refused lately, and zones that are shifted away: kept in one place for planning, launches, consolidation and
+//! drift.
 
 use std::sync::Arc;
 
@@ -27,5 +28,18 @@ pub struct UnavailableCapacity {
     /// What the cloud said: its error code, or the notice.
     pub cause: String,
     /// When it is asked for again.
+    pub until: Timestamp,
+}
+
+/// A zone that the operator, or the cloud, has shifted away from the cluster: nothing is launched into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShiftedZone {
+    /// Its id, by which the shift names it: the same zone has another name in another account.
+    pub id: Arc<str>,
+    /// Label of nodes that has the id as its value.
+    pub id_label: &'static str,
+    /// Its name; `None` if the node class launches nothing there anyway.
+    pub name: Option<Arc<str>>,
+    /// When the shift ends, unless it is cancelled or extended.
     pub until: Timestamp,
 }

@@ -14,7 +14,7 @@ use crate::effect::{Effect, Outcome};
 use crate::freshness::Freshness;
 use crate::metric_event::MetricEvent;
 use crate::record::{Record, Verdict, Visibility};
-use mortise_apis::names::ObjectRef;
+use mortise_apis::names::{NodeClassKey, ObjectRef};
 use mortise_apis::values::after;
 use mortise_cloudprovider::InterruptionNotice;
 use mortise_planning::context::PlanningContext;
@@ -37,6 +37,13 @@ pub enum InboxMessage {
         provider: Arc<str>,
         /// The message.
         notice: InterruptionNotice,
+    },
+    /// A launch found capacity unavailable (only the node class decider gets these).
+    CapacityRefused {
+        /// Node class of the launch.
+        class: NodeClassKey,
+        /// When it is asked for again.
+        again: Timestamp,
     },
 }
 

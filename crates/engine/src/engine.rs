@@ -23,6 +23,7 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::Uid;
 use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_apis::values::after;
 use mortise_cloudprovider::{InterruptionNotice, LaunchError};
 use mortise_planning::settings::Settings;
 use mortise_state::catalog::Catalog;
@@ -301,10 +302,19 @@ impl Engine {
             }
             (
                 Effect::Launch(request),
-                Err(EffectError::Launch(LaunchError::InsufficientCapacity { unavailable, .. })),
+                Err(EffectError::Launch(LaunchError::InsufficientCapacity {
+                    unavailable,
+                    again_ms,
+                    ..
+                })),
             ) => {
-                self.index
-                    .mark_unavailable(&request.claim.node_class_key(), unavailable);
+                let class = request.claim.node_class_key();
+                self.index.mark_unavailable(&class, unavailable);
+                if let Some(wait) = again_ms {
+                    let again = after(now, *wait);
+                    let refused = InboxMessage::CapacityRefused { class, again };
+                    self.deliver(DeciderId::NodeClass, refused);
+                }
             }
             // Nominations of an earlier term are gone. If the claim exists after all, the claim itself says what holds.
             (Effect::CreateClaim(claim), Err(_))

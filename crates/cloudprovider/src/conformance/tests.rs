@@ -107,6 +107,7 @@ impl Provider {
             return Err(LaunchError::InsufficientCapacity {
                 message: "none".to_owned(),
                 unavailable: Vec::new(),
+                again_ms: None,
             });
         }
         let uid = request.claim.metadata.uid.clone().unwrap_or_default();
@@ -198,6 +199,7 @@ impl CloudProvider for Provider {
             annotations: BTreeMap::new(),
             finalizer: None,
             instance_types: vec![self.type_()],
+            shifted_zones: Vec::new(),
             again_ms: None,
         }))
     }

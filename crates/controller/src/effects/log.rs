@@ -52,6 +52,7 @@ pub(super) fn effect(
             Err(EffectError::Launch(LaunchError::InsufficientCapacity {
                 message,
                 unavailable,
+                ..
             })),
         ) => {
             tracing::warn!(by, nodeclaim = %request.claim.name(), offerings = unavailable.len(), error = message, ms, "no capacity to launch");

@@ -507,6 +507,7 @@ impl Decider for InterruptionDecider {
                 InboxMessage::Outcome(outcome) => {
                     todo.extend(self.outcome(input.now, outcome, &mut step));
                 }
+                InboxMessage::CapacityRefused { .. } => {}
             }
         }
         for name in todo {

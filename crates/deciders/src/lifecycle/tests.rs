@@ -206,6 +206,7 @@ fn without_capacity_the_claim_is_deleted() {
         LaunchError::InsufficientCapacity {
             message: "none left".to_owned(),
             unavailable: Vec::new(),
+            again_ms: None,
         },
         LaunchError::NodeClassNotReady {
             message: "no subnets".to_owned(),

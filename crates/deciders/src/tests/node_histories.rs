@@ -103,6 +103,7 @@ fn act(world: &mut TestCluster, chance: &mut Chance, count: u64) {
                 .push_back(LaunchError::InsufficientCapacity {
                     message: "none".to_owned(),
                     unavailable: Vec::new(),
+                    again_ms: None,
                 }),
             1 => world
                 .answers

@@ -171,6 +171,8 @@ pub(super) const INVALID_REPAIR_SETTING: EventRule =
     warning("InvalidRepairSetting", POOL, USUAL, "");
 pub(super) const INVALID_INTERRUPTION_SETTING: EventRule =
     warning("InvalidInterruptionSetting", POOL, USUAL, "");
+pub(super) const ZONAL_SHIFT_ACTIVE: EventRule = warning("ZonalShiftActive", POOL, USUAL, "zone ");
+pub(super) const ZONAL_SHIFT_CLEARED: EventRule = normal("ZonalShiftCleared", POOL, USUAL, "zone ");
 
 /// Changes of conditions; the reason is the type of the condition.
 pub(super) const CONDITION: EventRule = normal("", ALL, USUAL, TRANSITION);
@@ -218,6 +220,8 @@ pub const RULES: &[EventRule] = &[
     STATIC_CAPACITY_SHORT,
     INVALID_REPAIR_SETTING,
     INVALID_INTERRUPTION_SETTING,
+    ZONAL_SHIFT_ACTIVE,
+    ZONAL_SHIFT_CLEARED,
 ];
 
 /// What is wrong with an event by this table; `None` when nothing is.

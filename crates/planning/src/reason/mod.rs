@@ -269,6 +269,14 @@ pub enum Reason {
     StaticCapacityOff,
     /// No NodeClaim can be planned for a static NodePool.
     NoStaticPlan { why: String },
+    /// The zone is shifted away, so no node of the NodePool is launched into it.
+    ZoneShifted {
+        zone: String,
+        id: String,
+        until: Timestamp,
+    },
+    /// The shift of the zone is over.
+    ZoneShiftEnded { zone: String, id: String },
     /// NodeClaims use the node class; some of them.
     UsedBy { claims: Vec<ClaimName> },
     /// The value of `karpenter.sh/do-not-disrupt` has no effect.

@@ -228,6 +228,14 @@ fn fmt_of_nodes(reason: &Reason, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 .map_or(Ok(()), |word| write!(f, " (did you mean {word}?)"))
         }
         Reason::StaticCapacityOff => f.write_str(STATIC_CAPACITY_OFF),
+        Reason::ZoneShifted { zone, id, until } => write!(
+            f,
+            "zone {zone} ({id}) is shifted away until {}, no node is launched into it",
+            until.strftime("%Y-%m-%dT%H:%M:%SZ")
+        ),
+        Reason::ZoneShiftEnded { zone, id } => {
+            write!(f, "zone {zone} ({id}) is no longer shifted away")
+        }
         Reason::UsedBy { claims } => {
             let names: Vec<&str> = claims.iter().map(ClaimName::as_str).collect();
             write!(f, "used by {}", names.join(", "))

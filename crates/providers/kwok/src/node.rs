@@ -78,6 +78,7 @@ pub(crate) fn choose_offering<'a>(
         .ok_or_else(|| LaunchError::InsufficientCapacity {
             message: "no available offering satisfies the NodeClaim".to_owned(),
             unavailable: Vec::new(),
+            again_ms: None,
         })
 }
 

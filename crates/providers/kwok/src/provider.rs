@@ -147,6 +147,7 @@ impl KwokProvider {
             return Err(LaunchError::InsufficientCapacity {
                 message,
                 unavailable: Vec::new(),
+                again_ms: None,
             });
         };
         let class: KwokNodeClass =
@@ -253,6 +254,7 @@ impl CloudProvider for KwokProvider {
                 annotations: std::collections::BTreeMap::new(),
                 finalizer: None,
                 instance_types: types,
+                shifted_zones: Vec::new(),
                 again_ms: None,
             })
         }

@@ -282,6 +282,7 @@ impl Cloud {
             return Err(LaunchError::InsufficientCapacity {
                 message: format!("{} capacity pools are empty", empty.len()),
                 unavailable: empty,
+                again_ms: None,
             });
         };
         self.count += 1;

@@ -101,6 +101,7 @@ pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
             annotations: BTreeMap::new(),
             finalizer: None,
             instance_types: cluster.cloud.catalog(cluster.now()),
+            shifted_zones: Vec::new(),
             again_ms: None,
         }))),
         Effect::CheckDrift { .. } => Ok(EffectOutput::Drift(None)),

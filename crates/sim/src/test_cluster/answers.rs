@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::{
-    CloudError, Instance, LaunchError, LaunchedInstance, ResolvedNodeClass, Retry,
+    CloudError, Instance, LaunchError, LaunchedInstance, ResolvedNodeClass, Retry, ShiftedZone,
 };
 use mortise_engine::effect::{Effect, EffectError, EffectOutput, InstanceListing, ProviderRef};
 use mortise_engine::write::ObjectWrite;
@@ -48,6 +48,8 @@ pub struct Answers {
     pub drifted: BTreeMap<String, String>,
     /// When the provider wants to resolve its node classes again, in milliseconds.
     pub again_ms: Option<i64>,
+    /// Zones that the provider says are shifted away.
+    pub shifted_zones: Vec<ShiftedZone>,
     /// Version and value of the hash that the provider makes of node classes.
     pub class_hash: Option<[&'static str; 2]>,
     /// The provider does not answer when it is asked for its instances. Another provider does, and has none.
@@ -178,6 +180,7 @@ impl Answers {
             ),
             annotations,
             finalizer: Some("fake.test/termination"),
+            shifted_zones: self.shifted_zones.clone(),
             again_ms: self.again_ms,
             ..resolved
         }

@@ -1,23 +1,32 @@
-//! Recorded operations of small parts: zonal shifts, memory of nodes, types read again, counts of reservations, and whether a class
-//! can use a type.
+//! Recorded operations of small parts: zonal shifts, memory of nodes, types read again, version of the cluster, partitions of placement
+//! groups, removal of templates, counts of reservations, and whether a class can use a type.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mortise_apis::k8s::Node;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_aws_class::labels::PLACEMENT_GROUP_PARTITION;
 use mortise_aws_class::spec::Ec2NodeClass;
+use mortise_cloudprovider::LaunchedInstance;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::api::wire::{ApiCall, ApiError};
 use super::api::{Answers, clients};
-use super::offerings::{Source, all_types, moment};
+use super::instances::Stage;
+use super::offerings::{Source, all_types, moment, options};
 use super::replay::{Case, Difference, Replay, resolved, score};
-use crate::node_class::amis;
+use crate::config::AwsConfig;
+use crate::launch::partition;
+use crate::launch::templates::LaunchTemplates;
+use crate::launch::tests::class;
+use crate::node_class::{CachedNodeClass, PlacementGroup, PlacementStrategy, amis};
 use crate::offerings::availability::Moment;
 use crate::offerings::region_offerings::RegionOfferings;
+use crate::sdk::cluster_info::ClusterInfoCache;
 use mortise_aws_catalog as catalog;
+use mortise_aws_catalog::node_settings::NodeSettings;
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -152,18 +161,122 @@ async fn types_read_again(case: &Case) -> Result<(), Difference> {
     replay.settled()
 }
 
+/// The version of the cluster, where EKS runs its control plane.
+async fn version(case: &Case) -> Result<(), Difference> {
+    if case.calls.is_empty() {
+        return Err(Difference::Meant(
+            "the case does not say which version its reference read, or the API server has",
+        ));
+    }
+    let mut case = case.clone();
+    for call in &mut case.calls {
+        call.input = as_on_the_wire(&call.input);
+        call.out = as_on_the_wire(&call.out);
+    }
+    let recorded = case.calls[0].out["cluster"]["version"].clone();
+    let options = resolved(&case.given["options"]);
+    let text = |name: &str| options[name].as_str().map(str::to_owned);
+    let replay = Arc::new(Replay::of(&case));
+    let config = AwsConfig {
+        cluster_name: text("ClusterName").unwrap(),
+        cluster_endpoint: text("ClusterEndpoint"),
+        eks_control_plane: options["EKSControlPlane"] == true,
+        ..AwsConfig::default()
+    };
+    let clients = Arc::new(clients(Arc::<Replay>::clone(&replay)));
+    let found = ClusterInfoCache::new(clients, Arc::new(config)).get().await;
+    replay.settled()?;
+    let ours = found.map_err(|error| error.to_string())?.version.clone();
+    if recorded == *ours {
+        Ok(())
+    } else {
+        Err(format!("ours {ours}, recorded {recorded}").into())
+    }
+}
+
+/// A node's label for the partition that EC2 chose. Recorded claims of groups with partitions have the label before they register, without
+/// a value if it is not known.
+async fn partition_label(case: &Case) -> Result<(), Difference> {
+    if case.expect["error"].is_object() {
+        return Err(Difference::Meant(
+            "a launch asks a few times for a partition that is not visible, registration does not wait for it",
+        ));
+    }
+    let claim = &case.given["args"]["nodeClaim"];
+    let labelled = claim["metadata"]["labels"][PLACEMENT_GROUP_PARTITION].as_str();
+    let named = labelled.filter(|named| !named.is_empty());
+    let key = || PLACEMENT_GROUP_PARTITION.to_owned();
+    let mut launched = LaunchedInstance {
+        provider_id: claim["status"]["providerID"].as_str().unwrap().into(),
+        image_id: None,
+        labels: named
+            .map(|named| (key(), named.to_owned()))
+            .into_iter()
+            .collect(),
+        annotations: BTreeMap::new(),
+        capacity: BTreeMap::new(),
+        allocatable: BTreeMap::new(),
+    };
+    let class = CachedNodeClass {
+        placement_group: labelled.map(|_| PlacementGroup {
+            id: "pg-1".to_owned(),
+            name: "group".to_owned(),
+            strategy: PlacementStrategy::Partition,
+            partitions: 7,
+        }),
+        ..class()
+    };
+    let stage = Stage::of(case, case);
+    partition::complete(&mut launched, &class, &stage.cache).await;
+    stage.replay.settled()?;
+    let described = case.expect["after"]["instanceCache"].as_object();
+    let described = described.into_iter().flat_map(|all| all.values());
+    let mut chosen = described.map(|each| each["PartitionNumber"].to_string());
+    let recorded = chosen.next().or_else(|| named.map(str::to_owned));
+    let ours = launched.labels.remove(PLACEMENT_GROUP_PARTITION);
+    if ours == recorded {
+        Ok(())
+    } else {
+        Err(format!("ours {ours:?}, recorded {recorded:?}").into())
+    }
+}
+
+/// The templates of a deleted class are deleted.
+async fn templates_deleted(case: &Case) -> Result<(), Difference> {
+    let replay = Arc::new(Replay::of(case));
+    let options = resolved(&case.given["options"]);
+    let config = AwsConfig {
+        cluster_name: options["ClusterName"].as_str().unwrap().to_owned(),
+        ..AwsConfig::default()
+    };
+    let clients = Arc::new(clients(Arc::<Replay>::clone(&replay)));
+    let class = case.given["args"]["nodeClass"]["metadata"]["name"].as_str();
+    let templates = LaunchTemplates::new(clients, Arc::new(config));
+    let deleted = templates.delete_all(class.unwrap()).await;
+    replay.settled()?;
+    Ok(deleted.map_err(|error| error.to_string())?)
+}
+
+/// What a node is launched with is compared as a part of whole launches, but a class that cannot be read has none.
+fn launch_parameters(case: &Case) -> Result<(), Difference> {
+    let class = case.given["args"]["nodeClass"].clone();
+    let class: Ec2NodeClass = serde_json::from_value(class).unwrap();
+    let read = NodeSettings::read(&class.spec, options(case));
+    match (read, case.expect["error"]["message"].as_str()) {
+        (Ok(_), None) => Err(elsewhere(&case.op)),
+        (Err(_), Some(_)) => Ok(()),
+        (read, recorded) => Err(format!("ours {read:?}, recorded {recorded:?}").into()),
+    }
+}
+
 /// What the other operations are with us.
 fn elsewhere(op: &str) -> Difference {
     let reason = match op.split('.').next().unwrap_or_default() {
-        "version" | "controllers/providers/version" => {
-            "the version of the cluster is looked up when a class is resolved, not by a loop of its own"
-        }
         "controllers/metrics" => "series of offerings are computed when they are read",
         "controllers/providers/ssm/invalidation" => {
             "parameters have a lifetime instead of a loop that removes them"
         }
-        "registrationhooks" => "labels of the placement group come with the launch",
-        "amifamily" | "launchtemplate" => "compared as a part of whole launches",
+        "amifamily" => "compared as a part of whole launches",
         _ => return format!("{op} has no counterpart").into(),
     };
     Difference::Meant(reason)
@@ -179,6 +292,12 @@ fn small_parts_do_what_is_recorded() {
                 }
                 "controllers/providers/instancetype/capacity.Reconcile" => memory(case).await,
                 "controllers/providers/instancetype.Reconcile" => types_read_again(case).await,
+                "controllers/providers/version.Reconcile"
+                | "version.UpdateVersion"
+                | "version.Get" => version(case).await,
+                "registrationhooks.Registered" => partition_label(case).await,
+                "launchtemplate.DeleteAll" => templates_deleted(case).await,
+                "amifamily.Resolve" => launch_parameters(case),
                 op => Err(elsewhere(op)),
             }
         })

@@ -198,6 +198,16 @@ impl InstanceCache {
         Ok(found.map(|found| found.to_instance(provider_id.clone())))
     }
 
+    /// The partition of its placement group that an instance is in, if it is in one.
+    pub(crate) async fn partition(
+        &self,
+        provider_id: &ProviderId,
+    ) -> Result<Option<i32>, CloudError> {
+        let id = instance_id(provider_id).map_err(in_getting_id)?;
+        let found = self.described(id, Urgency::Launch).await?;
+        Ok(found.and_then(|found| found.described.partition))
+    }
+
     /// Terminates an instance, or says how far that is: it is asked for again and again, EC2 is not. One that was described a moment ago is
     /// ended without another look; those that are ending are described together.
     pub(crate) async fn terminate(

@@ -28,6 +28,23 @@ pub(crate) fn no_capacity(message: impl Into<String>) -> LaunchError {
     LaunchError::InsufficientCapacity {
         message: message.into(),
         unavailable: Vec::new(),
+        again_ms: None,
+    }
+}
+
+/// A lack of capacity says when the first of what is unavailable is asked for again.
+pub(crate) fn with_end(error: LaunchError, again_ms: Option<i64>) -> LaunchError {
+    match error {
+        LaunchError::InsufficientCapacity {
+            message,
+            unavailable,
+            ..
+        } => LaunchError::InsufficientCapacity {
+            message,
+            unavailable,
+            again_ms,
+        },
+        other => other,
     }
 }
 
@@ -93,5 +110,20 @@ impl From<AttemptError> for LaunchError {
             AttemptError::TemplateGone(text) => named(GONE, &text),
             AttemptError::Ended(error) => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lack_of_capacity_ends_by_itself() {
+        let ends = |error| match with_end(error, Some(180_001)) {
+            LaunchError::InsufficientCapacity { again_ms, .. } => again_ms,
+            _ => None,
+        };
+        assert_eq!(ends(no_capacity("none left")), Some(180_001));
+        assert_eq!(ends(create_error("LaunchFailed", "denied")), None);
     }
 }

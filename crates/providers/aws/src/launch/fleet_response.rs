@@ -113,6 +113,7 @@ impl FleetResponse {
         LaunchError::InsufficientCapacity {
             message: format!("with fleet error(s), {texts}"),
             unavailable,
+            again_ms: None,
         }
         .into()
     }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::requirements::{Operator, Requirements};
+use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::resources_of;
 use mortise_aws_catalog::expression_values::ReservedTexts;
 use mortise_aws_catalog::node_settings::ReservedExpressions;
-use mortise_aws_class::labels::{INSTANCE_TENANCY, PLACEMENT_GROUP_PARTITION};
+use mortise_aws_class::labels::INSTANCE_TENANCY;
 use mortise_cloudprovider::{
     CapacityType, CloudError, InstanceType, LaunchBatch, LaunchError, LaunchRequest,
     LaunchedInstance, Offering, Retry, UnavailableOffering,
@@ -27,11 +27,14 @@ use crate::failure::{self, Failure, SUBNET_FULL, TOKEN_MISMATCH};
 use crate::instances::{InstanceCache, InstanceRecord};
 use crate::launch::batch_results::{LaunchResult, LaunchedBatches};
 use crate::launch::client_tokens::ClientTokens;
-use crate::launch::error::{AttemptError, create_error, failed_request, failed_template_call};
+use crate::launch::error::{
+    AttemptError, create_error, failed_request, failed_template_call, with_end,
+};
 use crate::launch::fleet_input::{FleetInput, NodeNetwork, TemplateOverrides};
 use crate::launch::fleet_request::FleetRequest;
 use crate::launch::fleet_response::{FleetResponse, FleetSubject};
 use crate::launch::launched::{InstanceOrigin, launched_instance};
+use crate::launch::partition;
 use crate::launch::pending_launch::{LaunchMember, PendingLaunch, assign};
 use crate::launch::readiness::check_ready;
 use crate::launch::selection::{LaunchDemand, LaunchSelection, choose};
@@ -109,10 +112,14 @@ impl Launcher {
         if class.object.metadata.deletion_timestamp.is_some() {
             return Err(not_ready("is being deleted"));
         }
-        match &request.batch {
+        let launched = match &request.batch {
             Some(batch) => self.launch_of_batch(batch, &uid, &class).await,
             None => self.launch_alone(claim, &uid, &class).await,
-        }
+        };
+        let mut launched =
+            launched.map_err(|error| with_end(error, self.services.unavailable.again_ms()))?;
+        partition::complete(&mut launched, &class, &self.services.instances).await;
+        Ok(launched)
     }
 
     /// Launches the instance of a claim by a request of its own, or finds the one launched before.
@@ -317,7 +324,7 @@ impl Launcher {
             selection: &selection,
             requests: &requests,
             dedicated: is_dedicated(&asked),
-            partition: partition(class, &asked),
+            partition: partition::asked_for(class, &asked),
             reserved: &reserved,
         };
         let subnets = self.addresses.take(class, &input.addresses());
@@ -534,7 +541,7 @@ impl Launcher {
             class,
             instance_type: &instance_type,
             offering: place.map(|(_, offering)| offering),
-            partition: partition(class, &claim.requirements()),
+            partition: partition::asked_for(class, &claim.requirements()),
         };
         Ok(launched_instance(claim, origin, instance))
     }
@@ -569,18 +576,6 @@ fn is_dedicated(asked: &Requirements) -> bool {
     asked
         .get(INSTANCE_TENANCY)
         .is_some_and(|tenancy| !tenancy.has("default"))
-}
-
-/// The partition of the class's placement group that the instance goes to, if the claim asks for some: the first one, as texts.
-/// # Source
-/// The reference implementation's choice; EC2 allows seven partitions, for which texts and numbers have the same order.
-fn partition(class: &CachedNodeClass, asked: &Requirements) -> Option<i32> {
-    class.placement_group.as_ref()?;
-    let wanted = asked.get(PLACEMENT_GROUP_PARTITION)?;
-    if wanted.operator() != Operator::In {
-        return None;
-    }
-    wanted.values().first()?.parse().ok()
 }
 
 #[cfg(test)]

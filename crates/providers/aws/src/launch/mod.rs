@@ -11,6 +11,7 @@ mod fleet_response;
 mod launch_price;
 mod launched;
 mod launcher;
+pub(crate) mod partition;
 mod pending_launch;
 mod probe_type;
 mod readiness;

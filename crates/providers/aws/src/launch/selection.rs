@@ -79,6 +79,7 @@ pub(crate) fn choose<'a>(
         return Err(LaunchError::InsufficientCapacity {
             message: none.to_owned(),
             unavailable: filters::unavailable_for(types, asked),
+            again_ms: None,
         });
     }
     candidates.sort_by(|a, b| {

@@ -15,12 +15,12 @@ mod lookup;
 mod resolver;
 mod validation;
 
-pub(crate) use self::cache::CachedNodeClass;
+pub(crate) use self::cache::{CachedNodeClass, PlacementStrategy};
 pub(crate) use self::lookup::UnmetCondition;
 pub(crate) use self::resolver::{NodeClassResolver, ResolverParts};
 
 #[cfg(test)]
-pub(crate) use self::cache::{PlacementGroup, PlacementStrategy};
+pub(crate) use self::cache::PlacementGroup;
 #[cfg(test)]
 pub(crate) use self::conditions::{PRICES_UNCERTAIN, Validity};
 pub(crate) use self::networks::FoundSubnet;

@@ -53,6 +53,9 @@ const SHIFTS_MS: i64 = 30_000;
 /// The reference implementation's number.
 const RESERVATIONS_MS: i64 = 60_000;
 
+/// How soon the end of what is unavailable is seen at the earliest: in a shortage much ends, each at its own time.
+const UNAVAILABLE_MS: i64 = 10_000;
+
 /// Resolves node classes.
 #[derive(Debug)]
 pub(crate) struct NodeClassResolver {
@@ -176,6 +179,7 @@ impl NodeClassResolver {
             annotations: class.hash_annotations(),
             finalizer: Some(tags::CLASS_FINALIZER),
             instance_types: self.offered(&class),
+            shifted_zones: self.moment.shifted.seen_by(&class.object, now),
             again_ms: self
                 .again_ms(&class, waits)
                 .into_iter()
@@ -197,13 +201,16 @@ impl NodeClassResolver {
         Some(wait)
     }
 
-    /// When to resolve again, if something is known to change sooner than a class does: the first prices, zonal shifts, and what is
-    /// left in reservations.
+    /// When to resolve again, if something is known to change sooner than a class does: the first prices, zonal shifts, what is left in
+    /// reservations, and the end of what is unavailable.
     fn again_ms(&self, class: &CachedNodeClass, awaits_prices: bool) -> Option<i64> {
         let prices = awaits_prices.then_some(PRICES_MS);
         let shifts = self.watches_shifts.then_some(SHIFTS_MS);
         let reservations = (!class.reservations.is_empty()).then_some(RESERVATIONS_MS);
-        [prices, shifts, reservations].into_iter().flatten().min()
+        let unavailable = self.unavailable.again_ms();
+        let unavailable = unavailable.map(|wait| wait.max(UNAVAILABLE_MS));
+        let all = [prices, shifts, reservations, unavailable];
+        all.into_iter().flatten().min()
     }
 
     /// Forgets a class that is being deleted. Returns the answer for it: nothing is launched with it any more.
@@ -216,6 +223,7 @@ impl NodeClassResolver {
             annotations: BTreeMap::new(),
             finalizer: Some(tags::CLASS_FINALIZER),
             instance_types: Vec::new(),
+            shifted_zones: Vec::new(),
             again_ms: None,
         }
     }

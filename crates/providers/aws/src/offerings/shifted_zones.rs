@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use aws_sdk_arczonalshift::types::AppliedStatus;
 use jiff::Timestamp;
-use mortise_cloudprovider::{GaugeName, ProviderGauge, UnavailableCapacity};
+use mortise_aws_class::labels::ZONE_ID;
+use mortise_aws_class::spec::Ec2NodeClass;
+use mortise_cloudprovider::{GaugeName, ProviderGauge, ShiftedZone, UnavailableCapacity};
 use tokio::time::Instant;
 
 use crate::failure::Failure;
@@ -60,6 +62,25 @@ impl ShiftedZones {
                 capacity_type: None,
                 scope: Some(format!("zone-id/{zone}")),
                 cause: "ZonalShift".to_owned(),
+                until: now.saturating_add(left).unwrap_or(now),
+            }
+        });
+        all.collect()
+    }
+
+    /// The shifts that go on `now`, with the names that a class's subnets give the zones.
+    pub(crate) fn seen_by(&self, class: &Ec2NodeClass, now: Timestamp) -> Vec<ShiftedZone> {
+        let clock = Instant::now();
+        let until = self.lock();
+        let shifted = until.iter().filter(|(_, until)| **until > clock);
+        let all = shifted.map(|(id, until)| {
+            let mut subnets = class.status.subnets.iter();
+            let there = subnets.find(|subnet| subnet.zone_id.as_deref() == Some(&**id));
+            let left = until.saturating_duration_since(clock);
+            ShiftedZone {
+                id: Arc::clone(id),
+                id_label: ZONE_ID,
+                name: there.map(|subnet| Arc::from(&*subnet.zone)),
                 until: now.saturating_add(left).unwrap_or(now),
             }
         });
@@ -180,6 +201,21 @@ mod tests {
         assert_eq!(shifted.now().len(), 1, "no poll is needed for the end");
         assert!(!shifted.has("use1-az1") && shifted.has("use1-az2"));
         shifted.replace([zone("use1-az3", 60)]);
+        let class = serde_json::json!({ "metadata": {}, "spec": {}, "status": { "subnets": [
+            { "id": "subnet-1", "zone": "us-east-1c", "zoneID": "use1-az3" },
+        ] } });
+        let class: Ec2NodeClass = serde_json::from_value(class).unwrap();
+        shifted.replace([zone("use1-az3", 60), zone("use1-az9", 60)]);
+        let named: Vec<_> = shifted
+            .seen_by(&class, Timestamp::UNIX_EPOCH)
+            .into_iter()
+            .map(|zone| (zone.id.to_string(), zone.name, zone.until.as_second()))
+            .collect();
+        let expected = [
+            ("use1-az3".to_owned(), Some(Arc::from("us-east-1c")), 60),
+            ("use1-az9".to_owned(), None, 60),
+        ];
+        assert_eq!(named, expected, "with the names of the class's zones");
         assert!(
             !shifted.has("use1-az2"),
             "a cleared shift ends although another one goes on"

@@ -14,7 +14,9 @@ use tokio::time::Instant;
 
 use crate::offerings::unavailability_cause::UnavailabilityCause;
 
-/// How long an offering is left alone. Shorter, and every launch asks the same empty pools; longer, and freed capacity goes unused.
+/// How long an offering is left alone. Shorter, and every launch asks the same empty pools; longer, and freed capacity goes unused. It does
+/// not grow with repeated refusals: whoever allows one offering alone waits for just this one, and in a request with several an empty one
+/// costs nothing.
 /// # Source
 /// The reference implementation's number, which users' alerts are tuned to.
 const TTL: Duration = Duration::from_secs(180);
@@ -181,6 +183,16 @@ impl UnavailableOfferings {
         view
     }
 
+    /// How long until the first of what is unavailable now is asked for again, in milliseconds; `None` if everything is.
+    pub(crate) fn again_ms(&self) -> Option<i64> {
+        let mut marks = self.lock();
+        drop_ended(&mut marks);
+        let first = marks.values().map(|mark| mark.until).min()?;
+        let left = first.saturating_duration_since(Instant::now());
+        // A mark holds until the end of its last millisecond.
+        i64::try_from(left.as_millis() + 1).ok()
+    }
+
     fn has(&self, key: &UnavailableKey) -> bool {
         self.lock()
             .get(key)
@@ -266,7 +278,7 @@ mod tests {
                 .filter(|offering| marks.allow(large, offering))
                 .count()
         };
-        assert_eq!(left(), 2);
+        assert_eq!((left(), unavailable.again_ms()), (2, None));
         unavailable.mark_because(
             UnavailableKey::Offering(spot(&zone)),
             "UnfulfillableCapacity",
@@ -275,6 +287,7 @@ mod tests {
         unavailable.mark(UnavailableKey::CapacityType(CapacityType::OnDemand));
         unavailable.mark(UnavailableKey::Subnet("subnet-1".to_owned()));
         assert_eq!(left(), 0);
+        assert_eq!(unavailable.again_ms(), Some(180_001));
         assert!(unavailable.is_subnet_full("subnet-1") && !unavailable.is_subnet_full("subnet-2"));
         let causes: Vec<String> = unavailable
             .snapshot(Timestamp::UNIX_EPOCH)

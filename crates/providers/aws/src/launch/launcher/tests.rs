@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use mortise_aws_class::labels::PLACEMENT_GROUP_PARTITION;
 use mortise_aws_class::status::{Ami, SecurityGroup, Subnet};
 use mortise_cloudprovider::CapacityType;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::facts::api::{Answers, clients};
 use crate::launch::DryRuns;
 use crate::launch::tests::class;
 use crate::node_class::instance_profiles::InstanceProfiles;
-use crate::node_class::{FoundSubnet, ResolverParts, amis};
+use crate::node_class::{FoundSubnet, PlacementGroup, PlacementStrategy, ResolverParts, amis};
 use crate::offerings::availability::Moment;
 use crate::sdk::cluster_info::ClusterInfo;
 use crate::tags;
@@ -24,6 +25,8 @@ const UID: &str = "8a7b6c5d-0000-4000-8000-000000000001";
 struct Fleets {
     answers: Mutex<Vec<Result<Value, ApiError>>>,
     calls: Mutex<Vec<ApiCall>>,
+    /// Partition of the instance, once it is visible.
+    partition: Mutex<Vec<Option<i32>>>,
     /// Instances of the batch `t`.
     batch: Mutex<Vec<&'static str>>,
 }
@@ -61,12 +64,18 @@ impl Answers for Fleets {
                 let instances: Vec<Value> = batch.iter().map(instance).collect();
                 Ok(json!({ "Reservations": [{ "Instances": instances }] }))
             }
-            "DescribeInstances" => Ok(json!({ "Reservations": [{ "Instances": [{
-                "InstanceId": "i-1",
-                "InstanceType": "m5.large",
-                "Placement": { "AvailabilityZone": "us-west-2a" },
-                "Tags": [{ "Key": tags::NODECLAIM_UID, "Value": UID }],
-            }] }] })),
+            "DescribeInstances" => {
+                let mut placement = json!({ "AvailabilityZone": "us-west-2a" });
+                if let Some(Some(partition)) = self.partition.lock().unwrap().pop() {
+                    placement["PartitionNumber"] = json!(partition);
+                }
+                Ok(json!({ "Reservations": [{ "Instances": [{
+                    "InstanceId": "i-1",
+                    "InstanceType": "m5.large",
+                    "Placement": placement,
+                    "Tags": [{ "Key": tags::NODECLAIM_UID, "Value": UID }],
+                }] }] }))
+            }
             other => panic!("{other}"),
         }
     }
@@ -256,6 +265,43 @@ async fn instances_are_searched_for_where_there_may_be_one() {
         looked(claim(Duration::ZERO)).await.is_some(),
         "tried before"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_labelled_with_the_partition_that_ec2_chose() {
+    let group = |strategy| PlacementGroup {
+        id: "pg-1".to_owned(),
+        name: "racks".to_owned(),
+        strategy,
+        partitions: 3,
+    };
+    let label = async |strategy, asks: &[Option<i32>], named: Option<&str>| {
+        let (fleets, launcher) = launcher(vec![launched()]);
+        *fleets.partition.lock().unwrap() = asks.iter().rev().copied().collect();
+        let mut class = ready_class();
+        let mut launched = launch_with(&launcher, &class).await.unwrap();
+        class.placement_group = Some(group(strategy));
+        let key = PLACEMENT_GROUP_PARTITION.to_owned();
+        launched
+            .labels
+            .extend(named.map(|named| (key, named.to_owned())));
+        partition::complete(&mut launched, &class, &launcher.services.instances).await;
+        let label = launched.labels.get(PLACEMENT_GROUP_PARTITION).cloned();
+        (
+            label.unwrap_or_default(),
+            fleets.made("DescribeInstances").len(),
+        )
+    };
+    let partitions = PlacementStrategy::Partition;
+    let found = |label: &str, asked| (label.to_owned(), asked);
+    assert_eq!(label(partitions, &[Some(3)], None).await, found("3", 1));
+    let late = [None, None, Some(2)];
+    assert_eq!(label(partitions, &late, None).await, found("2", 3));
+    assert_eq!(label(partitions, &[], None).await, found("", 5), "never");
+    let asked_for = label(partitions, &[Some(3)], Some("1")).await;
+    assert_eq!(asked_for, found("1", 0), "the claim asked for it");
+    let spread = label(PlacementStrategy::Spread, &[Some(3)], None).await;
+    assert_eq!(spread, found("", 0), "no partitions");
 }
 
 #[tokio::test(start_paused = true)]

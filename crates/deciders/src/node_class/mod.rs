@@ -1,8 +1,9 @@
 //! Node classes: status, hash annotations, finalizer, catalogue.
 //!
 //! May: have a provider resolve a class when its spec changed and every five minutes; write what the provider found
-//! (status, annotations, finalizer); stamp claims whose hash of the class was made by another version of the algorithm;
-//! keep the finalizer of a deleted class while claims use it, then have its provider release what it made for it, then remove it.
+//! (status, annotations, finalizer); announce on NodePools which of their zones are shifted away; stamp claims whose hash
+//! of the class was made by another version of the algorithm; keep the finalizer of a deleted class while claims use it,
+//! then have its provider release what it made for it, then remove it.
 //!
 //! Must never: decide what a class means (its provider does); write a status twice for one answer, or write one that
 //! changes nothing; remove a finalizer that is not the provider's; give a claim that drifted a new hash (it would look
@@ -13,6 +14,10 @@
 //! Implements karpenter-aws 1.7, 1.10 and 7 (node class status, hash versions, termination) as far as all providers
 //! share it.
 
+#[cfg(test)]
+mod tests;
+mod zonal_shifts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -20,6 +25,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use self::zonal_shifts::ZonalShifts;
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
 use crate::tracking::timer_queue::{TimerQueue, attempt, earlier};
@@ -96,6 +102,7 @@ pub struct NodeClassDecider {
     /// Claims to be stamped once their last write has been answered or has rested.
     stamps: TimerQueue<ClaimName>,
     told: EventThrottle,
+    shifts: ZonalShifts,
 }
 
 impl Default for NodeClassDecider {
@@ -115,6 +122,7 @@ impl NodeClassDecider {
             outbox: WriteTracker::new(),
             stamps: TimerQueue::new(),
             told: EventThrottle::default(),
+            shifts: ZonalShifts::default(),
         }
     }
 
@@ -145,6 +153,7 @@ impl NodeClassDecider {
                         known.written = false;
                         known.released = class.is_being_deleted() && request.claims.is_empty();
                         self.told.forget(&target, "resolve");
+                        self.shifts.told(&class.key, &answer.shifted_zones);
                     }
                     Ok(_) => self.resolves.succeeded(&class.key),
                     Err(error) => {
@@ -207,6 +216,7 @@ impl NodeClassDecider {
     ) -> Option<Timestamp> {
         let Some(class) = input.snapshot.node_classes.get(key) else {
             self.known.remove(key);
+            self.shifts.forget(key);
             self.resolves.retain(|each| each != key);
             return None;
         };
@@ -243,6 +253,15 @@ impl NodeClassDecider {
         known.next.get_or_insert(now);
         step.effect(Effect::Resolve(Box::new(request(input, class))));
         None
+    }
+
+    /// Has the class resolved when capacity that it lacks is asked for again: until then its catalogue says that there is none.
+    fn resolve_sooner(&mut self, key: &NodeClassKey, again: Timestamp) {
+        if let Some(known) = self.known.get_mut(key)
+            && let Some(next) = &mut known.next
+        {
+            *next = again.min(*next);
+        }
     }
 
     /// The next thing to write to the object: finalizer, annotations, status, and at the end the finalizer's removal.
@@ -377,8 +396,15 @@ impl Decider for NodeClassDecider {
         let mut step = Step::default();
         let mut todo: BTreeSet<NodeClassKey> = self.agenda.due(input.now).into_iter().collect();
         for delivery in input.inbox {
-            if let InboxMessage::Outcome(outcome) = delivery {
-                todo.extend(self.outcome(input, outcome, &mut step));
+            match delivery {
+                InboxMessage::Outcome(outcome) => {
+                    todo.extend(self.outcome(input, outcome, &mut step));
+                }
+                InboxMessage::CapacityRefused { class, again } => {
+                    self.resolve_sooner(class, *again);
+                    todo.insert(class.clone());
+                }
+                InboxMessage::Notice { .. } => {}
             }
         }
         let classes = &input.snapshot.node_classes;
@@ -412,187 +438,12 @@ impl Decider for NodeClassDecider {
                 self.stamp(input, claim, &mut step);
             }
         }
+        self.shifts.announce(input, &mut step);
         self.told.sweep(input.now);
         self.outbox.sweep(input.now, input.snapshot);
         if let Some(at) = earlier(self.agenda.next(), self.stamps.next()) {
             step.wake_at(at);
         }
         step
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::would_change;
-    use crate::tests::{bare_cluster, cluster};
-    use mortise_cloudprovider::{CloudError, Retry};
-    use mortise_planning::settings::Settings;
-    use mortise_sim::test_cluster::{KIND, TestCluster};
-
-    fn resolves(world: &TestCluster) -> usize {
-        world
-            .done
-            .iter()
-            .filter(|each| each.starts_with("resolve "))
-            .count()
-    }
-
-    #[test]
-    fn a_provider_that_soon_knows_more_is_asked_again_soon() {
-        let mut world = bare_cluster(Settings::default());
-        world.answers.again_ms = Some(5_000);
-        world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
-        world.settle();
-        assert_eq!(resolves(&world), 1);
-        world.answers.again_ms = None;
-        world.pass(6_000);
-        assert_eq!(resolves(&world), 2);
-        world.pass(60_000);
-        assert_eq!(resolves(&world), 2, "every five minutes from then on");
-    }
-
-    #[test]
-    fn claims_with_a_hash_of_another_version_are_stamped_and_drifted_ones_stay_drifted() {
-        let mut world = cluster();
-        let key = "fake.test/fakenodeclass-hash";
-        let version_key = format!("{key}-version");
-        let of = |world: &TestCluster, claim: &str| {
-            let annotations = &world.get(&format!("NodeClaim/{claim}"))["metadata"]["annotations"];
-            [key, &version_key].map(|key| annotations[key].as_str().unwrap_or_default().to_owned())
-        };
-        for name in ["calm", "drifted"] {
-            world.claim(name, &json!({}));
-        }
-        world.settle();
-        let old = json!({ "metadata": { "annotations": { key: "old", &version_key: "v5" } } });
-        for name in ["calm", "drifted"] {
-            world.edit(&format!("NodeClaim/{name}"), &old);
-        }
-        let drifted = json!({ "type": "Drifted", "status": "True", "reason": "NodeClassDrift", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z" });
-        let mut list = world.get("NodeClaim/drifted")["status"]["conditions"].clone();
-        list.as_array_mut().unwrap().push(drifted);
-        world
-            .answers
-            .drifted
-            .insert("drifted".to_owned(), "NodeClassDrift".to_owned());
-        world.edit(
-            "NodeClaim/drifted",
-            &json!({ "status": { "conditions": list } }),
-        );
-        world.answers.class_hash = Some(["v6", "new"]);
-        world.restart();
-        world.settle();
-        assert_eq!(of(&world, "calm"), ["new", "v6"]);
-        assert_eq!(of(&world, "drifted"), ["old", "v6"]);
-        world.pass(60_000);
-        assert_eq!(of(&world, "drifted"), ["old", "v6"]);
-    }
-
-    #[test]
-    fn a_class_is_resolved_written_once_and_resolved_again_when_it_changes() {
-        let mut world = bare_cluster(Settings::default());
-        world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
-        world.settle();
-        let class = world.get("FakeNodeClass/default");
-        assert_eq!(class["status"]["conditions"][0]["status"], "True");
-        assert_eq!(class["metadata"]["annotations"]["fake.test/hash"], "1");
-        assert_eq!(
-            class["metadata"]["finalizers"],
-            json!(["fake.test/termination"])
-        );
-        let writes = |world: &TestCluster| {
-            world
-                .done
-                .iter()
-                .filter(|each| each.starts_with("patch"))
-                .count()
-        };
-        assert_eq!(
-            (resolves(&world), writes(&world)),
-            (1, 3),
-            "finalizer, annotations, status"
-        );
-        world.pass(299_000);
-        assert_eq!((resolves(&world), writes(&world)), (1, 3));
-        world.pass(1_000);
-        assert_eq!(
-            (resolves(&world), writes(&world)),
-            (2, 3),
-            "the same answer is not written again"
-        );
-        world.edit(
-            "FakeNodeClass/default",
-            &json!({ "metadata": { "generation": 2 }, "spec": { "image": "2" } }),
-        );
-        world.settle();
-        assert_eq!(resolves(&world), 3);
-        assert!(
-            world
-                .snapshot()
-                .catalogs
-                .values()
-                .next()
-                .unwrap()
-                .get("small")
-                .is_some()
-        );
-    }
-
-    #[test]
-    fn a_deleted_class_waits_for_its_claims() {
-        let mut world = cluster();
-        world.up("c", &json!({}));
-        world.delete("FakeNodeClass/default");
-        world.pass(60_000);
-        assert!(world.has("FakeNodeClass/default"));
-        assert_eq!(
-            world
-                .event("WaitingOnNodeClaimTermination")
-                .unwrap()
-                .message,
-            "Waiting on NodeClaim termination for c"
-        );
-        world.restart();
-        world.delete("NodeClaim/c");
-        world.pass(30_000);
-        assert!(!world.has("NodeClaim/c") && !world.has("FakeNodeClass/default"));
-    }
-
-    #[test]
-    fn a_deleted_class_goes_when_its_provider_has_released_it() {
-        let mut world = cluster();
-        world.up("c", &json!({}));
-        world.delete("FakeNodeClass/default");
-        world.pass(60_000);
-        let before = resolves(&world);
-        world.answers.resolve_error = Some(CloudError {
-            label: "throttled",
-            message: "slow down".to_owned(),
-            retry: Retry::Again,
-        });
-        world.delete("NodeClaim/c");
-        world.pass(60_000);
-        assert!(!world.has("NodeClaim/c") && world.has("FakeNodeClass/default"));
-        world.answers.resolve_error = None;
-        world.pass(60_000);
-        assert!(!world.has("FakeNodeClass/default"));
-        assert!(resolves(&world) > before);
-    }
-
-    #[test]
-    fn a_patch_is_worth_sending_only_if_it_changes_something() {
-        let now = json!({ "a": { "b": 1, "c": [1, 2] } });
-        for (patch, changes) in [
-            (json!({ "a": { "b": 1 } }), false),
-            (json!({ "a": { "c": [1, 2] } }), false),
-            (json!({ "a": { "d": null } }), false),
-            (json!({ "a": { "b": null } }), true),
-            (json!({ "a": { "c": [1] } }), true),
-            (json!({ "x": {} }), true),
-        ] {
-            assert_eq!(would_change(&now, &patch), changes, "{patch}");
-        }
     }
 }
