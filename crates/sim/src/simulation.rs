@@ -163,6 +163,11 @@ impl Simulation {
         scaled.insert(deployment.to_owned(), replicas);
     }
 
+    /// Replaces the template of a workload by an equal one, as `kubectl rollout restart` does.
+    pub fn roll(&mut self, deployment: &str) {
+        self.workloads.replace_template(deployment);
+    }
+
     /// Interrupts a spot instance: the notice arrives now, the instance is reclaimed two minutes later. `false`: there is none.
     pub fn interrupt_one(&mut self) -> bool {
         let Cluster {

@@ -73,6 +73,19 @@ fn the_timeline_is_played() {
 }
 
 #[test]
+fn a_rolling_update_replaces_every_pod_and_keeps_three_of_four() {
+    let timeline = json!([{ "at": "5m", "roll": { "deployment": "web" } }]);
+    let rolled = played(&document(&timeline)).unwrap();
+    let still = played(&document(&json!([]))).unwrap();
+    let placed = |report: &ScenarioReport| report.totals.pods_placed;
+    assert!(placed(&rolled) >= placed(&still) + 4, "{}", placed(&rolled));
+    let after = rolled.samples.iter().filter(|sample| sample.seconds >= 300);
+    let running: Vec<u64> = after.map(|sample| sample.pods_running).collect();
+    assert!(running.iter().all(|count| *count >= 3), "{running:?}");
+    assert_eq!(running.last(), Some(&4));
+}
+
+#[test]
 fn a_spot_shortage_is_met_on_demand() {
     let shortage = |capacity_type: &str| {
         let timeline = json!([

@@ -8,6 +8,7 @@ mod effects;
 mod extender;
 mod kube_scheduler;
 mod kubelet;
+mod rolling_update;
 mod scheduler;
 mod timing;
 mod workload_controllers;

@@ -11,6 +11,7 @@ use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use super::api_server::{ApiServer, is_deleting};
+use super::rolling_update::{RollingUpdate, of_revision};
 use crate::options::{Deployment, JobSpec, SimOptions};
 
 const NAMESPACE: &str = "default";
@@ -33,6 +34,8 @@ pub(crate) struct WorkloadControllers {
     pub(crate) scale_percent: u32,
     /// Sizes set by a user, by workload; these workloads do not oscillate.
     pub(crate) scaled: BTreeMap<String, u32>,
+    /// How often the template of a workload was replaced.
+    revisions: BTreeMap<String, u64>,
 }
 
 /// Run time of a job pod.
@@ -52,6 +55,7 @@ impl WorkloadControllers {
             seen: None,
             scale_percent: 100,
             scaled: BTreeMap::new(),
+            revisions: BTreeMap::new(),
         }
     }
 
@@ -107,6 +111,13 @@ impl WorkloadControllers {
                 );
             }
         }
+    }
+
+    /// The template of a workload is replaced by an equal one.
+    pub(crate) fn replace_template(&mut self, deployment: &str) {
+        let revision = self.revisions.entry(deployment.to_owned()).or_default();
+        *revision += 1;
+        self.seen = None;
     }
 
     /// One round of every controller.
@@ -174,15 +185,25 @@ impl WorkloadControllers {
         store: &mut ApiServer,
         now: Timestamp,
     ) {
+        if let Some(revision) = self.revisions.get(&deployment.name).copied() {
+            let pods = pods.map_or(&[][..], Vec::as_slice);
+            let round = RollingUpdate::new(want, revision, pods, store);
+            if !round.is_complete() {
+                for pod in round.deletes(STEP) {
+                    delete(store, &ObjectKey::Pod(pod), now);
+                }
+                let template = of_revision(&deployment.template, Some(revision));
+                for _ in 0..round.creates(STEP) {
+                    self.create_pod(&deployment.name, "ReplicaSet", &template, store, now);
+                }
+                return;
+            }
+        }
+        let revision = self.revisions.get(&deployment.name).copied();
+        let template = of_revision(&deployment.template, revision);
         let have = pods.map_or(0, Vec::len);
         for _ in have..want.min(have + STEP) {
-            self.create_pod(
-                &deployment.name,
-                "ReplicaSet",
-                &deployment.template,
-                store,
-                now,
-            );
+            self.create_pod(&deployment.name, "ReplicaSet", &template, store, now);
         }
         if have > want {
             // Pending pods are deleted first, then the newest, as by the ReplicaSet controller.

@@ -149,6 +149,11 @@ fn check(
             let names = objects.deployment_names();
             known("scale.deployment", &scale.deployment, &names)
         }
+        TimelineAction::Roll(roll) => known(
+            "roll.deployment",
+            &roll.deployment,
+            &objects.deployment_names(),
+        ),
         TimelineAction::Edit(edit) => {
             known("edit.nodePool", &edit.node_pool, &objects.pool_names())
         }
@@ -226,6 +231,7 @@ impl Player {
         let simulation = &mut self.simulation;
         match action {
             TimelineAction::Scale(scale) => simulation.scale(&scale.deployment, scale.replicas),
+            TimelineAction::Roll(roll) => simulation.roll(&roll.deployment),
             TimelineAction::Edit(edit) => {
                 let key = ObjectKey::Pool(edit.node_pool.as_str().into());
                 let edited = simulation.edit(&key, edit.patch.clone());

@@ -18,6 +18,8 @@ pub struct TimelineEntry {
     pub at: GoDuration,
     /// Sets the replicas of a Deployment
     pub scale: Option<Scale>,
+    /// Replaces all pods of a Deployment by a rolling update
+    pub roll: Option<Roll>,
     /// Changes a NodePool by a merge patch
     pub edit: Option<Edit>,
     /// Interrupts spot instances, with two minutes' notice
@@ -40,6 +42,14 @@ pub struct Scale {
     pub deployment: String,
     /// Its pods
     pub replicas: u32,
+}
+
+/// The rolling update of a Deployment.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Roll {
+    /// Its name
+    pub deployment: String,
 }
 
 /// A user's change of a NodePool.
@@ -121,6 +131,8 @@ pub struct Watch {
 pub enum TimelineAction<'a> {
     /// Of a Deployment.
     Scale(&'a Scale),
+    /// Of a Deployment's pods.
+    Roll(&'a Roll),
     /// Of a NodePool.
     Edit(&'a Edit),
     /// Of spot instances.
@@ -143,6 +155,7 @@ impl TimelineEntry {
     pub fn action(&self, field: &str) -> Result<TimelineAction<'_>, ScenarioError> {
         let all = [
             self.scale.as_ref().map(TimelineAction::Scale),
+            self.roll.as_ref().map(TimelineAction::Roll),
             self.edit.as_ref().map(TimelineAction::Edit),
             self.interrupt.as_ref().map(TimelineAction::Interrupt),
             self.shortage.as_ref().map(TimelineAction::Shortage),
@@ -155,7 +168,7 @@ impl TimelineEntry {
             (Some(action), None) => Ok(action),
             (None, _) => Err(ScenarioError::new(
                 field,
-                "nothing happens: add one of scale, edit, interrupt, shortage, images, crash, watch",
+                "nothing happens: add one of scale, roll, edit, interrupt, shortage, images, crash, watch",
             )),
             (Some(_), Some(_)) => Err(ScenarioError::new(
                 field,
@@ -169,6 +182,7 @@ impl fmt::Display for TimelineAction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scale(scale) => write!(f, "scale {} to {}", scale.deployment, scale.replicas),
+            Self::Roll(roll) => write!(f, "roll {}", roll.deployment),
             Self::Edit(edit) => write!(f, "edit NodePool {}: {}", edit.node_pool, edit.patch),
             Self::Interrupt(interrupt) => write!(f, "interrupt {} spot instances", interrupt.count),
             Self::Shortage(shortage) => {
