@@ -23,6 +23,9 @@ const AT_REST: SignedDuration = SignedDuration::from_mins(15);
 /// A command of the first round is executed by then: after its hold and the grace of its fence.
 const FIRST_EXECUTED: SignedDuration = SignedDuration::from_secs(30);
 
+/// From here on processor time is exact enough.
+const COUNTED: Duration = Duration::from_millis(20);
+
 /// How long a cluster is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
@@ -32,8 +35,7 @@ pub(super) enum Until {
     Rest,
 }
 
-/// Processor time of this thread where it can be read, otherwise wall time: other work on the test host does not change the
-/// former.
+/// Reads the times of a step.
 struct StepClock {
     wall: Instant,
     processor: Option<f64>,
@@ -47,11 +49,37 @@ impl StepClock {
         }
     }
 
-    fn elapsed(&self) -> Duration {
+    fn elapsed(&self) -> StepTime {
         let processor = cpu_seconds().zip(self.processor);
-        let seconds = processor.map(|(end, start)| (end - start).max(0.0));
-        let wall = self.wall.elapsed();
-        seconds.map_or(wall, Duration::from_secs_f64)
+        let processor = processor.map(|(end, start)| (end - start).max(0.0));
+        StepTime {
+            wall: self.wall.elapsed(),
+            processor: processor.map(Duration::from_secs_f64),
+        }
+    }
+}
+
+/// What steps took.
+#[derive(Clone, Copy, Debug, Default)]
+struct StepTime {
+    wall: Duration,
+    /// `None` where it cannot be read.
+    processor: Option<Duration>,
+}
+
+impl StepTime {
+    fn sum(steps: &[TimedStep]) -> Self {
+        Self {
+            wall: steps.iter().map(|step| step.took.wall).sum(),
+            processor: steps.iter().map(|step| step.took.processor).sum(),
+        }
+    }
+
+    /// Processor time, which other work on the test host does not change; the kernel counts it in ticks, so short times are
+    /// read from the wall.
+    fn best(self) -> Duration {
+        let processor = self.processor.filter(|time| *time >= COUNTED);
+        processor.unwrap_or(self.wall)
     }
 }
 
@@ -59,7 +87,7 @@ impl StepClock {
 #[derive(Clone, Copy, Debug)]
 struct TimedStep {
     at: Timestamp,
-    took: Duration,
+    took: StepTime,
 }
 
 /// A search from its begin to its answer.
@@ -222,12 +250,12 @@ impl History {
 
     /// Time of all steps.
     pub(super) fn computed(&self) -> Duration {
-        self.steps.iter().map(|step| step.took).sum()
+        StepTime::sum(&self.steps).best()
     }
 
     /// Time of the longest step.
     pub(super) fn longest(&self) -> Duration {
-        let all = self.steps.iter().map(|step| step.took);
+        let all = self.steps.iter().map(|step| step.took.best());
         all.max().unwrap_or_default()
     }
 
@@ -264,7 +292,7 @@ fn is_apart(before: &TimedStep, after: &TimedStep) -> bool {
 
 impl Round {
     fn new(steps: &[TimedStep]) -> Self {
-        let computed: Duration = steps.iter().map(|step| step.took).sum();
+        let computed = StepTime::sum(steps).best();
         let at = || steps.iter().map(|step| step.at);
         let pauses = at()
             .max()

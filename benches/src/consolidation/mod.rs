@@ -85,7 +85,7 @@ struct Row {
     first_round_steps: usize,
     /// Seconds of that round with the pauses between its steps.
     first_round_s: f64,
-    /// Milliseconds of a round that finds nothing, at rest.
+    /// Milliseconds of a round that finds nothing, at rest. Of a run that was cut off: of the round that was cut off.
     last_round_ms: f64,
     last_round_steps: usize,
     /// Seconds of that round with the pauses between its steps.
@@ -282,6 +282,8 @@ impl Benchmark for ConsolidationArgs {
 
 #[cfg(test)]
 mod tests {
+    use mortise_cloudprovider::CapacityType;
+
     use super::*;
     use crate::consolidation::case::CasePod;
 
@@ -301,9 +303,13 @@ mod tests {
         };
         case.pods.push(pod);
         case.nodes = vec![node, other];
-        // Only this type, so that nothing cheaper can replace it.
+        // Only this type on demand, so that nothing cheaper can replace it.
         let own = case.nodes[0].instance_type.clone();
         case.types.retain(|each| *each.name == *own);
+        for each in &mut case.types {
+            let offerings = &mut each.offerings;
+            offerings.retain(|offering| offering.capacity_type == CapacityType::OnDemand);
+        }
         let mut cluster = Cluster::new(&case, 1).unwrap();
         let before = cluster.price();
         let history = History::run(&mut cluster, Until::Rest, Duration::from_secs(60)).unwrap();

@@ -11,7 +11,7 @@ impl Results for ConsolidationResults {
     fn write_table(&self, out: &mut dyn Write) -> Result<()> {
         writeln!(
             out,
-            "first: until the first command is decided, or it is clear that there is none; idle: a round at rest; all: every step until rest, validations included; processor times in ms, the first a median, steps in parentheses; idle s: with the pauses between steps"
+            "first: until the first command is decided, or it is clear that there is none; idle: a round at rest; all: every step until rest, validations included; times in ms, by processor time from 20 ms on, the first a median, steps in parentheses; idle s: with the pauses between steps"
         )?;
         writeln!(
             out,
@@ -58,16 +58,23 @@ impl Results for ConsolidationResults {
 
 fn write_row(out: &mut dyn Write, row: &Row) -> Result<()> {
     let timed = |ms: f64, steps: usize| format!("{ms:.1} ({steps})");
+    // A run that was cut off has no round at rest.
+    let (idle, idle_s) = if row.is_cut_off {
+        ("-".to_owned(), "-".to_owned())
+    } else {
+        let idle = timed(row.last_round_ms, row.last_round_steps);
+        (idle, format!("{:.1}", row.last_round_s))
+    };
     let share = |to: f64| (1.0 - to / row.before) * 100.0;
     writeln!(
         out,
-        "{:<16}{:>6}{:>7}{:>16}{:>16}{:>8.1}{:>18}{:>9.1}{:>6.0}{:>6}{:>7}{:>6}{:>7}{:>10.3}{:>10.3}{:>6.1}%{:>6.1}%{:>7.1}%{:>7.0}{}{}",
+        "{:<16}{:>6}{:>7}{:>16}{:>16}{:>8}{:>18}{:>9.1}{:>6.0}{:>6}{:>7}{:>6}{:>7}{:>10.3}{:>10.3}{:>6.1}%{:>6.1}%{:>7.1}%{:>7.0}{}{}",
         row.case,
         row.nodes,
         row.pods,
         timed(row.first_round_ms.1, row.first_round_steps),
-        timed(row.last_round_ms, row.last_round_steps),
-        row.last_round_s,
+        idle,
+        idle_s,
         timed(row.total_ms, row.steps),
         row.longest_ms,
         row.minutes,
