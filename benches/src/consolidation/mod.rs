@@ -7,8 +7,8 @@ mod case;
 mod cluster;
 mod generated;
 mod history;
+mod recorded;
 mod table;
-mod upstream;
 
 use std::io::Write as _;
 use std::process::Command;
@@ -25,7 +25,7 @@ use case::ClusterCase;
 use cluster::Cluster;
 use generated::NodeMix;
 use history::{History, Until};
-use upstream::UpstreamRound;
+use recorded::RecordedRound;
 
 /// The cases and what they are. Names of recorded ones are those of their files.
 const CASES: [(&str, &str); 13] = [
@@ -111,7 +111,7 @@ struct Row {
     lower_bound: f64,
     /// The first command.
     first: Option<FirstCommand>,
-    upstream: Option<UpstreamRound>,
+    recorded: Option<RecordedRound>,
     peak_mib: Option<f64>,
     /// Nodes whose pods do not fit, by an independent sum.
     overfull: usize,
@@ -198,8 +198,8 @@ fn measure(args: &ConsolidationArgs, name: &str) -> Result<Row> {
         after,
         lower_bound: case.lower_bound(),
         first,
-        upstream: is_recorded
-            .then(|| upstream::round(&inputs::own_folder(), name))
+        recorded: is_recorded
+            .then(|| recorded::round(&inputs::own_folder(), name))
             .transpose()?,
         peak_mib: peak_mib(),
         overfull,
@@ -327,9 +327,9 @@ mod tests {
     #[test]
     fn every_recorded_cluster_has_recorded_results() {
         let folder = inputs::own_folder();
-        let tight = upstream::round(&folder, "tight95-100").unwrap();
+        let tight = recorded::round(&folder, "tight95-100").unwrap();
         assert_eq!((tight.nodes, tight.pods), (0, 0));
-        let loose = upstream::round(&folder, "100").unwrap();
+        let loose = recorded::round(&folder, "100").unwrap();
         assert_eq!((loose.nodes, loose.pods), (53, 530));
         assert!(tight.ms > loose.ms, "several nodes, then single ones");
     }

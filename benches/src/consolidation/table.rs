@@ -121,7 +121,7 @@ fn write_first(out: &mut dyn Write, row: &Row) -> Result<()> {
             row.case, 0, row.first_round_ms.1
         )?,
     }
-    let Some(theirs) = &row.upstream else {
+    let Some(theirs) = &row.recorded else {
         writeln!(out, " | no recorded figures")?;
         return Ok(());
     };

@@ -30,7 +30,7 @@ struct RawRun {
 
 /// What the reference found first, and how long that took.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct UpstreamRound {
+pub(super) struct RecordedRound {
     /// Milliseconds of candidates, budgets and search: of several nodes, and of single ones if that finds nothing. Medians.
     pub(super) ms: f64,
     pub(super) nodes: usize,
@@ -40,7 +40,7 @@ pub(super) struct UpstreamRound {
 }
 
 /// The recorded round of a cluster.
-pub(super) fn round(folder: &Path, name: &str) -> Result<UpstreamRound> {
+pub(super) fn round(folder: &Path, name: &str) -> Result<RecordedRound> {
     let results: RawResults = inputs::read(folder, &format!("consolidation-{name}-result"))?;
     let median = |method: &str| {
         let mut runs: Vec<RawRun> = results.runs.clone();
@@ -52,7 +52,7 @@ pub(super) fn round(folder: &Path, name: &str) -> Result<UpstreamRound> {
     let is_found = multi.as_ref().is_some_and(|run| run.decision != "no-op");
     let single = median("single").filter(|_| !is_found);
     let asked: Vec<RawRun> = multi.into_iter().chain(single).collect();
-    Ok(UpstreamRound {
+    Ok(RecordedRound {
         ms: asked.iter().map(RawRun::ns).map(ms).sum(),
         nodes: asked.iter().map(|run| run.nodes_removed).sum(),
         pods: asked.iter().map(|run| run.pods_moved).sum(),
