@@ -256,7 +256,13 @@ pub(crate) fn lower_bound(pods: &[RawPod], types: &[RawType]) -> f64 {
             limits.push(price);
         }
     }
-    simplex(&gain, &rows, &limits).0
+    of_totals(&gain, &rows, &limits)
+}
+
+/// Lower bound of the cost of nodes that together have at least these totals; `rows` are what a node of each type has, at
+/// `prices`.
+pub(crate) fn of_totals(totals: &[f64], rows: &[Vec<f64>], prices: &[f64]) -> f64 {
+    simplex(totals, rows, prices).0
 }
 
 #[cfg(test)]

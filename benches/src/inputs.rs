@@ -96,10 +96,12 @@ struct RawRequirement {
 #[serde(rename_all = "camelCase")]
 struct RawCatalog {
     instance_types: Vec<RawType>,
+    #[serde(default)]
     well_known_labels: Vec<String>,
 }
 
-fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T> {
+/// A file of a folder, plain or packed, without the end of its name.
+pub(crate) fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T> {
     let (plain, packed) = (
         folder.join(format!("{name}.json")),
         folder.join(format!("{name}.json.gz")),
@@ -131,6 +133,12 @@ pub(crate) fn pods(folder: &Path, input: &str) -> Result<Vec<RawPod>> {
 /// The instance types.
 pub(crate) fn types(folder: &Path) -> Result<Vec<RawType>> {
     Ok(read::<RawCatalog>(folder, "catalog")?.instance_types)
+}
+
+/// The instance types of a file, as a provider describes them.
+pub(crate) fn catalog(folder: &Path, name: &str) -> Result<Vec<InstanceType>> {
+    let catalog: RawCatalog = read(folder, name)?;
+    catalog.instance_types.iter().map(instance_type).collect()
 }
 
 fn instance_type(raw: &RawType) -> Result<InstanceType> {

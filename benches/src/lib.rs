@@ -12,6 +12,9 @@
 //! pod among a hundred thousand. `mortise-bench traces` compares the price of plans for public workload traces with a lower
 //! bound.
 //!
+//! `mortise-bench consolidation` lets the disruption decider consolidate recorded and generated clusters (`consolidation/`) until
+//! it finds nothing more, and prints the reference's first command next to ours.
+//!
 //! `mortise-bench convert` converts recorded objects between their versions, `mortise-bench admission` answers admission
 //! reviews, `mortise-bench interruption` reads interruption messages and decides what follows from them, `mortise-bench offerings`
 //! makes the catalog of a region and marks offerings as unavailable.
@@ -25,6 +28,7 @@ mod admission;
 mod agreement;
 mod bound;
 mod compare;
+mod consolidation;
 mod convert;
 mod end_to_end;
 mod extender;
@@ -54,6 +58,8 @@ struct Args {
 enum Command {
     /// Places pending pods on new nodes.
     Schedule(schedule::ScheduleArgs),
+    /// Consolidates clusters until nothing is left to do: time, savings, moved pods, and a bound on what could be saved.
+    Consolidation(consolidation::ConsolidationArgs),
     /// Converts recorded objects between v1beta1 and v1.
     Convert(convert::ConvertArgs),
     /// Answers admission reviews about a cluster of 2,000 nodes and 20,000 pods, previews of edits included.
@@ -88,6 +94,7 @@ enum Command {
 pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
+        Command::Consolidation(args) => consolidation::run(&args),
         Command::Convert(args) => report::run(&args),
         Command::Admission(args) => report::run(&args),
         Command::Interruption(args) => report::run(&args),
