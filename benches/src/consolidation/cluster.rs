@@ -127,6 +127,7 @@ impl Cluster {
             finalizer: None,
             instance_types: self.types.values().cloned().collect(),
             again_ms: None,
+            shifted_zones: Vec::new(),
         };
         let outcome = Outcome {
             effect: Arc::new(Effect::Resolve(Box::new(class.into()))),
