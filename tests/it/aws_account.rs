@@ -70,14 +70,14 @@ pub(crate) struct Account {
 impl Account {
     /// An account whose controller has the generated policy, and no other rights.
     pub(crate) async fn open() -> Result<Self> {
-        Self::of_cluster(CLUSTER).await
+        Self::of_cluster(CLUSTER, &[]).await
     }
 
-    /// The same for a cluster of another name.
-    pub(crate) async fn of_cluster(name: &str) -> Result<Self> {
+    /// The same for a cluster of this name, with further flags of `mortise manifests iam`.
+    pub(crate) async fn of_cluster(name: &str, flags: &[&str]) -> Result<Self> {
         let moto = Moto::start().await?;
         let fixtures = moto.fixtures(name).await?;
-        moto.set_policy(&policies(&fixtures).await?).await?;
+        moto.set_policy(&policies(&fixtures, flags).await?).await?;
         Ok(Self { moto, fixtures })
     }
 
@@ -168,18 +168,17 @@ impl Account {
 }
 
 /// The policies of the controller for the emulated account.
-async fn policies(fixtures: &Fixtures) -> Result<Vec<Value>> {
-    let written = Mortise::output(&[
-        "manifests",
-        "iam",
-        "--format=json",
-        &format!("--account={NUMBER}"),
-        &format!("--region={}", Moto::REGION),
-        &format!("--cluster-name={}", fixtures.cluster),
-        &format!("--node-role={}", fixtures.role),
-        &format!("--interruption-queue={}", fixtures.queue_name),
-    ])
-    .await?;
+async fn policies(fixtures: &Fixtures, flags: &[&str]) -> Result<Vec<Value>> {
+    let of_account = [
+        format!("--account={NUMBER}"),
+        format!("--region={}", Moto::REGION),
+        format!("--cluster-name={}", fixtures.cluster),
+        format!("--node-role={}", fixtures.role),
+        format!("--interruption-queue={}", fixtures.queue_name),
+    ];
+    let of_account: Vec<&str> = of_account.iter().map(String::as_str).collect();
+    let args = [&["manifests", "iam", "--format=json"], &*of_account, flags].concat();
+    let written = Mortise::output(&args).await?;
     let written: Value = serde_json::from_str(&written)?;
     let policies = written["controllerRole"]["policies"].as_array();
     let documents = policies.context("policies")?.iter();

@@ -196,7 +196,7 @@ async fn apply(scene: &Scene, file: &Path, flags: &[&str]) -> Result<()> {
 
 #[tokio::test]
 async fn those_for_aws_are_taken_without_a_warning() -> Result<()> {
-    let account = Account::of_cluster(CLUSTER).await?;
+    let account = Account::of_cluster(CLUSTER, &[]).await?;
     let gates = ["--feature-gates=NodeOverlay=true,StaticCapacity=true"];
     let (scene, _factory) = account.bare_scene(&[], &gates).await?;
     let folder = root().join("aws");

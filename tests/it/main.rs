@@ -17,6 +17,7 @@ mod aws_families;
 mod aws_handover;
 mod aws_interruption;
 mod aws_scenarios;
+mod aws_zonal_shift;
 mod bad_input;
 mod bad_manifests;
 mod cel;
