@@ -207,6 +207,7 @@ const EDGES: [(&str, &[&str]); 18] = [
             "manifests",
             "planning",
             "process",
+            "sim",
             "state",
             "webhooks",
         ],

@@ -3,6 +3,7 @@
 //! Invariant: a scenario, its seed and the version of the product give one history; [`ScenarioReport::history`] is its digest.
 
 mod cluster_objects;
+mod digest;
 mod error;
 mod play;
 mod report;

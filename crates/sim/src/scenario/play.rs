@@ -11,9 +11,9 @@ use mortise_engine::decider::Decider;
 use mortise_planning::settings::Settings;
 use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::cluster_objects::ClusterObjects;
+use super::digest::HistoryDigest;
 use super::error::ScenarioError;
 use super::report::{ScenarioReport, ScenarioSample};
 use super::spec::ScenarioSpec;
@@ -81,7 +81,7 @@ pub fn play(
         simulation,
         start: spec.start,
         samples: Vec::new(),
-        history: Sha256::new(),
+        history: HistoryDigest::default(),
     };
     for (ms, due) in due {
         player.run_until(after(spec.start, ms));
@@ -194,7 +194,7 @@ struct Player {
     simulation: Simulation,
     start: Timestamp,
     samples: Vec<ScenarioSample>,
-    history: Sha256,
+    history: HistoryDigest,
 }
 
 impl Player {
@@ -205,7 +205,7 @@ impl Player {
             self.simulation.run_until(next);
             for record in self.simulation.take_records() {
                 // Records are plain data with text keys.
-                self.history.update(json!(record).to_string());
+                self.history.add(&json!(record).to_string());
             }
             self.simulation.take_events();
             if next >= end {
@@ -291,17 +291,16 @@ impl Player {
             terminated: stats.nodes_removed,
             evicted: stats.evictions,
         };
-        self.history.update(json!(sample).to_string());
+        self.history.add(&json!(sample).to_string());
         self.samples.push(sample);
     }
 
     fn report(self, seed: u64) -> ScenarioReport {
-        let digest = self.history.finalize();
         ScenarioReport {
             seed,
             samples: self.samples,
             totals: self.simulation.stats(),
-            history: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            history: self.history.to_string(),
         }
     }
 }

@@ -41,6 +41,6 @@ pub struct ScenarioReport {
     pub samples: Vec<ScenarioSample>,
     /// Totals.
     pub totals: Stats,
-    /// SHA-256 of all decisions and samples in their order: equal if and only if the histories are.
+    /// Digest of all decisions and samples in their order, 64 bits: other histories have another one, but for a chance of one in 10^19.
     pub history: String,
 }
