@@ -41,6 +41,6 @@ pub struct ScenarioReport {
     pub samples: Vec<ScenarioSample>,
     /// Totals.
     pub totals: Stats,
-    /// Digest of all decisions and samples in their order, 64 bits: other histories have another one, but for a chance of one in 10^19.
+    /// Digest of all decisions and samples in their order, of 64 bits.
     pub history: String,
 }
