@@ -27,6 +27,7 @@
 mod admission;
 mod agreement;
 mod bound;
+mod case_process;
 mod compare;
 mod consolidation;
 mod convert;

@@ -20,7 +20,7 @@ use mortise_planning::settings::Settings;
 use mortise_state::ledger::NominationTarget;
 use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::case::{CaseNode, CasePod, ClusterCase, cheapest};
 
@@ -55,27 +55,6 @@ pub(super) enum ExecutedEffect {
 
 fn parsed<T: DeserializeOwned>(value: Value) -> Result<T> {
     Ok(serde_json::from_value(value)?)
-}
-
-/// RFC 7396.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Value::Object(target) = target else {
-        return;
-    };
-    for (key, value) in patch {
-        if value.is_null() {
-            target.remove(key);
-        } else {
-            merge(target.entry(key.clone()).or_insert(Value::Null), value);
-        }
-    }
 }
 
 impl Cluster {
@@ -193,7 +172,7 @@ impl Cluster {
             "metadata": {"labels": all, "creationTimestamp": created},
             "status": {"providerID": id, "nodeName": node.name, "capacity": capacity, "allocatable": allocatable, "conditions": conditions},
         });
-        merge(&mut claim, &changes);
+        json_patch::merge(&mut claim, &changes);
         let object = json!({
             "metadata": {"name": node.name, "uid": format!("uid-{}", node.name), "labels": all, "creationTimestamp": created},
             "spec": {"providerID": id},
@@ -272,7 +251,7 @@ impl Cluster {
             ObjectRef::Claim(name) => {
                 let claim = snapshot.claims.get(&**name).context("no such claim")?;
                 let mut value = serde_json::to_value(&**claim)?;
-                merge(&mut value, patch);
+                json_patch::merge(&mut value, patch);
                 drop(snapshot);
                 self.put(Object::Claim(Box::new(parsed(value)?)));
             }
@@ -280,7 +259,7 @@ impl Cluster {
                 let node = snapshot.named.get(&**name);
                 let node = node.and_then(|node| node.node.as_ref());
                 let mut value = serde_json::to_value(&**node.context("no such Node")?)?;
-                merge(&mut value, patch);
+                json_patch::merge(&mut value, patch);
                 drop(snapshot);
                 self.put(Object::Node(Box::new(parsed(value)?)));
             }

@@ -10,13 +10,12 @@ mod history;
 mod recorded;
 mod table;
 
-use std::io::Write as _;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::case_process;
 use crate::inputs;
 use crate::output::Output;
 use crate::report::{self, Benchmark};
@@ -213,30 +212,17 @@ fn ms(of: Duration) -> f64 {
 }
 
 fn in_child(args: &ConsolidationArgs, name: &str) -> Result<Row> {
-    let output = Command::new(std::env::current_exe()?)
-        .args(["consolidation", "--measure", name])
-        .args(["--runs", &args.runs.to_string()])
-        .args(["--seed", &args.seed.to_string()])
-        .args(["--limit", &args.limit.to_string()])
-        .output()
-        .with_context(|| format!("measuring {name}"))?;
-    if !output.status.success() {
-        bail!(
-            "measuring {name}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("row of {name}"))
+    let flags = [
+        format!("--runs={}", args.runs),
+        format!("--seed={}", args.seed),
+        format!("--limit={}", args.limit),
+    ];
+    case_process::measured("consolidation", name, flags)
 }
 
 /// Runs the command, or measures one case for the process that does.
 pub(crate) fn run(args: &ConsolidationArgs) -> Result<()> {
-    let Some(name) = &args.measure else {
-        return report::run(args);
-    };
-    let row = measure(args, name)?;
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&row)?)?;
-    Ok(())
+    case_process::run(args, args.measure.as_deref(), measure)
 }
 
 impl Benchmark for ConsolidationArgs {

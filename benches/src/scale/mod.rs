@@ -6,7 +6,6 @@ mod one;
 mod world;
 
 use std::io::Write;
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -14,6 +13,7 @@ use mortise_planning::scheduling::{LaunchPlan, REPACK, SolveOptions, solve};
 use mortise_state::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
+use crate::case_process;
 use crate::output::Output;
 use crate::report::{self, Benchmark, Results};
 use crate::test_host::{cpu_seconds, peak_mib, resident_mib};
@@ -222,29 +222,16 @@ fn memory(args: &ScaleArgs) -> Result<Row> {
 }
 
 fn in_child(args: &ScaleArgs, case: &str) -> Result<Vec<Row>> {
-    let output = Command::new(std::env::current_exe()?)
-        .args(["scale", "--measure", case])
-        .args(["--runs", &args.runs.to_string()])
-        .args(["--seed", &args.seed.to_string()])
-        .output()
-        .with_context(|| format!("measuring {case}"))?;
-    if !output.status.success() {
-        bail!(
-            "measuring {case}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("rows of {case}"))
+    let flags = [
+        format!("--runs={}", args.runs),
+        format!("--seed={}", args.seed),
+    ];
+    case_process::measured("scale", case, flags)
 }
 
 /// Runs the command, or measures one case for the process that does.
 pub(crate) fn run(args: &ScaleArgs) -> Result<()> {
-    let Some(case) = &args.measure else {
-        return report::run(args);
-    };
-    let rows = measure(args, case)?;
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&rows)?)?;
-    Ok(())
+    case_process::run(args, args.measure.as_deref(), measure)
 }
 
 impl Benchmark for ScaleArgs {

@@ -4,9 +4,8 @@ mod baseline;
 mod table;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -14,6 +13,7 @@ use jiff::Timestamp;
 use mortise_planning::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
 use serde::{Deserialize, Serialize};
 
+use crate::case_process;
 use crate::output::Output;
 use crate::report::{self, Benchmark};
 use crate::test_host::{cpu_seconds, peak_mib};
@@ -107,12 +107,7 @@ impl ScheduleResults {
 
 /// Runs the command, or measures one input for the process that does.
 pub(crate) fn run(args: &ScheduleArgs) -> Result<()> {
-    let Some(input) = &args.measure else {
-        return report::run(args);
-    };
-    let row = measure(args, input)?;
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&row)?)?;
-    Ok(())
+    case_process::run(args, args.measure.as_deref(), measure)
 }
 
 impl Benchmark for ScheduleArgs {
@@ -160,29 +155,15 @@ impl Benchmark for ScheduleArgs {
 }
 
 fn in_child(args: &ScheduleArgs, input: &str) -> Result<Row> {
-    let mut child = Command::new(std::env::current_exe()?);
-    child.args([
-        "schedule",
-        "--measure",
-        input,
-        "--runs",
-        &args.runs.to_string(),
-        "--repack",
-        &args.repack.to_string(),
-    ]);
+    let mut flags: Vec<OsString> = vec![
+        format!("--runs={}", args.runs).into(),
+        format!("--repack={}", args.repack).into(),
+    ];
     if let Some(folder) = &args.inputs {
-        child.arg("--inputs").arg(folder);
+        flags.push("--inputs".into());
+        flags.push(folder.into());
     }
-    let output = child
-        .output()
-        .with_context(|| format!("measuring {input}"))?;
-    if !output.status.success() {
-        bail!(
-            "measuring {input}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("row of {input}"))
+    case_process::measured("schedule", input, flags)
 }
 
 fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {

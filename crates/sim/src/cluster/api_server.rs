@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use mortise_apis::names::PodKey;
 use mortise_engine::effect::EffectError;
 use mortise_state::resource_kinds::{Object, ObjectKey, ObjectKind};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::clock::StoreEvent;
 
@@ -131,7 +131,7 @@ impl ApiServer {
             )));
         }
         let mut value = current.clone();
-        merge_patch(&mut value, merge);
+        json_patch::merge(&mut value, merge);
         if value == *current {
             return Ok(value);
         }
@@ -216,27 +216,6 @@ pub(super) fn has_finalizers(value: &Value) -> bool {
         .pointer("/metadata/finalizers")
         .and_then(Value::as_array)
         .is_some_and(|list| !list.is_empty())
-}
-
-/// RFC 7396.
-pub(crate) fn merge_patch(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Value::Object(target) = target else {
-        return;
-    };
-    for (key, value) in patch {
-        if value.is_null() {
-            target.remove(key);
-        } else {
-            merge_patch(target.entry(key.clone()).or_insert(Value::Null), value);
-        }
-    }
 }
 
 /// Parses the object for the index.

@@ -22,7 +22,7 @@ use crate::options::SimOptions;
 use crate::stats::Stats;
 
 pub use api_server::ApiServer;
-pub(crate) use api_server::{is_deleting, merge_patch, object};
+pub(crate) use api_server::{is_deleting, object};
 pub use cloud::{Cloud, RESERVATION_ID, SimInstance, TAGGED};
 pub(crate) use effects::{Executed, delete_object, execute, latency};
 pub use extender::Extender;

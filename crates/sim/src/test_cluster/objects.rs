@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::{NODE_CLASS, TestCluster};
 use crate::clock::StoreEvent;
-use crate::cluster::{delete_object, merge_patch};
+use crate::cluster::delete_object;
 
 /// Applies a merge patch (RFC 7396): `null` removes.
 pub fn merge_into(value: &mut Value, patch: &Value) {
-    merge_patch(value, patch);
+    json_patch::merge(value, patch);
 }
 
 /// The key of an object, from its text.

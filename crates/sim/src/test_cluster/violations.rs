@@ -7,7 +7,7 @@ use mortise_engine::write::ObjectWrite;
 use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use serde_json::Value;
 
-use crate::cluster::{Cluster, merge_patch};
+use crate::cluster::Cluster;
 
 /// What is wrong with an effect that is executed now.
 pub(super) fn violation_of(effect: &Effect, cluster: &Cluster) -> Option<String> {
@@ -45,7 +45,7 @@ fn early_initialization(write: &ObjectWrite, cluster: &Cluster) -> Option<String
         .api_server
         .get(&ObjectKey::from(&write.target))?
         .clone();
-    merge_patch(&mut node, &merge);
+    json_patch::merge(&mut node, &merge);
     let name = &node["metadata"]["name"];
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut missing = Vec::new();

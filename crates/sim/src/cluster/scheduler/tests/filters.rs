@@ -329,7 +329,7 @@ fn node_selectors() {
 fn host_ports() {
     let port = |over: Value| {
         let mut port = json!({"containerPort": 80, "hostPort": 80});
-        crate::cluster::api_server::merge_patch(&mut port, &over);
+        json_patch::merge(&mut port, &over);
         json!({"containers": [{"name": "main", "ports": [port]}]})
     };
     let rest: &[&str] = &["a2", "b1", "c1"];

@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 
 use super::Scheduler;
 use crate::clock::StoreEvent;
-use crate::cluster::api_server::merge_patch;
 
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 pub(super) const HOST: &str = "kubernetes.io/hostname";
@@ -90,7 +89,7 @@ pub(super) fn change(object: &Value) -> StoreEvent {
 }
 
 fn with(mut base: Value, over: &Value) -> Value {
-    merge_patch(&mut base, over);
+    json_patch::merge(&mut base, over);
     base
 }
 

@@ -17,7 +17,7 @@ fn near(terms: &[Value]) -> Value {
 }
 
 fn merged(mut term: Value, over: Value) -> Value {
-    crate::cluster::api_server::merge_patch(&mut term, &over);
+    json_patch::merge(&mut term, &over);
     term
 }
 

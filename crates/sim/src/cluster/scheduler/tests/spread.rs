@@ -9,7 +9,7 @@ fn spread(over: Value) -> Value {
         "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": "x"}},
     });
-    crate::cluster::api_server::merge_patch(&mut own, &over);
+    json_patch::merge(&mut own, &over);
     own
 }
 

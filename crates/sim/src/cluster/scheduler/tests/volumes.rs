@@ -14,7 +14,7 @@ fn volume(name: &str, zone: &str, over: Value) -> Value {
         "kind": "PersistentVolume", "metadata": {"name": name},
         "spec": {"storageClassName": "local", "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
     });
-    crate::cluster::api_server::merge_patch(&mut own, &over);
+    json_patch::merge(&mut own, &over);
     own
 }
 
@@ -23,7 +23,7 @@ fn class(name: &str, over: Value) -> Value {
         "kind": "StorageClass", "metadata": {"name": name}, "provisioner": "disk.test",
         "volumeBindingMode": "WaitForFirstConsumer",
     });
-    crate::cluster::api_server::merge_patch(&mut own, &over);
+    json_patch::merge(&mut own, &over);
     own
 }
 
