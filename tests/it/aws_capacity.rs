@@ -253,20 +253,20 @@ async fn launches_in_another_subnet_of_the_zone(account: &Account, scene: &Scene
     let large = fixtures.subnets.get(zone).context("a subnet")?;
     let small = &fixtures.spare_subnet;
     let over = json!({
-        "metadata": { "name": "twin" },
+        "metadata": { "name": "one-zone" },
         "spec": { "subnetSelectorTerms": [{ "id": large }, { "id": small }] },
     });
     account.moto.set_full_subnets(&[large]).await?;
-    let selector = json!({ "nodeSelector": { "karpenter.sh/nodepool": "twin" } });
+    let selector = json!({ "nodeSelector": { "karpenter.sh/nodepool": "one-zone" } });
     scene
         .apply(&[
             merged(class(fixtures), over),
-            ec2_pool("twin", "twin", &[types(&["m5.xlarge"]), ON_DEMAND]),
-            deployment("twin", 1, ("1", "1Gi"), selector),
+            ec2_pool("one-zone", "one-zone", &[types(&["m5.xlarge"]), ON_DEMAND]),
+            deployment("one-zone", 1, ("1", "1Gi"), selector),
         ])
         .await?;
-    scene.running("twin", 1).await?;
-    let subnets = of_pool(account, "twin").await?;
+    scene.running("one-zone", 1).await?;
+    let subnets = of_pool(account, "one-zone").await?;
     ensure!(subnets == [small.clone()], "{subnets:?}");
     account.moto.set_full_subnets(&[]).await
 }

@@ -63,7 +63,7 @@ impl ZonalShifts {
         }
     }
 
-    /// Ends are announced even where the NodePool does not allow the zone any more: whoever waits for the end was told of the beginning.
+    /// Ends are announced even where the NodePool does not allow the zone any more: whoever waits for the end has seen the beginning.
     fn announce_ends(&mut self, input: &StepInput<'_>, step: &mut Step) {
         let Self {
             of_classes,

@@ -43,48 +43,48 @@ impl ShiftedZones {
 
     /// Ids of all zones that are shifted away now.
     pub(crate) fn now(&self) -> BTreeSet<Arc<str>> {
-        let now = Instant::now();
-        let until = self.lock();
-        let shifted = until.iter().filter(|(_, until)| **until > now);
-        shifted.map(|(zone, _)| Arc::clone(zone)).collect()
+        self.ongoing().into_iter().map(|(zone, _)| zone).collect()
     }
 
     /// The shifts that go on `now`, as capacity that is not asked for.
     pub(crate) fn snapshot(&self, now: Timestamp) -> Vec<UnavailableCapacity> {
-        let clock = Instant::now();
-        let until = self.lock();
-        let shifted = until.iter().filter(|(_, until)| **until > clock);
-        let all = shifted.map(|(zone, until)| {
-            let left = until.saturating_duration_since(clock);
-            UnavailableCapacity {
-                instance_type: None,
-                zone: None,
-                capacity_type: None,
-                scope: Some(format!("zone-id/{zone}")),
-                cause: "ZonalShift".to_owned(),
-                until: now.saturating_add(left).unwrap_or(now),
-            }
+        let shifted = self.ongoing().into_iter();
+        let all = shifted.map(|(zone, left)| UnavailableCapacity {
+            instance_type: None,
+            zone: None,
+            capacity_type: None,
+            scope: Some(format!("zone-id/{zone}")),
+            cause: "ZonalShift".to_owned(),
+            until: now.saturating_add(left).unwrap_or(now),
         });
         all.collect()
     }
 
     /// The shifts that go on `now`, with the names that a class's subnets give the zones.
     pub(crate) fn seen_by(&self, class: &Ec2NodeClass, now: Timestamp) -> Vec<ShiftedZone> {
-        let clock = Instant::now();
-        let until = self.lock();
-        let shifted = until.iter().filter(|(_, until)| **until > clock);
-        let all = shifted.map(|(id, until)| {
+        let shifted = self.ongoing().into_iter();
+        let all = shifted.map(|(id, left)| {
             let mut subnets = class.status.subnets.iter();
-            let there = subnets.find(|subnet| subnet.zone_id.as_deref() == Some(&**id));
-            let left = until.saturating_duration_since(clock);
+            let there = subnets.find(|subnet| subnet.zone_id.as_deref() == Some(&*id));
             ShiftedZone {
-                id: Arc::clone(id),
                 id_label: ZONE_ID,
                 name: there.map(|subnet| Arc::from(&*subnet.zone)),
                 until: now.saturating_add(left).unwrap_or(now),
+                id,
             }
         });
         all.collect()
+    }
+
+    /// Zones that are shifted away now, and how long each still is.
+    fn ongoing(&self) -> Vec<(Arc<str>, Duration)> {
+        let now = Instant::now();
+        let until = self.lock();
+        let left = until.iter().map(|(zone, until)| {
+            let left = until.saturating_duration_since(now);
+            (Arc::clone(zone), left)
+        });
+        left.filter(|(_, left)| !left.is_zero()).collect()
     }
 
     /// How many zones are shifted away, if any is.
