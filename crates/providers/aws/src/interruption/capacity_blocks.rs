@@ -11,14 +11,13 @@ use tokio::time::Instant;
 
 use super::claimed_instances::ClaimedInstances;
 use crate::failure::Failure;
+use crate::node_class::capacity_reservations::EXPIRING;
 use crate::offerings::reservation_counts::ReservationCounts;
 use crate::sdk::AwsClients;
 use crate::sdk::arguments::filter;
 
 /// Time between two polls.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Instances are moved this long before the end of their block.
-const AHEAD: SignedDuration = SignedDuration::from_mins(40);
 /// EC2 begins to end instances this long before the end.
 const TAKEN: SignedDuration = SignedDuration::from_mins(30);
 /// The code of a reservation that does not exist any more.
@@ -60,7 +59,7 @@ impl CapacityBlockPoll {
                     None
                 }
             };
-            let Some(end) = end.filter(|end| end.duration_since(now) <= AHEAD) else {
+            let Some(end) = end.filter(|end| end.duration_since(now) <= EXPIRING) else {
                 continue;
             };
             notices.push(InterruptionNotice {

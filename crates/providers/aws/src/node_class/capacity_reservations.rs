@@ -15,10 +15,22 @@ use crate::offerings::reservation_counts::ReservationCounts;
 use crate::sdk::AwsClients;
 use crate::sdk::arguments::{filter, tag_filters};
 
+/// The reservation type of a capacity block.
+const BLOCK: &str = "capacity-block";
 /// How long before its end a capacity block takes no more instances.
 /// # Source
 /// EC2 begins to terminate the instances of a block 30 minutes before its end; the reference implementation leaves 10 more.
-const EXPIRING: SignedDuration = SignedDuration::from_mins(40);
+pub(crate) const EXPIRING: SignedDuration = SignedDuration::from_mins(40);
+
+/// Milliseconds until the first of these capacity blocks takes no more instances; `None` if none of those that take some ends.
+pub(super) fn expiring_in_ms(all: &[CapacityReservation], now: Timestamp) -> Option<i64> {
+    let blocks = all.iter().filter(|each| {
+        each.reservation_type.as_deref() == Some(BLOCK) && each.state.as_deref() == Some("active")
+    });
+    let ends = blocks.filter_map(|each| each.end_time.as_ref());
+    let left = ends.map(|end| (end.0.duration_since(now) - EXPIRING).as_millis());
+    left.min().and_then(|ms| i64::try_from(ms.max(0)).ok())
+}
 
 /// The selected reservations, by id. Notes the free instances of each.
 pub(crate) async fn find(
@@ -114,7 +126,7 @@ fn described(each: Ec2Reservation, now: Timestamp) -> Option<CapacityReservation
     let kind = each.reservation_type.as_ref().map(|each| each.as_str());
     let kind = match kind {
         None => "default",
-        Some(known @ ("default" | "capacity-block")) => known,
+        Some(known @ ("default" | BLOCK)) => known,
         other => {
             unknown("reservation type", other);
             return None;
@@ -126,8 +138,7 @@ fn described(each: Ec2Reservation, now: Timestamp) -> Option<CapacityReservation
     if end.is_some_and(|end| end <= now) {
         return None;
     }
-    let expires =
-        kind == "capacity-block" && end.is_some_and(|end| end.duration_since(now) <= EXPIRING);
+    let expires = kind == BLOCK && end.is_some_and(|end| end.duration_since(now) <= EXPIRING);
     Some(CapacityReservation {
         availability_zone: each.availability_zone.unwrap_or_default(),
         end_time: end.map(Time),
@@ -168,6 +179,24 @@ mod tests {
         assert_eq!(state("capacity-block", 41).as_deref(), Some("active"));
         assert_eq!(state("default", 40).as_deref(), Some("active"));
         assert_eq!(state("default", 0), None, "it has ended");
+    }
+
+    #[test]
+    fn the_first_block_to_expire_is_known_ahead() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let block = |kind: &str, minutes: i64| {
+            let end = now + SignedDuration::from_mins(minutes);
+            described(reservation(kind, Some(end)), now).unwrap()
+        };
+        let expiring_in_ms = |all: &[CapacityReservation]| expiring_in_ms(all, now);
+        let (later, sooner) = (block(BLOCK, 50), block(BLOCK, 42));
+        assert_eq!(expiring_in_ms(&[later.clone(), sooner]), Some(120_000));
+        assert_eq!(
+            expiring_in_ms(&[block(BLOCK, 39), block("default", 41), later]),
+            Some(600_000),
+            "one expires already, one is no block"
+        );
+        assert_eq!(expiring_in_ms(&[block(BLOCK, 39)]), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod amis;
 pub(crate) mod cache;
+pub(crate) mod capacity_reservations;
 pub(crate) mod instance_profiles;
 pub(crate) mod launch_trial;
 pub(crate) mod networks;
@@ -9,7 +10,6 @@ pub(crate) mod placement_groups;
 
 mod ami_alias;
 mod assembly;
-mod capacity_reservations;
 mod conditions;
 mod lookup;
 mod resolver;

@@ -13,6 +13,7 @@ use crate::config::AwsConfig;
 use crate::failure::Failure;
 use crate::node_class::assembly::{self, ReadOptions};
 use crate::node_class::cache::{CachedNodeClass, NodeClassCache};
+use crate::node_class::capacity_reservations;
 use crate::node_class::conditions::{self, Validity};
 use crate::node_class::instance_profiles::InstanceProfiles;
 use crate::node_class::launch_trial::LaunchTrial;
@@ -181,7 +182,7 @@ impl NodeClassResolver {
             instance_types: self.offered(&class),
             shifted_zones: self.moment.shifted.seen_by(&class.object, now),
             again_ms: self
-                .again_ms(&class, waits)
+                .again_ms(&class, waits, now)
                 .into_iter()
                 .chain(retry_ms)
                 .min(),
@@ -202,14 +203,20 @@ impl NodeClassResolver {
     }
 
     /// When to resolve again, if something is known to change sooner than a class does: the first prices, zonal shifts, what is left in
-    /// reservations, and the end of what is unavailable.
-    fn again_ms(&self, class: &CachedNodeClass, awaits_prices: bool) -> Option<i64> {
+    /// reservations, blocks that take no more, and the end of what is unavailable.
+    fn again_ms(
+        &self,
+        class: &CachedNodeClass,
+        awaits_prices: bool,
+        now: Timestamp,
+    ) -> Option<i64> {
         let prices = awaits_prices.then_some(PRICES_MS);
         let shifts = self.watches_shifts.then_some(SHIFTS_MS);
         let reservations = (!class.reservations.is_empty()).then_some(RESERVATIONS_MS);
         let unavailable = self.unavailable.again_ms();
         let unavailable = unavailable.map(|wait| wait.max(UNAVAILABLE_MS));
-        let all = [prices, shifts, reservations, unavailable];
+        let expiring = capacity_reservations::expiring_in_ms(&class.reservations, now);
+        let all = [prices, shifts, reservations, expiring, unavailable];
         all.into_iter().flatten().min()
     }
 
