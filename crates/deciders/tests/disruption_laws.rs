@@ -12,8 +12,11 @@ mod automatic_cluster;
 use automatic_cluster::automatic_cluster;
 use mortise_apis::names::ObjectRef;
 use mortise_engine::effect::Effect;
+use mortise_planning::context::PlanningContext;
+use mortise_planning::disruption::{Proposal, survey};
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, instance_type};
+use mortise_state::feasible_pods::FeasiblePods;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -74,13 +77,11 @@ fn case() -> impl Strategy<Value = Case> {
         )
 }
 
-fn world(case: &Case) -> TestCluster {
+fn world(case: &Case, settings: Settings) -> TestCluster {
     let types = TYPES
         .iter()
         .map(|(name, cpus)| instance_type(name, *cpus, &[(case.capacity, cpus * 50 - cpus / 4)]))
         .collect();
-    let mut settings = Settings::default();
-    settings.gates.spot_to_spot_consolidation = true;
     let mut world = automatic_cluster(types, settings);
     let disruption = json!({ "consolidationPolicy": case.policy, "budgets": [{ "nodes": case.budget.to_string() }] });
     world.pool("default", &json!({ "spec": { "disruption": disruption } }));
@@ -110,6 +111,27 @@ fn world(case: &Case) -> TestCluster {
     world.checks.push(budget_holds);
     world.checks.push(protected_pods_stay);
     world
+}
+
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.gates.spot_to_spot_consolidation = true;
+    settings
+}
+
+/// What consolidation would do that remembers nothing.
+fn proposed_anew(world: &mut TestCluster) -> Vec<Proposal> {
+    let snapshot = world.snapshot();
+    let context = PlanningContext {
+        now: world.now(),
+        snapshot: &snapshot,
+        settings: &world.settings,
+        feasible: &FeasiblePods::default(),
+        seed: 0,
+    };
+    let proposals = survey(context, &|| false).proposals.into_iter();
+    let consolidation = proposals.filter(|each| ["multi", "single"].contains(&each.method));
+    consolidation.collect()
 }
 
 /// Nodes that are on their way out because of us.
@@ -208,7 +230,7 @@ proptest! {
 
     #[test]
     fn laws_hold(case in case()) {
-        let mut world = world(&case);
+        let mut world = world(&case, settings());
         let before = world.bill();
         world.pass(60_000);
         world.scale_down("web", case.leave);
@@ -232,5 +254,23 @@ proptest! {
         let later = world.effects.iter().skip(effects);
         let acts: Vec<_> = later.collect();
         prop_assert!(acts.is_empty(), "{:?}", acts);
+    }
+
+    /// What a search remembers keeps it from nothing: once no client has done anything for some polls, and before everything is
+    /// examined anew, a search without memory finds nothing either.
+    #[test]
+    fn what_was_refused_would_be_refused_again(case in case()) {
+        let settings = Settings { disruption_cooldown_ms: 0, ..settings() };
+        let mut world = world(&case, settings);
+        world.pass(60_000);
+        world.scale_down("web", case.leave);
+        for _ in 0..6 {
+            let effects = world.effects.len();
+            world.pass(45_000);
+            if world.effects.len() == effects && leftovers(&world).is_empty() {
+                let found = proposed_anew(&mut world);
+                prop_assert!(found.is_empty(), "{:?}", found);
+            }
+        }
     }
 }

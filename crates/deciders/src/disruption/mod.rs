@@ -49,6 +49,7 @@ use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectError};
 use mortise_engine::freshness;
 use mortise_planning::disruption::candidate::{Candidate, DisruptionClass, Policy};
+use mortise_planning::disruption::candidate_cache::CandidateCache;
 use mortise_planning::disruption::command::{CommandPhase, DisruptionCommand, DisruptionReason};
 use mortise_planning::disruption::disruption_view::DisruptionView;
 use mortise_planning::disruption::refusals::Refusals;
@@ -106,10 +107,31 @@ struct Methods {
     /// Refusals of emptiness and of drift.
     empty: Refusals,
     drift: Refusals,
+    /// Nodes as the last look found them.
+    nodes: CandidateCache,
     /// How far consolidation is.
     search: ConsolidationSearch,
     /// Consolidation ran out of time.
     unfinished: bool,
+    /// When consolidation last began with nothing remembered.
+    renewed: Option<Timestamp>,
+    /// Since then, more changed than the nodes.
+    outdated: bool,
+}
+
+impl Methods {
+    /// Begins consolidation again, with what it refused before while that still holds; with nothing from time to time, since
+    /// nominations end and pods that wait go away without a node changing.
+    fn restart_consolidation(&mut self, now: Timestamp) {
+        let due = self.renewed.is_none_or(|at| after(at, RECHECK_MS) <= now);
+        if due || self.outdated {
+            self.search.restart();
+            self.renewed = Some(now);
+            self.outdated = false;
+        } else {
+            self.search.resume(&self.nodes);
+        }
+    }
 }
 
 impl Default for DisruptionDecider {
@@ -198,6 +220,7 @@ impl DisruptionDecider {
             self.methods.empty.forget();
             self.methods.drift.forget();
         }
+        self.methods.outdated |= *surroundings || news == RelevantChange::Supply;
         if news != RelevantChange::None {
             self.look_soon();
             let soon = self.evaluated_at.map_or(input.now, |at| after(at, SOON_MS));
@@ -241,18 +264,19 @@ impl DisruptionDecider {
         let is_fresh = self.fresh_at(input.now) <= input.now;
         self.evaluated_at = Some(input.now);
         self.resume_at = None;
+        let world = DisruptionView::new(input.context(), &self.commands, None);
+        self.methods.outdated |= self.methods.nodes.refresh(&world);
         // What consolidation has begun it ends first; the other methods begin again at each look.
         if is_fresh && !self.methods.unfinished {
             self.begun_at = Some(input.now);
             self.look_at = None;
             self.changed = false;
-            self.methods.search.restart();
+            self.methods.restart_consolidation(input.now);
         }
         if self.commands.len() >= MOST_COMMANDS {
             return;
         }
         self.received.retain(|_, until| *until > input.now);
-        let world = DisruptionView::new(input.context(), &self.commands, None);
         let mut words = DisruptionReporter {
             told: &mut self.told,
             input,
@@ -366,7 +390,10 @@ fn find(
     let mut sooner =
         |at: Timestamp| *wakes = Some(wakes.map_or(at, |known: Timestamp| known.min(at)));
     for node in world.nodes() {
-        match Candidate::new(node, world, DisruptionClass::Graceful) {
+        match methods
+            .nodes
+            .candidate(node, world, DisruptionClass::Graceful)
+        {
             Ok(candidate) => {
                 eventual.push(candidate.clone());
                 graceful.push(candidate);

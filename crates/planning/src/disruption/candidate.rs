@@ -45,9 +45,11 @@ pub struct Candidate {
     /// Its pool.
     pub pool: Arc<NodePool>,
     /// Pods that would have to be rescheduled.
-    pub pods: Vec<Arc<Pod>>,
+    pub pods: Arc<[Arc<Pod>]>,
     /// What its disruption costs.
     pub cost: EvictionCost,
+    /// Some of the node's pods have an annotation that may protect them.
+    has_annotated_pods: bool,
 }
 
 /// Why a node may not be disrupted at all.
@@ -87,7 +89,6 @@ impl Candidate {
         class: DisruptionClass,
     ) -> Result<Self, CandidateBlocker> {
         let claim = node.claim.clone().ok_or(CandidateBlocker::Unmanaged)?;
-        let claim_name = claim.name();
         let node_name = node.node_name().ok_or(CandidateBlocker::NoNode)?;
         if !node.initialized {
             return Err(CandidateBlocker::Uninitialized);
@@ -95,18 +96,7 @@ impl Candidate {
         if node.deleting {
             return Err(CandidateBlocker::Deleting);
         }
-        let ledger = &view.snapshot().ledger;
-        let mut nominations = ledger.nominations_of_node(Some(&node_name), Some(&claim_name));
-        // A nomination to a pod that is bound here already has ended; the event may still be pending.
-        let nomination = nominations.find(|nomination| {
-            view.snapshot()
-                .pods
-                .get(&nomination.pod)
-                .is_none_or(|pod| pod.node.as_ref() != Some(&node_name))
-        });
-        if let Some(nomination) = nomination {
-            return Err(CandidateBlocker::Nominated(nomination.pod.clone()));
-        }
+        check_nominations(&node_name, &claim.name(), view)?;
         if node.do_not_disrupt() {
             return Err(CandidateBlocker::DoNotDisrupt);
         }
@@ -117,10 +107,58 @@ impl Candidate {
         if view.snapshot().catalog_of(&pool).is_none() {
             return Err(CandidateBlocker::NoCatalog(pool_name));
         }
-        if class == DisruptionClass::Graceful || claim.spec.termination_grace_period.is_none() {
-            check_pods(node, view)?;
+        let candidate = Self::build(node, claim, node_name, pool_name, pool);
+        candidate.check_pods(view, class)?;
+        Ok(candidate)
+    }
+
+    /// The candidate again, of a node that is the same while everything else may differ: the same as [`Self::new`], without
+    /// reading the node's pods.
+    pub(super) fn renewed(
+        &self,
+        view: &DisruptionView<'_>,
+        class: DisruptionClass,
+    ) -> Result<Self, CandidateBlocker> {
+        check_nominations(&self.node_name, &self.claim_name, view)?;
+        let pool = view.snapshot().pools.get(&self.pool_name);
+        let pool = pool.ok_or_else(|| CandidateBlocker::NoPool(self.pool_name.clone()))?;
+        if view.snapshot().catalog_of(pool).is_none() {
+            return Err(CandidateBlocker::NoCatalog(self.pool_name.clone()));
         }
-        Ok(Self::build(node, claim, node_name, pool_name, pool))
+        self.check_pods(view, class)?;
+        Ok(Self {
+            pool: Arc::clone(pool),
+            ..self.clone()
+        })
+    }
+
+    fn check_pods(
+        &self,
+        view: &DisruptionView<'_>,
+        class: DisruptionClass,
+    ) -> Result<(), CandidateBlocker> {
+        let graceful = class == DisruptionClass::Graceful;
+        if !graceful && self.claim.spec.termination_grace_period.is_some() {
+            return Ok(());
+        }
+        let pods = &self.node.pods;
+        if self.has_annotated_pods
+            && let Some(pod) = pods.iter().find(|pod| !pod.is_disruptable(view.now))
+        {
+            return Err(CandidateBlocker::Pod(pod.key.clone()));
+        }
+        if view.pdbs.is_empty() {
+            return Ok(());
+        }
+        for pod in pods {
+            view.pdbs
+                .check(pod, view.now)
+                .map_err(|refused| match refused {
+                    EvictionBlocked::Exhausted(pdb) => CandidateBlocker::Pdb(pdb),
+                    EvictionBlocked::Several(pdbs) => CandidateBlocker::Pdbs(pod.key.clone(), pdbs),
+                })?;
+        }
+        Ok(())
     }
 
     /// A managed node regardless of its blockers; `None` if it is not managed or has no NodePool.
@@ -141,6 +179,7 @@ impl Candidate {
         Self {
             pods: node.reschedulable().cloned().collect(),
             cost: cost::of_node(node),
+            has_annotated_pods: node.pods.iter().any(|pod| pod.do_not_disrupt.is_some()),
             node: Arc::clone(node),
             claim_name: claim.name(),
             claim,
@@ -216,19 +255,24 @@ impl Policy {
     }
 }
 
-fn check_pods(node: &StateNode, view: &DisruptionView<'_>) -> Result<(), CandidateBlocker> {
-    if let Some(pod) = node.pods.iter().find(|pod| !pod.is_disruptable(view.now)) {
-        return Err(CandidateBlocker::Pod(pod.key.clone()));
+fn check_nominations(
+    node_name: &NodeName,
+    claim_name: &ClaimName,
+    view: &DisruptionView<'_>,
+) -> Result<(), CandidateBlocker> {
+    let ledger = &view.snapshot().ledger;
+    let mut nominations = ledger.nominations_of_node(Some(node_name), Some(claim_name));
+    // A nomination to a pod that is bound here already has ended; the event may still be pending.
+    let nomination = nominations.find(|nomination| {
+        view.snapshot()
+            .pods
+            .get(&nomination.pod)
+            .is_none_or(|pod| pod.node.as_ref() != Some(node_name))
+    });
+    match nomination {
+        Some(nomination) => Err(CandidateBlocker::Nominated(nomination.pod.clone())),
+        None => Ok(()),
     }
-    for pod in &node.pods {
-        view.pdbs
-            .check(pod, view.now)
-            .map_err(|refused| match refused {
-                EvictionBlocked::Exhausted(pdb) => CandidateBlocker::Pdb(pdb),
-                EvictionBlocked::Several(pdbs) => CandidateBlocker::Pdbs(pod.key.clone(), pdbs),
-            })?;
-    }
-    Ok(())
 }
 
 impl CandidateBlocker {

@@ -58,8 +58,8 @@ pub struct Totals {
 /// Most simulations of one step.
 const MOST_SIMULATIONS: usize = 40;
 
-/// A simulation visits every pod and node once, at some 5 us per pod: this many pods take 200 to 400 ms of a step.
-const PODS_PER_STEP: usize = 80_000;
+/// A simulation visits every pod and node once, at some 0.2 us per pod: this many pods take a fifth of a second of a step.
+const PODS_PER_STEP: usize = 1_000_000;
 
 fn simulations(snapshot: &Snapshot) -> usize {
     let pods = snapshot

@@ -56,7 +56,7 @@ impl FeasibilityBound {
         let old: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
         let Some(old) = old else { return Ok(()) };
         let mut unplaced = Resources::zero();
-        for pod in candidates.iter().flat_map(|each| &each.pods) {
+        for pod in candidates.iter().flat_map(|each| each.pods.iter()) {
             if !pod.class.requests.fits_in(&self.most_free) {
                 unplaced.add_assign(&pod.class.requests);
             }

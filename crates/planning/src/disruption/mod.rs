@@ -10,6 +10,7 @@
 
 pub mod budgets;
 pub mod candidate;
+pub mod candidate_cache;
 pub mod command;
 pub mod cost;
 pub mod disruption_view;

@@ -49,6 +49,11 @@ impl<'a> Pdbs<'a> {
         Self { by_namespace }
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_namespace.is_empty()
+    }
+
     /// Whether the PodDisruptionBudgets allow the eviction of the pod now. Pods that a drain does not evict are never
     /// rejected.
     pub fn check(&self, pod: &Pod, now: Timestamp) -> Result<(), EvictionBlocked> {

@@ -3,13 +3,16 @@
 //! # Heuristic
 //! Consolidation first tries prefixes of the candidates in order of savings per disruption (binary search for the longest
 //! feasible one), then pairs that are no prefix, then single nodes, round robin over NodePools. A search may take several
-//! steps: examined candidates are remembered until something changes.
+//! steps. A node that was refused on its own stays refused while it does not change and no pod can find more room than
+//! before: a command only uses room up, so the search after it goes on where the last one was.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::candidate::{Candidate, Policy};
+use super::candidate_cache::CandidateCache;
 use super::command::{DisruptionReason, Method, RelocationPlan};
 use super::cost;
 use super::disruption_view::DisruptionView;
@@ -20,6 +23,7 @@ use crate::reason::DisruptionBlocker;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName};
 use mortise_apis::values::after;
+use mortise_state::snapshot::StateNode;
 
 /// Most nodes that one command consolidates.
 const MOST_TOGETHER: usize = 100;
@@ -271,8 +275,15 @@ pub fn eligible(
 #[derive(Clone, Debug, Default)]
 pub struct ConsolidationSearch {
     stage: SearchStage,
-    /// Nodes that were examined one by one.
-    examined: BTreeSet<ClaimName>,
+    /// Nodes that were refused one by one.
+    examined: BTreeMap<ClaimName, ExaminedNode>,
+}
+
+#[derive(Clone, Debug)]
+struct ExaminedNode {
+    node: Arc<StateNode>,
+    /// The refusal compares the node with its NodePool, which every command changes.
+    scored: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -300,9 +311,17 @@ impl Default for SearchStage {
 }
 
 impl ConsolidationSearch {
-    /// Starts again: something changed since the last search without a result.
+    /// Starts again, with nothing remembered: what was refused may be possible now.
     pub fn restart(&mut self) {
         *self = Self::default();
+    }
+
+    /// Starts again after a change that gives no pod more room. Nodes that were refused on their own are not examined again
+    /// unless they changed.
+    pub fn resume(&mut self, nodes: &CandidateCache) {
+        self.stage = SearchStage::default();
+        self.examined
+            .retain(|_, known| !known.scored && nodes.is_unchanged(&known.node));
     }
 
     /// Continues the search. `candidates` are eligible ones.
@@ -400,7 +419,7 @@ impl ConsolidationSearch {
         stop: &dyn Fn() -> bool,
     ) -> SearchOutcome {
         for candidate in interleaved(candidates) {
-            if self.examined.contains(&candidate.claim_name) {
+            if self.examined.contains_key(&candidate.claim_name) {
                 continue;
             }
             let reason = DisruptionReason::Underutilized;
@@ -412,7 +431,11 @@ impl ConsolidationSearch {
                 Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
                 Err(refusal) => {
                     refused(candidate, &refusal);
-                    self.examined.insert(candidate.claim_name.clone());
+                    let examined = ExaminedNode {
+                        node: Arc::clone(&candidate.node),
+                        scored: refusal.scored.is_some(),
+                    };
+                    self.examined.insert(candidate.claim_name.clone(), examined);
                 }
             }
         }

@@ -84,7 +84,7 @@ fn simulate(
     if report.stopped {
         return Err(DisruptionRejection::stopped());
     }
-    let pods = || candidates.iter().flat_map(|each| &each.pods);
+    let pods = || candidates.iter().flat_map(|each| each.pods.iter());
     let mut left: BTreeSet<&Uid> = pods().map(|pod| &pod.uid).collect();
     let moved = left.clone();
     let mut placements = plan.placements;

@@ -1,0 +1,101 @@
+//! What evaluations remember of nodes from one to the next, so that a node that did not change is not read again, and what
+//! was refused stays refused.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::candidate::{Candidate, CandidateBlocker, DisruptionClass};
+use super::disruption_view::DisruptionView;
+use mortise_state::snapshot::{NodeKey, StateNode};
+
+/// Nodes as the last evaluation found them.
+///
+/// # Cost
+/// One comparison of pointers per node and evaluation; everything else only for nodes that changed.
+#[derive(Debug, Default)]
+pub struct CandidateCache {
+    nodes: HashMap<NodeKey, KnownNode>,
+    evaluation: u64,
+}
+
+#[derive(Debug)]
+struct KnownNode {
+    node: Arc<StateNode>,
+    /// It accepts relocated pods.
+    open: bool,
+    candidate: Option<Candidate>,
+    seen: u64,
+}
+
+impl CandidateCache {
+    /// Compares the nodes of the view with those of the last evaluation. Returns whether pods that fitted nowhere may fit
+    /// now: a node is new or accepts pods again, its free capacity grew in any resource, or its labels or taints changed.
+    pub fn refresh(&mut self, view: &DisruptionView<'_>) -> bool {
+        self.evaluation += 1;
+        let evaluation = self.evaluation;
+        let mut grew = false;
+        for node in view.nodes() {
+            let open = is_open(node, view);
+            let Some(known) = self.nodes.get_mut(&node.key) else {
+                grew |= open;
+                let known = KnownNode {
+                    node: Arc::clone(node),
+                    open,
+                    candidate: None,
+                    seen: evaluation,
+                };
+                self.nodes.insert(node.key.clone(), known);
+                continue;
+            };
+            grew |= open && !known.open;
+            known.seen = evaluation;
+            known.open = open;
+            if !Arc::ptr_eq(&known.node, node) {
+                grew |= open && has_more_room(node, &known.node);
+                known.node = Arc::clone(node);
+                known.candidate = None;
+            }
+        }
+        self.nodes.retain(|_, known| known.seen == evaluation);
+        grew
+    }
+
+    /// The candidate of a node of the view that was refreshed from, as [`Candidate::new`].
+    ///
+    /// # Errors
+    /// Why it may not be disrupted.
+    pub fn candidate(
+        &mut self,
+        node: &Arc<StateNode>,
+        view: &DisruptionView<'_>,
+        class: DisruptionClass,
+    ) -> Result<Candidate, CandidateBlocker> {
+        let mut known = self.nodes.get_mut(&node.key);
+        let before = known.as_ref().and_then(|known| known.candidate.as_ref());
+        let candidate = match before {
+            Some(before) => before.renewed(view, class),
+            None => Candidate::new(node, view, class),
+        }?;
+        if let Some(known) = &mut known {
+            known.candidate = Some(candidate.clone());
+        }
+        Ok(candidate)
+    }
+
+    /// Whether the node is the one of the last evaluation.
+    pub fn is_unchanged(&self, node: &Arc<StateNode>) -> bool {
+        let known = self.nodes.get(&node.key);
+        known.is_some_and(|known| Arc::ptr_eq(&known.node, node))
+    }
+}
+
+/// Whether relocated pods may go to the node: it is initialized, stays, and its pods have not changed just now.
+fn is_open(node: &StateNode, view: &DisruptionView<'_>) -> bool {
+    node.initialized && !node.deleting && !view.closed_to_consolidation().contains(&node.key)
+}
+
+fn has_more_room(now: &StateNode, before: &StateNode) -> bool {
+    now.labels != before.labels
+        || now.taints != before.taints
+        || !now.free().fits_in(&before.free())
+}
