@@ -120,7 +120,7 @@ fn settings() -> Settings {
 }
 
 /// What consolidation would do that remembers nothing.
-fn proposed_anew(world: &mut TestCluster) -> Vec<Proposal> {
+fn proposed_without_memory(world: &mut TestCluster) -> Vec<Proposal> {
     let snapshot = world.snapshot();
     let context = PlanningContext {
         now: world.now(),
@@ -257,7 +257,7 @@ proptest! {
     }
 
     /// What a search remembers keeps it from nothing: once no client has done anything for some polls, and before everything is
-    /// examined anew, a search without memory finds nothing either.
+    /// examined again, a search without memory finds nothing either.
     #[test]
     fn what_was_refused_would_be_refused_again(case in case()) {
         let settings = Settings { disruption_cooldown_ms: 0, ..settings() };
@@ -268,7 +268,7 @@ proptest! {
             let effects = world.effects.len();
             world.pass(45_000);
             if world.effects.len() == effects && leftovers(&world).is_empty() {
-                let found = proposed_anew(&mut world);
+                let found = proposed_without_memory(&mut world);
                 prop_assert!(found.is_empty(), "{:?}", found);
             }
         }

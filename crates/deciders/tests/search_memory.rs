@@ -50,8 +50,8 @@ impl Memory {
         let mut candidate = |node| {
             let class = DisruptionClass::Graceful;
             let found = self.nodes.candidate(node, &view, class).ok()?;
-            let anew = Candidate::new(node, &view, class).ok().unwrap();
-            assert_eq!(format!("{found:?}"), format!("{anew:?}"));
+            let fresh = Candidate::new(node, &view, class).ok().unwrap();
+            assert_eq!(format!("{found:?}"), format!("{fresh:?}"));
             Some(found)
         };
         let all: Vec<Candidate> = view

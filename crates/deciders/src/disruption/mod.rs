@@ -121,7 +121,7 @@ struct Methods {
 
 impl Methods {
     /// Begins consolidation again, with what it refused before while that still holds; with nothing from time to time, since
-    /// nominations end and pods that wait go away without a node changing.
+    /// nominations end, pods that wait go away, and spread becomes more even without more room on any node.
     fn restart_consolidation(&mut self, now: Timestamp) {
         let due = self.renewed.is_none_or(|at| after(at, RECHECK_MS) <= now);
         if due || self.outdated {

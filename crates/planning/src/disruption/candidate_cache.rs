@@ -34,7 +34,8 @@ impl CandidateCache {
         self.evaluation += 1;
         let evaluation = self.evaluation;
         let mut grew = false;
-        for node in view.nodes() {
+        let all = view.snapshot().nodes.iter();
+        for (_, node) in all.filter(|(key, _)| !view.is_taken(key)) {
             let open = is_open(node, view);
             let Some(known) = self.nodes.get_mut(&node.key) else {
                 grew |= open;

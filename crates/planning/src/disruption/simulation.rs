@@ -40,7 +40,8 @@ pub fn what_if(
     if rules == SimulationRules::Cheaper {
         view.bound().check(candidates)?;
     }
-    if stop() || !view.may_simulate() {
+    let pods = candidates.iter().map(|each| each.pods.len()).sum();
+    if stop() || !view.may_simulate(pods) {
         return Err(DisruptionRejection::stopped());
     }
     let moves = simulate(candidates, rules, view, stop)?;
