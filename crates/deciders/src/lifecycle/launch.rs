@@ -1,13 +1,15 @@
 //! Launching: from a claim to the instance that its status names, or to a claim that is deleted or released.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::LifecycleDecider;
 use super::breaker::LaunchDecision;
-use super::launch_batches::{LaunchTurn, Members};
-use super::{LifecycleDecider, MESSAGE_CHARS};
+use super::launch_batches::{LaunchTurn, Members, current, launch_effect};
+use super::launch_reason::{cut, launched_is, not_launched};
+use super::launched_instance::{launched_from, missing_metadata};
 use crate::launch_shape;
 use crate::tracking::timer_queue::{attempt, earlier};
 use mortise_apis::karpenter::nodeclaim::LAUNCH_PAUSED;
@@ -24,9 +26,7 @@ use mortise_engine::effect::{
     Effect, EffectError, EffectOutput, Outcome, ProviderRef, instances_for,
 };
 use mortise_engine::record::Verdict;
-use mortise_engine::write::{
-    EditKind, InstanceMetadata, InstanceStatus, NodeClaimStatusEdit, ObjectWrite,
-};
+use mortise_engine::write::{EditKind, InstanceStatus, NodeClaimStatusEdit, ObjectWrite};
 use mortise_planning::reason::{LaunchTimeout, Reason};
 use mortise_state::snapshot::Snapshot;
 
@@ -592,72 +592,4 @@ impl LifecycleDecider {
             Err(None) => {}
         }
     }
-}
-
-/// The launch of a claim.
-fn launch_effect(
-    snapshot: &Snapshot,
-    claim: Arc<NodeClaim>,
-    batch: Option<Arc<LaunchBatch>>,
-) -> Effect {
-    let node_class = snapshot.node_classes.get(&claim.node_class_key()).cloned();
-    Effect::Launch(Box::new(LaunchRequest {
-        claim,
-        node_class,
-        batch,
-    }))
-}
-
-/// The claim of that name, if it is still the same object.
-fn current<'a>(snapshot: &'a Snapshot, name: &ClaimName, uid: &Uid) -> Option<&'a Arc<NodeClaim>> {
-    snapshot
-        .claims
-        .get(name)
-        .filter(|claim| claim.uid().as_ref() == Some(uid))
-}
-
-/// What the NodeClaim does not record of its instance yet.
-fn missing_metadata(claim: &NodeClaim, launched: &LaunchedInstance) -> InstanceMetadata {
-    let mut labels = launched.labels.clone();
-    labels.retain(|key, _| claim.label(key).is_none());
-    let mut annotations = launched.annotations.clone();
-    annotations.retain(|key, value| claim.annotation(key) != Some(value));
-    InstanceMetadata {
-        labels,
-        annotations,
-        provider_id: launched.provider_id.clone(),
-    }
-}
-
-/// What is known of an instance that was only found in a list.
-fn launched_from(instance: &Instance) -> LaunchedInstance {
-    LaunchedInstance {
-        provider_id: ProviderId::clone(&instance.provider_id),
-        image_id: None,
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        capacity: BTreeMap::new(),
-        allocatable: BTreeMap::new(),
-    }
-}
-
-/// The claim is deleted without an instance.
-const fn not_launched(why: LaunchTimeout) -> Reason {
-    Reason::LaunchTimedOut {
-        condition: "Launched",
-        status: "False",
-        why,
-    }
-}
-
-fn launched_is(status: &str, why: String) -> Reason {
-    Reason::ConditionIs {
-        condition: "Launched".to_owned(),
-        status: status.to_owned(),
-        why,
-    }
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(MESSAGE_CHARS).collect()
 }

@@ -19,8 +19,10 @@ use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, Uid};
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::values::{after, since};
-use mortise_cloudprovider::LaunchWindow;
+use mortise_cloudprovider::{LaunchBatch, LaunchRequest, LaunchWindow};
+use mortise_engine::effect::Effect;
 use mortise_planning::settings::Settings;
+use mortise_state::snapshot::Snapshot;
 
 use crate::launch_shape::{LaunchShape, window};
 
@@ -309,6 +311,32 @@ impl LaunchBatches {
         let announced = self.announced.values().map(|batch| batch.until);
         arriving.chain(retrying).chain(announced).min()
     }
+}
+
+/// The launch of a claim.
+pub(super) fn launch_effect(
+    snapshot: &Snapshot,
+    claim: Arc<NodeClaim>,
+    batch: Option<Arc<LaunchBatch>>,
+) -> Effect {
+    let node_class = snapshot.node_classes.get(&claim.node_class_key()).cloned();
+    Effect::Launch(Box::new(LaunchRequest {
+        claim,
+        node_class,
+        batch,
+    }))
+}
+
+/// The claim of that name, if it is still the same object.
+pub(super) fn current<'a>(
+    snapshot: &'a Snapshot,
+    name: &ClaimName,
+    uid: &Uid,
+) -> Option<&'a Arc<NodeClaim>> {
+    snapshot
+        .claims
+        .get(name)
+        .filter(|claim| claim.uid().as_ref() == Some(uid))
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ mod breaker;
 mod initialization;
 mod launch;
 mod launch_batches;
+mod launch_reason;
+mod launched_instance;
 mod registration;
 mod registration_health;
 
