@@ -14,7 +14,7 @@ use mortise_sim::test_cluster::TestCluster;
 use serde_json::json;
 
 /// As many as there are simulations in a step, and one more.
-const STRANDED: usize = 101;
+const STRANDED: usize = 301;
 
 /// A node that has drifted and whose pod runs nowhere else.
 fn stranded(world: &mut TestCluster, name: &str) {
