@@ -9,14 +9,12 @@
 
 mod automatic_cluster;
 
-use automatic_cluster::automatic_cluster;
+use automatic_cluster::{automatic_cluster, plan};
 use mortise_apis::names::ObjectRef;
 use mortise_engine::effect::Effect;
-use mortise_planning::context::PlanningContext;
 use mortise_planning::disruption::{Proposal, survey};
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, instance_type};
-use mortise_state::feasible_pods::FeasiblePods;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -121,15 +119,7 @@ fn settings() -> Settings {
 
 /// What consolidation would do that remembers nothing.
 fn proposed_without_memory(world: &mut TestCluster) -> Vec<Proposal> {
-    let snapshot = world.snapshot();
-    let context = PlanningContext {
-        now: world.now(),
-        snapshot: &snapshot,
-        settings: &world.settings,
-        feasible: &FeasiblePods::default(),
-        seed: 0,
-    };
-    let proposals = survey(context, &|| false).proposals.into_iter();
+    let proposals = plan(world, |context| survey(context, &|| false).proposals).into_iter();
     let consolidation = proposals.filter(|each| ["multi", "single"].contains(&each.method));
     consolidation.collect()
 }

@@ -10,14 +10,13 @@ mod automatic_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use automatic_cluster::ordinary_cluster;
+use automatic_cluster::{ordinary_cluster, plan};
 use mortise_planning::context::PlanningContext;
 use mortise_planning::disruption::candidate::{Candidate, DisruptionClass};
 use mortise_planning::disruption::candidate_cache::CandidateCache;
 use mortise_planning::disruption::disruption_view::DisruptionView;
 use mortise_planning::disruption::search::{self, ConsolidationSearch, SearchOutcome};
 use mortise_sim::test_cluster::TestCluster;
-use mortise_state::feasible_pods::FeasiblePods;
 use serde_json::json;
 
 /// A search and its memory, from evaluation to evaluation.
@@ -31,14 +30,10 @@ impl Memory {
     /// Goes on as the decider does after a change. Returns whether there is more room than before, and the nodes that were
     /// examined and refused.
     fn examine(&mut self, world: &mut TestCluster) -> (bool, BTreeSet<String>) {
-        let snapshot = world.snapshot();
-        let context = PlanningContext {
-            now: world.now(),
-            snapshot: &snapshot,
-            settings: &world.settings,
-            feasible: &FeasiblePods::default(),
-            seed: 0,
-        };
+        plan(world, |context| self.examine_now(context))
+    }
+
+    fn examine_now(&mut self, context: PlanningContext<'_>) -> (bool, BTreeSet<String>) {
         let none = BTreeMap::new();
         let view = DisruptionView::new(context, &none, None).without_bound();
         let grew = self.nodes.refresh(&view);

@@ -9,8 +9,10 @@
 use mortise_cloudprovider::InstanceType;
 use mortise_deciders::{DisruptionDecider, ProvisioningDecider};
 use mortise_engine::decider::Decider;
+use mortise_planning::context::PlanningContext;
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, ordinary_types};
+use mortise_state::feasible_pods::FeasiblePods;
 
 fn deciders(_: &Settings) -> Vec<Box<dyn Decider>> {
     vec![
@@ -29,4 +31,16 @@ pub(crate) fn automatic_cluster(types: Vec<InstanceType>, settings: Settings) ->
 /// The same with types of 2, 4 and 8 CPUs, and default settings.
 pub(crate) fn ordinary_cluster() -> TestCluster {
     automatic_cluster(ordinary_types(), Settings::default())
+}
+
+/// What a planner says of the cluster as it is now.
+pub(crate) fn plan<T>(cluster: &mut TestCluster, with: impl FnOnce(PlanningContext<'_>) -> T) -> T {
+    let snapshot = cluster.snapshot();
+    with(PlanningContext {
+        now: cluster.now(),
+        snapshot: &snapshot,
+        settings: &cluster.settings,
+        feasible: &FeasiblePods::default(),
+        seed: 0,
+    })
 }

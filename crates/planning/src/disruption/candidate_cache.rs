@@ -71,15 +71,15 @@ impl CandidateCache {
         view: &DisruptionView<'_>,
         class: DisruptionClass,
     ) -> Result<Candidate, CandidateBlocker> {
-        let mut known = self.nodes.get_mut(&node.key);
-        let before = known.as_ref().and_then(|known| known.candidate.as_ref());
-        let candidate = match before {
-            Some(before) => before.renewed(view, class),
-            None => Candidate::new(node, view, class),
-        }?;
-        if let Some(known) = &mut known {
-            known.candidate = Some(candidate.clone());
+        let known = self.nodes.get_mut(&node.key);
+        let Some(known) = known else {
+            return Candidate::new(node, view, class);
+        };
+        if let Some(before) = &known.candidate {
+            return before.renewed(view, class);
         }
+        let candidate = Candidate::new(node, view, class)?;
+        known.candidate = Some(candidate.clone());
         Ok(candidate)
     }
 
