@@ -181,14 +181,18 @@ async fn a_capacity_block_is_left_before_it_ends() -> Result<()> {
     account.end().await
 }
 
-/// No spot capacity, no capacity in one zone, none of the cheapest type: the pod runs without a person, and what was refused is shown.
+/// No role for spot instances, no capacity in one zone, none of the cheapest type: the pod runs without a person, what was refused is
+/// shown, and what the account lacks is told.
 #[tokio::test]
 async fn a_launch_gets_around_what_is_short() -> Result<()> {
     let account = Account::open().await?;
     account
         .moto
         .set_pools(&[
-            Pool::empty("*", "*", "spot"),
+            Pool {
+                code: Some("AuthFailure.ServiceLinkedRoleCreationNotPermitted".to_owned()),
+                ..Pool::empty("*", "*", "spot")
+            },
             Pool::empty("m5.large", "*", "on-demand"),
             Pool::empty("*", ZONE, "on-demand"),
         ])
@@ -211,10 +215,14 @@ async fn a_launch_gets_around_what_is_short() -> Result<()> {
     ensure!(node.label("karpenter.sh/capacity-type") == "on-demand");
     ensure!(node.label("topology.kubernetes.io/zone") != ZONE);
     println!(
-        "all spot, one type and one zone are short: running after {:.1} s and {} CreateFleet calls",
+        "no role for spot, one type and one zone are short: running after {:.1} s and {} CreateFleet calls",
         begun.elapsed().as_secs_f64(),
         account.moto.calls("ec2:CreateFleet").await?
     );
+    let advice = "aws iam create-service-linked-role";
+    scene
+        .event("PrerequisiteMissing", "default", advice)
+        .await?;
     launches_in_another_subnet(&account, &scene).await?;
     launches_as_fast_as_it_may(&account, &scene).await?;
     // Last: it leaves the first pool no subnet.

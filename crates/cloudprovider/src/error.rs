@@ -16,6 +16,8 @@ pub enum LaunchError {
         unavailable: Vec<UnavailableOffering>,
         /// When the first of what lacks capacity is asked for again, in milliseconds; `None`: at any time.
         again_ms: Option<i64>,
+        /// What the account has to have before any of it can be launched; `None`: nothing that is known.
+        missing: Option<Prerequisite>,
     },
     /// The node class is missing or not ready. The NodeClaim is deleted.
     #[error("node class is not ready: {message}")]
@@ -34,6 +36,21 @@ pub enum LaunchError {
     /// Any other error; retried with backoff.
     #[error("{0}")]
     Other(CloudError),
+}
+
+/// Something that the account must have before the cloud launches instances of a kind. A person has to make it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Prerequisite {
+    /// What cannot be launched, and what is missing: a sentence without a full stop.
+    pub what: &'static str,
+    /// What a person does about it, once.
+    pub remedy: &'static str,
+}
+
+impl std::fmt::Display for Prerequisite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.remedy)
+    }
 }
 
 /// Whether to retry a failed call.

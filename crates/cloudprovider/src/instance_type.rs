@@ -43,6 +43,15 @@ pub struct InstanceType {
 }
 
 impl InstanceType {
+    /// The same, in the memory of a known version where its requirements are equal: they are most of what a type takes.
+    #[must_use]
+    pub fn sharing_requirements(mut self, known: &Self) -> Self {
+        if self.requirements == known.requirements {
+            self.requirements = known.requirements.clone();
+        }
+        self
+    }
+
     /// Resources that pods can use: capacity minus overhead, never negative; memory minus huge pages.
     #[must_use]
     pub fn allocatable(&self) -> Resources {

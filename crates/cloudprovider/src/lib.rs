@@ -19,7 +19,7 @@ mod unavailable;
 pub use boxed::BoxFuture;
 pub use capacity_type::CapacityType;
 pub use drift::DriftReason;
-pub use error::{CloudError, LaunchError, Retry};
+pub use error::{CloudError, LaunchError, Prerequisite, Retry};
 pub use gauge::{GaugeName, ProviderGauge};
 pub use instance::{Instance, InstanceDetails, TerminationStatus};
 pub use instance_type::{InstanceType, Offering};

@@ -13,8 +13,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use crate::tracking::request_tracker::RequestTracker;
 use crate::tracking::timer_queue::{TimerQueue, attempt};
 use crate::tracking::write_tracker::WriteTracker;
@@ -23,7 +21,9 @@ use mortise_apis::names::{ClaimName, ObjectRef};
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectOutput, Outcome};
+use mortise_engine::record::Verdict;
 use mortise_engine::write::ObjectWrite;
+use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;
 use mortise_state::index::Changes;
 
@@ -85,7 +85,13 @@ impl InstanceTaggingDecider {
     }
 
     /// Takes an outcome in. Returns the claim that it is about.
-    fn outcome(&mut self, now: Timestamp, outcome: &Outcome) -> Option<ClaimName> {
+    fn outcome(
+        &mut self,
+        input: &StepInput<'_>,
+        outcome: &Outcome,
+        step: &mut Step,
+    ) -> Option<ClaimName> {
+        let now = input.now;
         match &*outcome.effect {
             Effect::TagInstance(claim) => {
                 let name = claim.name();
@@ -94,6 +100,9 @@ impl InstanceTaggingDecider {
                     Ok(EffectOutput::Tagged(annotations)) if !annotations.is_empty() => {
                         self.requests.succeeded(&name);
                         self.tagged.insert(name.clone(), annotations.clone());
+                        let (by, subject) = (self.id(), ObjectRef::Claim(name.clone()));
+                        let reasons = vec![Reason::InstanceTagged];
+                        step.record(input, by, subject, Verdict::Observed, reasons);
                     }
                     // Nothing is known of the instance yet, or any more.
                     _ => drop(self.requests.failed(&name, now)),
@@ -179,7 +188,7 @@ impl Decider for InstanceTaggingDecider {
         let mut todo: BTreeSet<ClaimName> = self.agenda.due(input.now).into_iter().collect();
         for delivery in input.inbox {
             if let InboxMessage::Outcome(outcome) = delivery {
-                todo.extend(self.outcome(input.now, outcome));
+                todo.extend(self.outcome(input, outcome, &mut step));
             }
         }
         if input.changes.everything {
@@ -203,6 +212,7 @@ mod tests {
     use serde_json::json;
 
     use crate::tests::{cluster, cluster_with};
+    use mortise_engine::record::Verdict;
     use mortise_planning::settings::{InstanceTagging, Settings};
     use mortise_sim::TAGGED;
     use mortise_sim::test_cluster::{TestCluster, served};
@@ -242,6 +252,11 @@ mod tests {
             .map(|each| each.tagged_node.clone())
             .collect();
         assert!(names.contains(&Some(node.to_string())), "{names:?}");
+        let observed = |world: &TestCluster| {
+            let claims = world.verdicts("nodeclaim/d").into_iter();
+            claims.filter(|each| *each == Verdict::Observed).count()
+        };
+        assert_eq!(observed(&world), 1, "the decision log says so");
         world.pass(60 * 60_000);
         world.restart();
         world.pass(60 * 60_000);

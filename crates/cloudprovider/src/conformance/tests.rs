@@ -108,6 +108,7 @@ impl Provider {
                 message: "none".to_owned(),
                 unavailable: Vec::new(),
                 again_ms: None,
+                missing: None,
             });
         }
         let uid = request.claim.metadata.uid.clone().unwrap_or_default();

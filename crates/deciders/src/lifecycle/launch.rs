@@ -96,8 +96,14 @@ impl LifecycleDecider {
         let target = ObjectRef::Claim(claim.name());
         let (by, verdict) = (DeciderId::Lifecycle, Verdict::LaunchFailed);
         let why = match error {
-            EffectError::Launch(LaunchError::InsufficientCapacity { .. }) => {
+            EffectError::Launch(LaunchError::InsufficientCapacity { missing, .. }) => {
                 self.give_up(uid);
+                if let Some(what) = *missing {
+                    let pool = claim.pool().map(ObjectRef::Pool);
+                    let objects = std::iter::once(target.clone()).chain(pool);
+                    let reasons = vec![Reason::PrerequisiteMissing { what }];
+                    step.announce(input, by, objects, Verdict::Observed, reasons);
+                }
                 // Events show all of it.
                 let error = error.to_string();
                 let why = not_launched(LaunchTimeout::InsufficientCapacity);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::tests::{cluster, cluster_with};
 use mortise_apis::labels;
-use mortise_cloudprovider::{CloudError, LaunchError, Retry};
+use mortise_cloudprovider::{CloudError, LaunchError, Prerequisite, Retry};
 use mortise_engine::record::Verdict;
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::TestCluster;
@@ -207,6 +207,7 @@ fn without_capacity_the_claim_is_deleted() {
             message: "none left".to_owned(),
             unavailable: Vec::new(),
             again_ms: None,
+            missing: None,
         },
         LaunchError::NodeClassNotReady {
             message: "no subnets".to_owned(),
@@ -228,6 +229,31 @@ fn without_capacity_the_claim_is_deleted() {
             "the provider said that there is no instance"
         );
     }
+}
+
+#[test]
+fn what_the_account_lacks_is_told_on_the_claim_and_its_pool() {
+    let mut world = cluster();
+    let error = LaunchError::InsufficientCapacity {
+        message: "no role".to_owned(),
+        unavailable: Vec::new(),
+        again_ms: None,
+        missing: Some(Prerequisite {
+            what: "no spot instance can be launched",
+            remedy: "make the role",
+        }),
+    };
+    world.answers.launch_errors.push_back(error);
+    world.claim("c", &json!({}));
+    world.settle();
+    let told: Vec<String> = world
+        .events_of("PrerequisiteMissing")
+        .iter()
+        .map(|event| event.target.to_string())
+        .collect();
+    assert_eq!(told, ["nodeclaim/c", "nodepool/default"]);
+    let event = world.event("PrerequisiteMissing").unwrap();
+    assert!(event.warning && event.message.ends_with(": make the role"));
 }
 
 #[test]

@@ -39,6 +39,7 @@ fn a_class_is_resolved_when_capacity_that_it_lacks_is_asked_for_again() {
         message: "none left".to_owned(),
         unavailable: Vec::new(),
         again_ms,
+        missing: None,
     });
     world.answers.launch_errors = errors.into();
     for name in ["a", "b", "c"] {

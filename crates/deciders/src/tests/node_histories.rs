@@ -104,6 +104,7 @@ fn act(world: &mut TestCluster, chance: &mut Chance, count: u64) {
                     message: "none".to_owned(),
                     unavailable: Vec::new(),
                     again_ms: None,
+                    missing: None,
                 }),
             1 => world
                 .answers

@@ -185,6 +185,9 @@ pub(super) fn observed(record: &Record) -> Option<Sentence> {
         Reason::UnregisteredTaintMissing { .. } => {
             Sentence::new(rules::UNREGISTERED_TAINT_MISSING, first.to_string())
         }
+        Reason::PrerequisiteMissing { .. } => {
+            Sentence::new(rules::PREREQUISITE_MISSING, first.to_string())
+        }
         Reason::ZoneShifted { .. } => Sentence::new(rules::ZONAL_SHIFT_ACTIVE, first.to_string()),
         Reason::ZoneShiftEnded { .. } => {
             Sentence::new(rules::ZONAL_SHIFT_CLEARED, first.to_string())

@@ -171,6 +171,8 @@ pub(super) const INVALID_REPAIR_SETTING: EventRule =
     warning("InvalidRepairSetting", POOL, USUAL, "");
 pub(super) const INVALID_INTERRUPTION_SETTING: EventRule =
     warning("InvalidInterruptionSetting", POOL, USUAL, "");
+pub(super) const PREREQUISITE_MISSING: EventRule =
+    warning("PrerequisiteMissing", &["NodeClaim", "NodePool"], USUAL, "");
 pub(super) const ZONAL_SHIFT_ACTIVE: EventRule = warning("ZonalShiftActive", POOL, USUAL, "zone ");
 pub(super) const ZONAL_SHIFT_CLEARED: EventRule = normal("ZonalShiftCleared", POOL, USUAL, "zone ");
 
@@ -220,6 +222,7 @@ pub const RULES: &[EventRule] = &[
     STATIC_CAPACITY_SHORT,
     INVALID_REPAIR_SETTING,
     INVALID_INTERRUPTION_SETTING,
+    PREREQUISITE_MISSING,
     ZONAL_SHIFT_ACTIVE,
     ZONAL_SHIFT_CLEARED,
 ];

@@ -26,7 +26,7 @@ use mortise_apis::names::{
     ClaimName, NamespacedName, NodeName, ObjectRef, PodKey, PoolName, ProviderId,
 };
 use mortise_apis::values::money::MicroUsd;
-use mortise_cloudprovider::InterruptionKind;
+use mortise_cloudprovider::{InterruptionKind, Prerequisite};
 use mortise_state::watch_age::OldWatch;
 
 /// The reason of a decision. Closed: a new reason does not compile until it has a label and a text.
@@ -277,6 +277,10 @@ pub enum Reason {
     },
     /// The shift of the zone is over.
     ZoneShiftEnded { zone: String, id: String },
+    /// The account lacks what the cloud needs before it launches what the NodeClaim asks for.
+    PrerequisiteMissing { what: Prerequisite },
+    /// The instance was given its tags.
+    InstanceTagged,
     /// NodeClaims use the node class; some of them.
     UsedBy { claims: Vec<ClaimName> },
     /// The value of `karpenter.sh/do-not-disrupt` has no effect.

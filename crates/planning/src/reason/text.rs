@@ -236,6 +236,8 @@ fn fmt_of_nodes(reason: &Reason, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Reason::ZoneShiftEnded { zone, id } => {
             write!(f, "zone {zone} ({id}) is no longer shifted away")
         }
+        Reason::PrerequisiteMissing { what } => write!(f, "{what}"),
+        Reason::InstanceTagged => f.write_str("the instance has its tags"),
         Reason::UsedBy { claims } => {
             let names: Vec<&str> = claims.iter().map(ClaimName::as_str).collect();
             write!(f, "used by {}", names.join(", "))

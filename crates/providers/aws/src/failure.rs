@@ -4,7 +4,7 @@
 //! The codes are those of the EC2 API reference; which of them count as a lack of capacity, and the reasons of failed launches, are
 //! the reference implementation's, because users' dashboards and runbooks know them.
 
-use mortise_cloudprovider::{CloudError, Retry};
+use mortise_cloudprovider::{CloudError, Prerequisite, Retry};
 
 /// A failed call, in our own words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,6 +212,11 @@ pub(crate) const SHORTAGE: [&str; 8] = [
 
 /// The account may not make the role that spot instances need; no spot instance is available until it exists.
 pub(crate) const SPOT_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
+/// What the account lacks then.
+pub(crate) const SPOT_PREREQUISITE: Prerequisite = Prerequisite {
+    what: "no spot instance can be launched, because the account has no service-linked role for them and the controller may not make it",
+    remedy: "run `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com` once",
+};
 /// A subnet has no addresses left.
 pub(crate) const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
 /// The same token was used before, with another request.

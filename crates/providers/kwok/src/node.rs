@@ -79,6 +79,7 @@ pub(crate) fn choose_offering<'a>(
             message: "no available offering satisfies the NodeClaim".to_owned(),
             unavailable: Vec::new(),
             again_ms: None,
+            missing: None,
         })
 }
 

@@ -148,6 +148,7 @@ impl KwokProvider {
                 message,
                 unavailable: Vec::new(),
                 again_ms: None,
+                missing: None,
             });
         };
         let class: KwokNodeClass =

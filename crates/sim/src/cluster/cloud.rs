@@ -283,6 +283,7 @@ impl Cloud {
                 message: format!("{} capacity pools are empty", empty.len()),
                 unavailable: empty,
                 again_ms: None,
+                missing: None,
             });
         };
         self.count += 1;

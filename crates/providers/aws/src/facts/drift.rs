@@ -50,7 +50,7 @@ async fn types(case: &Case) -> Vec<InstanceType> {
         reservations: &[],
         group: None,
     };
-    offerings.instance_types(&view, &shape).unwrap()
+    offerings.instance_types(&view, &shape, &[]).unwrap()
 }
 
 /// The group that the recorded lookup found for the class.

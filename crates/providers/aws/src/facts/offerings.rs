@@ -70,7 +70,7 @@ pub(super) async fn is_offered(
         reservations: &[],
         group: group.as_ref(),
     };
-    let types = offerings.instance_types(&view, &shape);
+    let types = offerings.instance_types(&view, &shape, &[]);
     let types = types.map_err(|error| error.to_string())?;
     let mut all = types.iter().flat_map(|each| &each.offerings);
     Ok(all.any(|offering| offering.available))
@@ -217,7 +217,7 @@ pub(super) async fn all_types(
         reservations: reserved(case, class),
         group: group.as_ref(),
     };
-    let types = offerings.instance_types(&view, &shape);
+    let types = offerings.instance_types(&view, &shape, &[]);
     types.map_err(|error| error.to_string())
 }
 

@@ -29,6 +29,7 @@ pub(crate) fn no_capacity(message: impl Into<String>) -> LaunchError {
         message: message.into(),
         unavailable: Vec::new(),
         again_ms: None,
+        missing: None,
     }
 }
 
@@ -38,11 +39,13 @@ pub(crate) fn with_end(error: LaunchError, again_ms: Option<i64>) -> LaunchError
         LaunchError::InsufficientCapacity {
             message,
             unavailable,
+            missing,
             ..
         } => LaunchError::InsufficientCapacity {
             message,
             unavailable,
             again_ms,
+            missing,
         },
         other => other,
     }

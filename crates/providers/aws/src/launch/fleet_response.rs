@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::types::{CreateFleetError, CreateFleetInstance};
-use mortise_cloudprovider::{CapacityType, LaunchError, UnavailableOffering};
+use mortise_cloudprovider::{CapacityType, LaunchError, Prerequisite, UnavailableOffering};
 
-use crate::failure::{self, SPOT_ROLE, SUBNET_FULL};
+use crate::failure::{self, SPOT_PREREQUISITE, SPOT_ROLE, SUBNET_FULL};
 use crate::instances::{InstanceDescription, InstanceRecord};
 use crate::launch::error::{AttemptError, failed_offerings};
 use crate::launch::fleet_request::FleetRequest;
@@ -114,6 +114,7 @@ impl FleetResponse {
             message: format!("with fleet error(s), {texts}"),
             unavailable,
             again_ms: None,
+            missing: errors.iter().find_map(FleetError::missing),
         }
         .into()
     }
@@ -141,6 +142,11 @@ impl FleetError {
 
     fn text(&self) -> String {
         format!("{}: {}", self.code, self.message)
+    }
+
+    /// What the account has to have first.
+    fn missing(&self) -> Option<Prerequisite> {
+        (self.code == SPOT_ROLE).then_some(SPOT_PREREQUISITE)
     }
 
     /// What the error says is unavailable. Without the role for spot instances, the whole capacity type is; of a reservation it says

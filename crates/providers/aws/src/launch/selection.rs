@@ -80,6 +80,7 @@ pub(crate) fn choose<'a>(
             message: none.to_owned(),
             unavailable: filters::unavailable_for(types, asked),
             again_ms: None,
+            missing: None,
         });
     }
     candidates.sort_by(|a, b| {

@@ -62,7 +62,8 @@ pub(crate) fn assemble(
         reservations: &reservations,
         group: group.as_ref(),
     };
-    let (types, not_ready) = match offerings.instance_types(&found.offerings, &shape) {
+    let known = previous.map(|class| &*class.types).unwrap_or_default();
+    let (types, not_ready) = match offerings.instance_types(&found.offerings, &shape, known) {
         Ok(types) => (types, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };

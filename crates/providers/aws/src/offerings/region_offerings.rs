@@ -221,13 +221,14 @@ impl RegionOfferings {
     }
 
     /// All types of the region as a class has them, as if every offering were available, and with nothing left in reservations: how
-    /// it is at a moment is another question. Sorted by name.
+    /// it is at a moment is another question. Sorted by name. Where they are as in `known`, also sorted, they share its memory.
     /// # Errors
     /// There is nothing to choose from.
     pub(crate) fn instance_types(
         &self,
         view: &OfferingsView,
         class: &ClassShape<'_>,
+        known: &[InstanceType],
     ) -> Result<Vec<InstanceType>, NoInstanceTypes> {
         if view.types.is_empty() {
             return Err(NoInstanceTypes::Types);
@@ -260,7 +261,12 @@ impl RegionOfferings {
                 reservations: own.map(reservation).collect(),
                 group: class.group.cloned(),
             };
-            info.instance_type(class.settings, &placement)
+            let new = info.instance_type(class.settings, &placement);
+            let at = known.binary_search_by(|each| each.name.cmp(&new.name));
+            match at.ok().and_then(|at| known.get(at)) {
+                Some(known) => new.sharing_requirements(known),
+                None => new,
+            }
         });
         Ok(types.collect())
     }

@@ -305,6 +305,19 @@ async fn a_node_is_labelled_with_the_partition_that_ec2_chose() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_account_without_the_role_of_spot_instances_is_told_so() {
+    let role = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
+    let (_, launcher) = launcher(vec![short(role), short("InsufficientInstanceCapacity")]);
+    for expected in [Some(failure::SPOT_PREREQUISITE), None] {
+        let error = launch(&launcher).await.unwrap_err();
+        let LaunchError::InsufficientCapacity { missing, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(missing, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shortage_is_remembered_and_addresses_are_returned() {
     let (_, launcher) = launcher(vec![short("InsufficientInstanceCapacity"), launched()]);
     let error = launch(&launcher).await.unwrap_err();

@@ -1,5 +1,5 @@
-//! The life of nodes on EC2, from one table: provisioned, drifted, expired, static, repaired, consolidated, terminated. Each row has a
-//! pool and pods of its own, and all rows run at once in one cluster.
+//! The life of nodes from one table, on kwok and on EC2: provisioned, drifted, expired, static, repaired, consolidated, terminated.
+//! Each row has a pool and pods of its own, and all rows run at once in one cluster.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,28 @@ use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
 use crate::aws_account::{Account, class, ec2_pool};
-use crate::objects::{ON_DEMAND, deployment, merged, types};
+use crate::objects::{ON_DEMAND, deployment, kwok_class, merged, never, pool, types};
 use crate::scene::{LaunchedNode, SOON, Scene, label, pairs};
+
+/// Where the table is run.
+struct Cloud {
+    /// A pool of this name with these two instance types, which consolidates nothing.
+    pool: fn(&str, [&'static str; 2]) -> Value,
+    small: &'static str,
+    /// Twice as large, at twice the price.
+    large: &'static str,
+}
+
+const EC2: Cloud = Cloud {
+    pool: |name, of_types| ec2_pool(name, "default", &[types(&of_types), ON_DEMAND]),
+    small: "m5.large",
+    large: "m5.xlarge",
+};
+const KWOK: Cloud = Cloud {
+    pool: |name, of_types| pool(name, &[types(&of_types), ON_DEMAND], never()),
+    small: "c-2x-amd64-linux",
+    large: "c-4x-amd64-linux",
+};
 
 /// What is done to a pool that has its nodes.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +58,8 @@ enum Expected {
     Replaced,
     /// This many of those that were there.
     Left(usize),
-    /// One of this type.
-    OneOf(&'static str),
+    /// One of the small type.
+    OneSmall,
 }
 
 struct Scenario {
@@ -55,9 +75,6 @@ struct Scenario {
     act: Act,
     expected: Expected,
 }
-
-const SMALL: &str = "m5.large";
-const LARGE: &str = "m5.xlarge";
 
 fn unchanged() -> Value {
     json!({})
@@ -121,7 +138,7 @@ const SCENARIOS: [Scenario; 7] = [
         cpu: "1500m",
         nodes: 1,
         act: Act::ScalePods(1),
-        expected: Expected::OneOf(SMALL),
+        expected: Expected::OneSmall,
     },
     Scenario {
         name: "terminated",
@@ -135,9 +152,9 @@ const SCENARIOS: [Scenario; 7] = [
 ];
 
 impl Scenario {
-    fn objects(&self) -> Vec<Value> {
-        let requirements = [types(&[SMALL, LARGE]), ON_DEMAND];
-        let pool = merged(ec2_pool(self.name, "default", &requirements), (self.pool)());
+    fn objects(&self, cloud: &Cloud) -> Vec<Value> {
+        let pool = (cloud.pool)(self.name, [cloud.small, cloud.large]);
+        let pool = merged(pool, (self.pool)());
         let selector = json!({ "nodeSelector": { "karpenter.sh/nodepool": self.name } });
         let pods = deployment(self.name, self.pods, (self.cpu, "1Gi"), selector);
         let has_pods = self.pods > 0;
@@ -212,7 +229,12 @@ impl Scenario {
     }
 
     /// Waits until its nodes are as expected, and its pods run.
-    async fn end(&self, scene: &Scene, before: &[LaunchedNode]) -> Result<Vec<LaunchedNode>> {
+    async fn end(
+        &self,
+        scene: &Scene,
+        cloud: &Cloud,
+        before: &[LaunchedNode],
+    ) -> Result<Vec<LaunchedNode>> {
         let names = |nodes: &[LaunchedNode]| -> BTreeSet<String> {
             let all = nodes.iter();
             all.map(|node| node.claim.name().to_string()).collect()
@@ -226,8 +248,9 @@ impl Scenario {
                 Expected::Kept => now == before,
                 Expected::Replaced => now.len() == before.len() && now.is_disjoint(&before),
                 Expected::Left(count) => now.len() == count && now.is_subset(&before),
-                Expected::OneOf(wanted) => {
-                    nodes.len() == 1 && nodes.iter().all(|node| node.instance_type() == wanted)
+                Expected::OneSmall => {
+                    let mut nodes = nodes.iter();
+                    now.len() == 1 && nodes.all(|node| node.instance_type() == cloud.small)
                 }
             };
             ensure!(holds, "{now:?}");
@@ -243,27 +266,42 @@ impl Scenario {
     }
 }
 
-#[tokio::test]
-async fn each_scenario_of_the_table_ends_as_it_should() -> Result<()> {
-    let account = Account::open().await?;
-    let flags = ["--feature-gates=StaticCapacity=true,NodeRepair=true"];
-    let (scene, factory) = account.bare_scene(&[], &flags).await?;
-    scene.apply(&[class(&account.fixtures)]).await?;
+/// Runs the whole table. Returns how many nodes there are in the end.
+async fn run(scene: &Scene, cloud: &Cloud, class: Value) -> Result<usize> {
+    scene.apply(&[class]).await?;
     for scenario in &SCENARIOS {
-        scene.apply(&scenario.objects()).await?;
+        scene.apply(&scenario.objects(cloud)).await?;
     }
     let mut before = Vec::new();
     for scenario in &SCENARIOS {
-        before.push(scenario.begin(&scene).await?);
+        before.push(scenario.begin(scene).await?);
     }
     for (scenario, nodes) in SCENARIOS.iter().zip(&before) {
-        scenario.act(&scene, nodes).await?;
+        scenario.act(scene, nodes).await?;
     }
-    let mut expected = 0;
+    let mut count = 0;
     for (scenario, nodes) in SCENARIOS.iter().zip(&before) {
-        let after = scenario.end(&scene, nodes).await?;
-        expected += after.len();
+        count += scenario.end(scene, cloud, nodes).await?.len();
     }
+    Ok(count)
+}
+
+const GATES: &str = "--feature-gates=StaticCapacity=true,NodeRepair=true";
+
+#[tokio::test]
+async fn each_scenario_of_the_table_ends_as_it_should_on_kwok() -> Result<()> {
+    let scene = Scene::with(&[GATES]).await?;
+    let expected = run(&scene, &KWOK, kwok_class()).await?;
+    scene.settled(expected).await?;
+    scene.end().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_scenario_of_the_table_ends_as_it_should_on_ec2() -> Result<()> {
+    let account = Account::open().await?;
+    let (scene, factory) = account.bare_scene(&[], &[GATES]).await?;
+    let expected = run(&scene, &EC2, class(&account.fixtures)).await?;
     // And on the side of EC2: an instance for each node, and no others.
     wait_until("an instance for each node", SOON, || async {
         let running = account.moto.instances().await?.len();
