@@ -7,7 +7,9 @@
 #[cfg(test)]
 mod chart;
 mod check;
+mod completions;
 mod lint;
+mod man;
 mod manifests;
 mod migrate;
 mod serve;
@@ -53,6 +55,8 @@ enum Command {
     Lint(Box<lint::LintArgs>),
     Check(check::CheckArgs),
     Simulate(simulate::SimulateArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 /// Go's flags may have one dash or two: converts `-metrics-port=1` to `--metrics-port=1`. Negative numbers are kept.
@@ -83,6 +87,8 @@ pub fn run() -> ExitCode {
         Command::Lint(args) => lint::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Completions(args) => completions::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Man(args) => man::run(&args).map(|()| ExitCode::SUCCESS),
     };
     match result {
         Ok(code) => code,
