@@ -36,6 +36,25 @@ async fn calls(account: &Account) -> Result<[u64; 4]> {
     ])
 }
 
+/// What the account is asked while nothing happens, and how often in an hour.
+async fn print_calls_at_rest(account: &Account, rest: Duration) -> Result<()> {
+    let before = account.moto.all_calls().await?;
+    tokio::time::sleep(rest).await;
+    let after = account.moto.all_calls().await?;
+    let hours = rest.as_secs_f64() / 3600.0;
+    let mut sum = 0.0;
+    for (action, count) in after {
+        let count = count - before.get(&action).copied().unwrap_or(0);
+        if count > 0 {
+            let rate = count as f64 / hours;
+            sum += rate;
+            println!("at rest, {action}: {rate:.0} an hour");
+        }
+    }
+    println!("at rest, all: {sum:.0} an hour");
+    Ok(())
+}
+
 /// Many nodes of one shape at EC2's published rates of calls; then the process is killed while EC2 launches, once after it has launched and
 /// once before: no instance is launched twice, none is lost.
 #[tokio::test]
@@ -100,6 +119,9 @@ async fn nodes_of_one_shape_are_one_request_also_over_a_death() -> Result<()> {
         "{looked} looks at {nodes} instances"
     );
     account.moto.set_rate_limits(None).await?;
+    if let Ok(seconds) = std::env::var("MORTISE_EC2_REST_SECONDS") {
+        print_calls_at_rest(&account, Duration::from_secs(seconds.parse()?)).await?;
+    }
 
     let mut count = nodes;
     for fault in [

@@ -423,6 +423,16 @@ impl Moto {
             .unwrap_or(0))
     }
 
+    /// How often each action was called since the last reset.
+    ///
+    /// # Errors
+    /// The emulator does not answer.
+    pub async fn all_calls(&self) -> Result<BTreeMap<String, u64>> {
+        Ok(serde_json::from_value(
+            self.get("calls").await?["calls"].take(),
+        )?)
+    }
+
     /// Instances that are neither terminated nor going.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ const MORE: [&str; 20] = [
     labels::TOPOLOGY_REGION,
     labels::TOPOLOGY_ZONE,
     labels::WINDOWS_BUILD,
-    "capacity-block",
+    key::CAPACITY_BLOCK,
     "dedicated",
     "default",
     "false",

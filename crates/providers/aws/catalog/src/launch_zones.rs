@@ -70,7 +70,7 @@ impl Reservation {
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         if self.block {
-            "capacity-block"
+            key::CAPACITY_BLOCK
         } else {
             "default"
         }

@@ -16,6 +16,8 @@ pub const CAPACITY_RESERVATION_INTERRUPTIBLE: &str =
     "karpenter.k8s.aws/capacity-reservation-interruptible";
 /// Label: kind of capacity reservation.
 pub const CAPACITY_RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
+/// Value of [`CAPACITY_RESERVATION_TYPE`] for Capacity Blocks, and EC2's word for the reservation and the market.
+pub const CAPACITY_BLOCK: &str = "capacity-block";
 /// Label: number of accelerators.
 pub const INSTANCE_ACCELERATOR_COUNT: &str = "karpenter.k8s.aws/instance-accelerator-count";
 /// Label: maker of the accelerators.

@@ -73,7 +73,7 @@ impl InstanceReservation {
     /// The value of the label for its type.
     pub(crate) const fn type_label(&self) -> &'static str {
         if self.is_block {
-            "capacity-block"
+            mortise_aws_class::labels::CAPACITY_BLOCK
         } else {
             "default"
         }

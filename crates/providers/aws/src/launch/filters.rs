@@ -12,8 +12,8 @@ use mortise_apis::labels;
 use mortise_apis::requirements::{Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_aws_class::labels::{
-    CAPACITY_RESERVATION_ID, CAPACITY_RESERVATION_INTERRUPTIBLE, CAPACITY_RESERVATION_TYPE,
-    INSTANCE_SIZE,
+    CAPACITY_BLOCK, CAPACITY_RESERVATION_ID, CAPACITY_RESERVATION_INTERRUPTIBLE,
+    CAPACITY_RESERVATION_TYPE, INSTANCE_SIZE,
 };
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering, UnavailableOffering};
 
@@ -74,7 +74,7 @@ impl ReservationKind {
         Some(
             if label(offering, CAPACITY_RESERVATION_INTERRUPTIBLE) == Some("true") {
                 Self::Interruptible
-            } else if label(offering, CAPACITY_RESERVATION_TYPE) == Some("capacity-block") {
+            } else if label(offering, CAPACITY_RESERVATION_TYPE) == Some(CAPACITY_BLOCK) {
                 Self::Block
             } else {
                 Self::Default

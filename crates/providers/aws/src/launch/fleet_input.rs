@@ -8,6 +8,7 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::Quantity;
 use mortise_apis::{labels, taints};
+use mortise_aws_class::labels::CAPACITY_BLOCK;
 use mortise_aws_class::status::Ami;
 use mortise_cloudprovider::{CapacityType, InstanceType, LaunchError, Offering};
 use serde_json::{Map, Value, json};
@@ -297,7 +298,7 @@ impl FleetInput<'_> {
                 id: key.reservation.map(str::to_owned),
                 market: match self.selection.reservation {
                     None | Some(ReservationKind::Default) => None,
-                    Some(ReservationKind::Block) => Some("capacity-block"),
+                    Some(ReservationKind::Block) => Some(CAPACITY_BLOCK),
                     Some(ReservationKind::Interruptible) => {
                         Some("interruptible-capacity-reservation")
                     }

@@ -6,6 +6,7 @@ use aws_sdk_ec2::types::{CapacityReservation as Ec2Reservation, Filter};
 use futures::future::{try_join, try_join_all};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mortise_aws_class::labels::CAPACITY_BLOCK;
 use mortise_aws_class::spec::CapacityReservationSelectorTerm;
 use mortise_aws_class::status::CapacityReservation;
 use tokio::time::Instant;
@@ -15,8 +16,6 @@ use crate::offerings::reservation_counts::ReservationCounts;
 use crate::sdk::AwsClients;
 use crate::sdk::arguments::{filter, tag_filters};
 
-/// The reservation type of a capacity block.
-const BLOCK: &str = "capacity-block";
 /// How long before its end a capacity block takes no more instances.
 /// # Source
 /// EC2 begins to terminate the instances of a block 30 minutes before its end; the reference implementation leaves 10 more.
@@ -25,7 +24,8 @@ pub(crate) const EXPIRING: SignedDuration = SignedDuration::from_mins(40);
 /// Milliseconds until the first of these capacity blocks takes no more instances; `None` if none of those that take some ends.
 pub(super) fn expiring_in_ms(all: &[CapacityReservation], now: Timestamp) -> Option<i64> {
     let blocks = all.iter().filter(|each| {
-        each.reservation_type.as_deref() == Some(BLOCK) && each.state.as_deref() == Some("active")
+        each.reservation_type.as_deref() == Some(CAPACITY_BLOCK)
+            && each.state.as_deref() == Some("active")
     });
     let ends = blocks.filter_map(|each| each.end_time.as_ref());
     let left = ends.map(|end| (end.0.duration_since(now) - EXPIRING).as_millis());
@@ -126,7 +126,7 @@ fn described(each: Ec2Reservation, now: Timestamp) -> Option<CapacityReservation
     let kind = each.reservation_type.as_ref().map(|each| each.as_str());
     let kind = match kind {
         None => "default",
-        Some(known @ ("default" | BLOCK)) => known,
+        Some(known @ ("default" | CAPACITY_BLOCK)) => known,
         other => {
             unknown("reservation type", other);
             return None;
@@ -138,7 +138,8 @@ fn described(each: Ec2Reservation, now: Timestamp) -> Option<CapacityReservation
     if end.is_some_and(|end| end <= now) {
         return None;
     }
-    let expires = kind == BLOCK && end.is_some_and(|end| end.duration_since(now) <= EXPIRING);
+    let expires =
+        kind == CAPACITY_BLOCK && end.is_some_and(|end| end.duration_since(now) <= EXPIRING);
     Some(CapacityReservation {
         availability_zone: each.availability_zone.unwrap_or_default(),
         end_time: end.map(Time),
@@ -189,14 +190,14 @@ mod tests {
             described(reservation(kind, Some(end)), now).unwrap()
         };
         let expiring_in_ms = |all: &[CapacityReservation]| expiring_in_ms(all, now);
-        let (later, sooner) = (block(BLOCK, 50), block(BLOCK, 42));
+        let (later, sooner) = (block(CAPACITY_BLOCK, 50), block(CAPACITY_BLOCK, 42));
         assert_eq!(expiring_in_ms(&[later.clone(), sooner]), Some(120_000));
         assert_eq!(
-            expiring_in_ms(&[block(BLOCK, 39), block("default", 41), later]),
+            expiring_in_ms(&[block(CAPACITY_BLOCK, 39), block("default", 41), later]),
             Some(600_000),
             "one expires already, one is no block"
         );
-        assert_eq!(expiring_in_ms(&[block(BLOCK, 39)]), None);
+        assert_eq!(expiring_in_ms(&[block(CAPACITY_BLOCK, 39)]), None);
     }
 
     #[test]

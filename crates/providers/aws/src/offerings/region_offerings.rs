@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use mortise_aws_class::labels::CAPACITY_BLOCK;
 use mortise_aws_class::status::CapacityReservation;
 use mortise_cloudprovider::{InstanceType, ProviderWorker};
 use tokio::time::Instant;
@@ -325,7 +326,7 @@ fn reservation(of: &CapacityReservation) -> Reservation {
     Reservation {
         id: Arc::from(&*of.id),
         zone: Arc::from(&*of.availability_zone),
-        block: of.reservation_type.as_deref() == Some("capacity-block"),
+        block: of.reservation_type.as_deref() == Some(CAPACITY_BLOCK),
         interruptible: of.interruptible == Some(true),
         expiring: of.state.as_deref() == Some("expiring"),
         left: 0,
