@@ -10,8 +10,10 @@ mod check;
 mod lint;
 mod manifests;
 mod migrate;
+mod plan;
 mod serve;
 mod simulate;
+mod snapshot;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -53,6 +55,8 @@ enum Command {
     Lint(Box<lint::LintArgs>),
     Check(check::CheckArgs),
     Simulate(simulate::SimulateArgs),
+    Snapshot(Box<snapshot::SnapshotArgs>),
+    Plan(Box<plan::PlanArgs>),
 }
 
 /// Go's flags may have one dash or two: converts `-metrics-port=1` to `--metrics-port=1`. Negative numbers are kept.
@@ -83,6 +87,8 @@ pub fn run() -> ExitCode {
         Command::Lint(args) => lint::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Snapshot(args) => snapshot::run(*args),
+        Command::Plan(args) => plan::run(*args),
     };
     match result {
         Ok(code) => code,

@@ -56,6 +56,7 @@ mod lint;
 mod migrate;
 mod objects;
 mod overlays;
+mod plan;
 mod provisioning;
 mod readme;
 mod repair;
