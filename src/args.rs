@@ -68,6 +68,9 @@ pub struct ServeArgs {
     /// Flags of the AWS provider
     #[command(flatten)]
     pub aws: AwsArgs,
+    /// Set by commands that must not write, not by a flag
+    #[arg(skip)]
+    pub(crate) read_only: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -313,6 +316,14 @@ impl ServeArgs {
         })
     }
 
+    /// Default spread constraints as given.
+    ///
+    /// # Errors
+    /// The text is no such configuration.
+    pub fn scheduler_config(&self) -> anyhow::Result<SchedulerConfig> {
+        scheduler_config(&self.core.scheduler_config)
+    }
+
     /// The configuration of the controller.
     ///
     /// # Errors
@@ -375,12 +386,15 @@ impl ServeArgs {
 }
 
 /// Parses `--scheduler-config`; an empty text yields no constraints.
-fn spread_defaults(text: &str) -> anyhow::Result<SpreadDefaults> {
+fn scheduler_config(text: &str) -> anyhow::Result<SchedulerConfig> {
     if text.trim().is_empty() {
-        return Ok(SpreadDefaults::default());
+        return Ok(SchedulerConfig::default());
     }
-    let config: SchedulerConfig =
-        serde_saphyr::from_str(text).context("--scheduler-config: not such a configuration")?;
+    serde_saphyr::from_str(text).context("--scheduler-config: not such a configuration")
+}
+
+fn spread_defaults(text: &str) -> anyhow::Result<SpreadDefaults> {
+    let config = scheduler_config(text)?;
     SpreadDefaults::from_config(&config)
         .map_err(|error| anyhow::anyhow!("--scheduler-config: {error}"))
 }

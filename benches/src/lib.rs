@@ -38,6 +38,7 @@ mod interruption;
 mod lifecycle;
 mod offerings;
 mod output;
+mod plan;
 mod report;
 mod scale;
 mod schedule;
@@ -69,6 +70,8 @@ enum Command {
     Interruption(interruption::InterruptionArgs),
     /// Makes the catalog of a region, and takes offerings out of it while a cloud has none left.
     Offerings(offerings::OfferingsArgs),
+    /// Writes, reads and plans a snapshot of a cluster of 5,000 nodes and 100,000 pods.
+    Plan(plan::PlanBenchArgs),
     /// Places pods in clusters far larger than the recorded inputs.
     Scale(scale::ScaleArgs),
     /// Compares what plans for recorded workload traces cost with what any plan costs at least.
@@ -100,6 +103,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Admission(args) => report::run(&args),
         Command::Interruption(args) => report::run(&args),
         Command::Offerings(args) => report::run(&args),
+        Command::Plan(args) => report::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Traces(args) => report::run(&args),
         Command::Agreement(args) => agreement::run(&args),

@@ -12,8 +12,10 @@ mod lint;
 mod man;
 mod manifests;
 mod migrate;
+mod plan;
 mod serve;
 mod simulate;
+mod snapshot;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -57,6 +59,8 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+    Snapshot(Box<snapshot::SnapshotArgs>),
+    Plan(Box<plan::PlanArgs>),
 }
 
 /// Go's flags may have one dash or two: converts `-metrics-port=1` to `--metrics-port=1`. Negative numbers are kept.
@@ -89,6 +93,8 @@ pub fn run() -> ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Completions(args) => completions::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Man(args) => man::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Snapshot(args) => snapshot::run(*args),
+        Command::Plan(args) => plan::run(*args),
     };
     match result {
         Ok(code) => code,

@@ -32,6 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 async fn connect(args: &ServeArgs, clients: &Clients) -> Result<Arc<dyn CloudProvider>, RunError> {
     let usage = |error: anyhow::Error| RunError::Usage(format!("{error:#}"));
     let settings = args.settings().map_err(usage)?;
+    let read_only = args.read_only;
     let args = &args.aws;
     let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let api_server = KubeApiServer(clients.main.clone());
@@ -53,6 +54,7 @@ async fn connect(args: &ServeArgs, clients: &Clients) -> Result<Arc<dyn CloudPro
         assumed_price_region: args.assumed_price_region.clone(),
         eks_control_plane: args.eks_control_plane,
         disable_dry_run: args.disable_dry_run,
+        read_only,
         zonal_shift: args.enable_zonal_shift,
         reserved_capacity: settings.gates.reserved_capacity,
         min_values_best_effort: settings.min_values_best_effort,

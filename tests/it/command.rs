@@ -17,10 +17,21 @@ pub(crate) struct Said {
 
 /// Runs a subcommand without a cluster in its environment.
 pub(crate) async fn run(subcommand: &str, args: &[&str], stdin: Option<&str>) -> Result<Said> {
+    run_with(subcommand, args, stdin, &[]).await
+}
+
+/// The same with variables in its environment.
+pub(crate) async fn run_with(
+    subcommand: &str,
+    args: &[&str],
+    stdin: Option<&str>,
+    env: &[(String, String)],
+) -> Result<Said> {
     let mut child = Command::new(mortise_binary().await?)
         .arg(subcommand)
         .args(args)
         .env_remove("KUBECONFIG")
+        .envs(env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

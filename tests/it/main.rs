@@ -56,6 +56,7 @@ mod migrate;
 mod node_lives;
 mod objects;
 mod overlays;
+mod plan;
 mod provisioning;
 mod readme;
 mod repair;

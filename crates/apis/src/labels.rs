@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// Label on claims and nodes: name of the NodePool they belong to.
 pub const NODEPOOL: &str = "karpenter.sh/nodepool";
 /// Label on NodeClaims and nodes: capacity type; see the `CAPACITY_TYPE_*` values.
@@ -151,7 +153,8 @@ pub fn node_class_key(group: &str, kind: &str) -> String {
 /// # Shape
 /// Keys, domains and values are sorted and unique. A provider extends the core's table and hands the result to everything that
 /// compares requirements.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct WellKnown {
     keys: Vec<Arc<str>>,
     domains: Vec<Arc<str>>,

@@ -174,6 +174,11 @@ pub trait CloudProvider: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The part of [`Self::workers`] that only reads, for a process that must not write: prices, for example.
+    fn reading_workers(&self) -> Vec<ProviderWorker> {
+        Vec::new()
+    }
+
     /// What it measures of its own facts at the moment, for metrics. Asked at each scrape: calls nothing.
     fn gauges(&self) -> Vec<ProviderGauge> {
         Vec::new()

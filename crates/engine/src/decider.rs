@@ -18,6 +18,7 @@ use mortise_apis::names::{NodeClassKey, ObjectRef};
 use mortise_apis::values::after;
 use mortise_cloudprovider::InterruptionNotice;
 use mortise_planning::context::PlanningContext;
+use mortise_planning::disruption::command::DisruptionCommand;
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;
 use mortise_state::feasible_pods::FeasiblePods;
@@ -100,6 +101,8 @@ pub struct Step {
     pub records: Vec<Record>,
     /// What is only counted.
     pub tallies: Vec<MetricEvent>,
+    /// Disruption commands that begin, as decided: for whoever shows plans. Nothing that is executed depends on them.
+    pub commands: Vec<DisruptionCommand>,
     /// Step again at this time even if nothing changes.
     pub wake: Option<Timestamp>,
     /// Objects on which events of its records appear.

@@ -25,6 +25,7 @@ use mortise_apis::names::Uid;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::after;
 use mortise_cloudprovider::{InterruptionNotice, LaunchError};
+use mortise_planning::disruption::command::DisruptionCommand;
 use mortise_planning::settings::Settings;
 use mortise_state::catalog::Catalog;
 use mortise_state::feasible_pods::FeasiblePods;
@@ -99,6 +100,8 @@ pub struct CommitOutput {
     pub records: Vec<Record>,
     /// To be counted.
     pub tallies: Vec<MetricEvent>,
+    /// Disruption commands that begin.
+    pub commands: Vec<DisruptionCommand>,
 }
 
 struct DeciderSlot {
@@ -483,6 +486,7 @@ impl Engine {
             orders: Vec::with_capacity(step.effects.len()),
             records: step.records,
             tallies: step.tallies,
+            commands: step.commands,
         };
         let creates = step
             .effects
@@ -569,6 +573,7 @@ impl Engine {
             all.orders.extend(turn.orders);
             all.records.extend(turn.records);
             all.tallies.extend(turn.tallies);
+            all.commands.extend(turn.commands);
         }
         all
     }

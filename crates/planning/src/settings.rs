@@ -1,13 +1,14 @@
 //! Settings of planners and deciders. They are arguments: no pure crate reads a flag or an environment variable.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::scheduling::{ReservedCapacityMode, SolveOptions, SpreadDefaults};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::{LaunchWindow, RepairPolicy};
 
 /// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Settings {
     /// A batch of pending pods ends when none was added for this long (`batch-idle-duration`, 1 s).
     pub batch_idle_ms: i64,
@@ -118,7 +119,7 @@ impl Default for Settings {
 }
 
 /// What follows when the cloud says that a spot instance is likely to be interrupted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RebalancePolicy {
     /// An event, as in Karpenter.
@@ -172,8 +173,8 @@ pub struct RepairPolicies {
 }
 
 /// Karpenter's feature gates with Karpenter's defaults.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct FeatureGates {
     /// Replace nodes whose conditions are bad.
     pub node_repair: bool,

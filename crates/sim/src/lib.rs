@@ -11,6 +11,8 @@
 //! | fault injection | `faults/` |
 //! | invariants; totals | `invariants.rs`, `stats.rs` |
 //! | the event loop, which owns all of them | `simulation.rs` |
+//! | a cluster as recorded at one time, and its file | `recorded_cluster/` |
+//! | what the service would do now with a recorded cluster | `plan/` |
 //! | scenarios: a cluster as manifests, and a timeline | `scenario/` |
 //! | the same cluster, step by step, for tests of deciders | `test_cluster/` |
 
@@ -19,6 +21,8 @@ mod cluster;
 mod faults;
 mod invariants;
 mod options;
+pub mod plan;
+pub mod recorded_cluster;
 mod replicas;
 pub mod scenario;
 mod simulation;

@@ -2,9 +2,11 @@
 
 mod execution;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::values::since;
 use mortise_cloudprovider::UnavailableOffering;
 use mortise_engine::decider::Decider;
@@ -12,6 +14,8 @@ use mortise_engine::effect::{Effect, EffectError, Event};
 use mortise_engine::engine::EngineInput;
 use mortise_engine::freshness::WatchState;
 use mortise_engine::record::Record;
+use mortise_planning::disruption::command::DisruptionCommand;
+use mortise_planning::scheduling::SchedulerConfig;
 use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use mortise_state::snapshot::Snapshot;
 use serde_json::{Value, json};
@@ -19,11 +23,12 @@ use serde_json::{Value, json};
 use crate::clock::Action;
 use crate::cluster::{
     ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, WorkloadControllers,
-    complete_pod, latency, mark_node_ready, remove_instance, remove_stopped_pod,
+    complete_pod, latency, mark_node_ready, object, remove_instance, remove_stopped_pod,
 };
 use crate::faults::{FaultInjector, WatchFault};
 use crate::invariants::{Invariants, check_freshness};
 use crate::options::SimOptions;
+use crate::recorded_cluster::RecordedCluster;
 use crate::replicas::Replicas;
 use crate::stats::{CostMeter, Stats};
 use crate::watches::{Watches, report_state};
@@ -44,6 +49,7 @@ pub struct Simulation {
     invariants: Invariants,
     cost: CostMeter,
     records: Vec<Record>,
+    commands: Vec<DisruptionCommand>,
     events: Vec<Event>,
 }
 
@@ -63,6 +69,7 @@ impl Simulation {
             invariants: Invariants::default(),
             cost: CostMeter::new(now),
             records: Vec::new(),
+            commands: Vec::new(),
             events: Vec::new(),
             options,
         };
@@ -89,6 +96,34 @@ impl Simulation {
     /// Decisions since the last call.
     pub fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
+    }
+
+    /// Disruption commands that began since the last call.
+    pub fn take_commands(&mut self) -> Vec<DisruptionCommand> {
+        std::mem::take(&mut self.commands)
+    }
+
+    /// The cluster as a snapshot file has it. `served`: its node classes.
+    ///
+    /// # Errors
+    /// An object cannot be read, which is a bug.
+    pub fn record(&self, served: &[NodeClassKind]) -> Result<RecordedCluster, serde_json::Error> {
+        let types = self.cluster.cloud.catalog(self.now());
+        let mut recorded = RecordedCluster {
+            taken_at: self.now(),
+            recorded_by: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: self.options.settings.clone(),
+            scheduler_config: SchedulerConfig::default(),
+            well_known: self.options.well_known.clone(),
+            served: served.to_vec(),
+            objects: BTreeMap::new(),
+            catalogs: BTreeMap::from([(self.options.node_class.clone(), types)]),
+            names_are_hashed: false,
+        };
+        for (key, value) in self.cluster.api_server.iter() {
+            recorded.add(object(key, value.clone())?);
+        }
+        Ok(recorded)
     }
 
     /// Events since the last call, in the order in which they were decided.
@@ -264,6 +299,7 @@ impl Simulation {
                 *decisions.entry(record.verdict.label()).or_default() += 1;
             }
             self.records.extend(turn.records);
+            self.commands.extend(turn.commands);
             check_freshness(&turn.orders, self.replicas.freshness(replica), cluster);
             for request in turn.orders {
                 if let Effect::Event(event) = &*request.effect {

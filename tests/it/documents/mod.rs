@@ -149,6 +149,24 @@ async fn the_page_about_simulations_shows_what_they_give() -> Result<()> {
     page.compare("busy morning", &format!("```text\n{}```\n", played.stdout))
 }
 
+/// The page shows plans of a snapshot of a simulated cluster, to the last byte.
+#[tokio::test]
+async fn the_page_about_plans_shows_what_they_are() -> Result<()> {
+    let file = repository().join("tests/data/plan/shop.snapshot");
+    let file = file.display().to_string();
+    let mut page = Page::open("tasks/plan.md")?;
+    for (block, args) in [
+        ("shop", vec![]),
+        ("shop without a zone", vec!["--lose-zone", "us-east-1a"]),
+    ] {
+        let args = [vec![file.as_str()], args].concat();
+        let planned = command::run("plan", &args, None).await?;
+        ensure!(planned.code == 0, "{planned:?}");
+        page.compare(block, &format!("```text\n{}```\n", planned.stdout))?;
+    }
+    Ok(())
+}
+
 /// What is wrong in a scenario is named with its file and line.
 #[tokio::test]
 async fn a_wrong_scenario_is_answered_with_its_place() -> Result<()> {

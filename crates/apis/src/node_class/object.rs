@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize as _, Deserializer};
+use serde::{Deserialize as _, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::names::NodeClassKey;
@@ -79,6 +79,12 @@ impl NodeClassObject {
     #[must_use]
     pub fn ready(&self) -> Option<&Condition> {
         conditions::find(&self.conditions, conditions::READY)
+    }
+}
+
+impl Serialize for NodeClassObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.object.serialize(serializer)
     }
 }
 

@@ -9,7 +9,7 @@ use mortise_apis::names::{ClaimName, NodeClassKey, ProviderId};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
 use mortise_cloudprovider::{
-    CloudError, CloudProvider, LaunchError, LaunchRequest, ResolveRequest, Retry,
+    CloudError, CloudProvider, LaunchError, LaunchRequest, ResolveRequest, ResolvedNodeClass, Retry,
 };
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{EffectError, EffectOutput, InstanceListing, ProviderRef};
@@ -82,6 +82,17 @@ impl CloudProviders {
             ProviderRef::OfClass(class) => self.of(class),
             ProviderRef::Named(name) => self.named(name),
         }
+    }
+
+    /// Resolves a node class by one call, without a service around it.
+    pub(crate) async fn resolve_once(
+        &self,
+        request: &ResolveRequest,
+        limit: Duration,
+    ) -> Result<ResolvedNodeClass, CloudError> {
+        let provider = self.of(&request.class.key)?;
+        let resolved = tokio::time::timeout(limit, provider.resolve(request)).await;
+        resolved.unwrap_or_else(|_| Err(too_slow(limit)))
     }
 
     pub(super) async fn launch(

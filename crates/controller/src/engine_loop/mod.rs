@@ -252,6 +252,7 @@ impl Driver {
             orders,
             records,
             tallies,
+            commands: _,
         } = turn;
         if !tallies.is_empty() {
             let snapshot = self.shared.snapshot();

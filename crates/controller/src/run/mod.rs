@@ -1,5 +1,6 @@
 //! Starts the components on a cluster, supervises them, and ends them in order.
 
+mod capture;
 mod components;
 mod preflight;
 mod shutdown;
@@ -25,6 +26,7 @@ use crate::error::RunError;
 use crate::serve::{Addresses, DebugAccess, Listeners};
 use crate::service_state::ServiceState;
 use crate::tls::certificates::Certificates;
+pub use capture::{CapturedCluster, capture};
 use components::{Components, ServiceContext};
 use preflight::RequiredPermissions;
 pub use shutdown::Shutdown;

@@ -102,14 +102,7 @@ impl Watch {
     }
 
     async fn list_and_watch(&self) -> Result<(), WatchEnd> {
-        let kind = &self.kind.api;
-        let resource = ApiResource {
-            group: kind.group.to_owned(),
-            version: kind.version.to_owned(),
-            api_version: kind.api_version(),
-            kind: kind.kind.to_owned(),
-            plural: kind.plural.to_owned(),
-        };
+        let resource = api_resource(&self.kind);
         let api: KindReader<WatchedObject> = self.reader.all(&resource);
         let mut state = WatchProgress {
             unreadable: BTreeSet::new(),
@@ -401,6 +394,48 @@ impl Watch {
             .send(message)
             .await
             .map_err(|_| WatchEnd::Closed)
+    }
+}
+
+/// Objects of a kind as one list shows them.
+#[derive(Debug, Default)]
+pub(crate) struct ListedObjects {
+    pub(crate) objects: Vec<Object>,
+    /// Names of objects that cannot be parsed.
+    pub(crate) unreadable: Vec<String>,
+}
+
+/// Lists a kind once, as a watch begins.
+pub(crate) async fn list_once(
+    reader: &Reader,
+    kind: &ResourceKind,
+) -> Result<ListedObjects, kube::Error> {
+    let api: KindReader<WatchedObject> = reader.all(&api_resource(kind));
+    let mut params = ListParams::default().limit(PAGE_SIZE);
+    let mut listed = ListedObjects::default();
+    loop {
+        let page = with_response_timeout(api.list(&params)).await?;
+        for item in page.items {
+            match item.parse(kind) {
+                Ok(object) => listed.objects.push(object),
+                Err(_) => listed.unreadable.push(item.name),
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(listed),
+        }
+    }
+}
+
+fn api_resource(kind: &ResourceKind) -> ApiResource {
+    let kind = &kind.api;
+    ApiResource {
+        group: kind.group.to_owned(),
+        version: kind.version.to_owned(),
+        api_version: kind.api_version(),
+        kind: kind.kind.to_owned(),
+        plural: kind.plural.to_owned(),
     }
 }
 

@@ -337,6 +337,7 @@ impl DisruptionDecider {
         if let CommandPhase::Held(until) = command.phase {
             step.wake_at(until);
         }
+        step.commands.push(command.clone());
         self.commands.insert(id, command);
     }
 }

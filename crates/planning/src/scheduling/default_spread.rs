@@ -9,14 +9,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use mortise_apis::names::PodKey;
 use mortise_state::pods::{Selector, SpreadConstraint};
 use mortise_state::snapshot::{Pod, PodClass, Workloads};
 
 /// The part of a scheduler configuration that defines default constraints.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SchedulerConfig {
     /// Spreading of pods without constraints.
@@ -25,7 +25,7 @@ pub struct SchedulerConfig {
 }
 
 /// Spreading of pods without constraints.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodTopologySpread {
     /// The constraints; their selector is that of the pod's Services and controller.
@@ -34,7 +34,7 @@ pub struct PodTopologySpread {
 }
 
 /// A default constraint as written.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(
     missing_docs,

@@ -93,6 +93,8 @@ pub struct AwsConfig {
     pub assumed_price_region: Option<String>,
     /// The control plane is EKS's: its version is asked there. `--eks-control-plane`, `EKS_CONTROL_PLANE`.
     pub eks_control_plane: bool,
+    /// Nothing is written, not even what a node class needs to be resolved: instance profiles, launch templates of dry runs.
+    pub read_only: bool,
     /// Node classes are not checked by dry runs. `--disable-dry-run`, `DISABLE_DRY_RUN`.
     pub disable_dry_run: bool,
     /// Zones that ARC has shifted away are not used. `--enable-zonal-shift`, `ENABLE_ZONAL_SHIFT`.

@@ -328,16 +328,18 @@ impl CloudProvider for AwsProvider {
             name: "launch-templates",
             run: Box::pin(Arc::clone(self.launcher.templates()).keep_clean()),
         };
+        let own = self.profiles.collector().into_iter().chain([templates]);
+        own.chain(self.reading_workers()).collect()
+    }
+
+    fn reading_workers(&self) -> Vec<ProviderWorker> {
         let shifts = self.shifted_cluster.iter().map(|cluster| ProviderWorker {
             name: "zonal-shifts",
             run: Box::pin(
                 Arc::clone(&self.moment.shifted).watch(Arc::clone(&self.clients), cluster.clone()),
             ),
         });
-        let own = self.profiles.collector().into_iter().chain([templates]);
-        own.chain(shifts)
-            .chain(self.offerings.price_workers())
-            .collect()
+        shifts.chain(self.offerings.price_workers()).collect()
     }
 
     fn unavailable(&self) -> Vec<UnavailableCapacity> {

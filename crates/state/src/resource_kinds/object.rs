@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mortise_apis::k8s;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
@@ -12,7 +13,7 @@ use mortise_apis::names::{
 };
 use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::schema::api_kind::ApiObject;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::resource_kind::{ResourceKind, WatchCondition};
 use super::table::watched_kinds;
@@ -129,6 +130,25 @@ macro_rules! define_objects {
                     $(Self::$name(object) => Watched::resource_version(&**object),)*
                 };
                 version?.parse().ok()
+            }
+
+            /// Metadata, to be changed; `None` for node classes, which are kept as they are stored.
+            pub fn metadata_mut(&mut self) -> Option<&mut ObjectMeta> {
+                match self {
+                    $(Self::$name(object) => by_parameters!(
+                        [$($($parameter)*)?]
+                        { Some(&mut object.metadata) }
+                        { { let _ = object; None } }
+                    ),)*
+                }
+            }
+        }
+
+        impl Serialize for Object {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$name(object) => object.serialize(serializer),)*
+                }
             }
         }
 
