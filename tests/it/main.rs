@@ -20,6 +20,7 @@ mod aws_scenarios;
 mod aws_zonal_shift;
 mod bad_input;
 mod bad_manifests;
+mod buffers;
 mod cel;
 mod census;
 mod chart;

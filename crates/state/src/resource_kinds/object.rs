@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mortise_apis::k8s;
+use mortise_apis::karpenter::capacitybuffer::CapacityBuffer;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -263,6 +264,7 @@ impl From<&ObjectRef> for ObjectKey {
             ObjectRef::NodeClass(key) => Self::NodeClass(key.clone()),
             ObjectRef::Overlay(name) => Self::Overlay(Arc::clone(name)),
             ObjectRef::Pod(key) => Self::Pod(key.clone()),
+            ObjectRef::Buffer(key) => Self::Buffer(key.clone()),
         }
     }
 }
