@@ -314,3 +314,27 @@ async fn nothing_happens_without_the_gate() -> Result<()> {
     scene.end().await;
     Ok(())
 }
+
+/// A missing definition is said once, clearly, and everything else works.
+#[tokio::test]
+async fn without_the_definition_the_service_says_so_and_goes_on() -> Result<()> {
+    let mut scene = scene().await?;
+    let name = "capacitybuffers.autoscaling.x-k8s.io";
+    let gone = scene.plane.kubectl(&["delete", "crd", name]).await?;
+    ensure!(gone.code == 0, "{}", gone.stderr);
+    scene.mortise.terminate().await;
+    scene.mortise.start_again(&[]).await?;
+    scene.mortise.wait_ready().await?;
+    let web = deployment("web", 1, ("1200m", "64Mi"), json!({}));
+    scene
+        .apply(&[kwok_class(), small_pool("default", json!({})), web])
+        .await?;
+    scene.running("web", 1).await?;
+    let log = scene.mortise.log()?;
+    ensure!(
+        log.contains("CRD capacitybuffers.autoscaling.x-k8s.io is not installed"),
+        "nothing is said"
+    );
+    scene.end().await;
+    Ok(())
+}
