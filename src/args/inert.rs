@@ -1,7 +1,5 @@
 //! Settings that are accepted and have no effect here; the service warns about each at its start.
 
-use mortise_planning::settings::Settings;
-
 use super::ServeArgs;
 
 /// A setting that was set and has no effect.
@@ -16,15 +14,11 @@ pub struct Inert {
 impl ServeArgs {
     /// The settings that were set, from which an effect could be expected, and that have none.
     #[must_use]
-    pub fn inert(&self, settings: &Settings) -> Vec<Inert> {
-        let buffers = settings.gates.capacity_buffer.then_some(Inert {
-            setting: "--feature-gates CapacityBuffer=true",
-            consequence: "capacity buffers are not implemented: no capacity is reserved for any CapacityBuffer; use low-priority pods to reserve capacity",
-        });
+    pub fn inert(&self) -> Vec<Inert> {
         let profiling = self.core.accepted.enable_profiling.then_some(Inert {
             setting: "--enable-profiling",
             consequence: "there is no profiling listener; use perf and /metrics",
         });
-        [buffers, profiling].into_iter().flatten().collect()
+        profiling.into_iter().collect()
     }
 }

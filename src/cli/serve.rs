@@ -32,7 +32,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     for Inert {
         setting,
         consequence,
-    } in args.inert(&config.settings)
+    } in args.inert()
     {
         tracing::error!(setting, consequence, "setting has no effect");
     }

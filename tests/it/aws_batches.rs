@@ -36,23 +36,23 @@ async fn calls(account: &Account) -> Result<[u64; 4]> {
     ])
 }
 
-/// What the account is asked while nothing happens, and how often in an hour.
-async fn print_calls_at_rest(account: &Account, rest: Duration) -> Result<()> {
+/// What the account is asked in an hour while nothing happens, as lines.
+async fn calls_at_rest(account: &Account, rest: Duration) -> Result<Vec<String>> {
     let before = account.moto.all_calls().await?;
     tokio::time::sleep(rest).await;
     let after = account.moto.all_calls().await?;
-    let hours = rest.as_secs_f64() / 3600.0;
-    let mut sum = 0.0;
+    let an_hour = |count: u64| count * 3600 / rest.as_secs().max(1);
+    let mut sum = 0;
+    let mut lines = Vec::new();
     for (action, count) in after {
         let count = count - before.get(&action).copied().unwrap_or(0);
+        sum += count;
         if count > 0 {
-            let rate = count as f64 / hours;
-            sum += rate;
-            println!("at rest, {action}: {rate:.0} an hour");
+            lines.push(format!("at rest, {action}: {} an hour", an_hour(count)));
         }
     }
-    println!("at rest, all: {sum:.0} an hour");
-    Ok(())
+    lines.push(format!("at rest, all: {} an hour", an_hour(sum)));
+    Ok(lines)
 }
 
 /// Many nodes of one shape at EC2's published rates of calls; then the process is killed while EC2 launches, once after it has launched and
@@ -120,7 +120,10 @@ async fn nodes_of_one_shape_are_one_request_also_over_a_death() -> Result<()> {
     );
     account.moto.set_rate_limits(None).await?;
     if let Ok(seconds) = std::env::var("MORTISE_EC2_REST_SECONDS") {
-        print_calls_at_rest(&account, Duration::from_secs(seconds.parse()?)).await?;
+        let rest = Duration::from_secs(seconds.parse()?);
+        for line in calls_at_rest(&account, rest).await? {
+            println!("{line}");
+        }
     }
 
     let mut count = nodes;

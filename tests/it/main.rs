@@ -19,6 +19,7 @@ mod aws_interruption;
 mod aws_zonal_shift;
 mod bad_input;
 mod bad_manifests;
+mod buffers;
 mod cel;
 mod census;
 mod chart;

@@ -46,7 +46,9 @@ const EVERYWHERE: &[(&str, &str, &[&str])] = &[
     ("", "services", READ),
     ("", "replicationcontrollers", READ),
     ("", "events", &["create", "patch"]),
+    ("", "podtemplates", READ),
     ("apps", "daemonsets", READ),
+    ("apps", "deployments", READ),
     ("apps", "replicasets", READ),
     ("apps", "statefulsets", READ),
     ("policy", "poddisruptionbudgets", READ),
@@ -65,6 +67,8 @@ const EVERYWHERE: &[(&str, &str, &[&str])] = &[
     ("karpenter.sh", "nodeclaims/status", &["patch"]),
     ("karpenter.sh", "nodeoverlays", READ),
     ("karpenter.sh", "nodeoverlays/status", &["patch"]),
+    ("autoscaling.x-k8s.io", "capacitybuffers", READ),
+    ("autoscaling.x-k8s.io", "capacitybuffers/status", &["patch"]),
     ("authentication.k8s.io", "tokenreviews", &["create"]),
     ("authorization.k8s.io", "subjectaccessreviews", &["create"]),
     // Of everybody who has a name.

@@ -184,6 +184,8 @@ pub enum ObjectRef {
     Overlay(Arc<str>),
     /// A Pod.
     Pod(PodKey),
+    /// A CapacityBuffer.
+    Buffer(NamespacedName),
 }
 
 impl ObjectRef {
@@ -197,6 +199,7 @@ impl ObjectRef {
             Self::NodeClass(key) => &key.kind,
             Self::Overlay(_) => "NodeOverlay",
             Self::Pod(_) => "Pod",
+            Self::Buffer(_) => "CapacityBuffer",
         }
     }
 }
@@ -210,6 +213,7 @@ impl fmt::Display for ObjectRef {
             Self::NodeClass(key) => write!(f, "{}/{}", key.kind.to_lowercase(), key.name),
             Self::Overlay(name) => write!(f, "nodeoverlay/{name}"),
             Self::Pod(key) => write!(f, "pod/{key}"),
+            Self::Buffer(key) => write!(f, "capacitybuffer/{key}"),
         }
     }
 }

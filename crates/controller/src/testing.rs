@@ -7,7 +7,7 @@ use mortise_apis::labels::WellKnown;
 use mortise_apis::names::{ObjectRef, PodKey};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::after;
-use mortise_apis::{NodePool, k8s};
+use mortise_apis::{CapacityBuffer, NodePool, k8s};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::record::{Record, Verdict, Visibility};
 use mortise_planning::reason::{PoolBlocker, Reason};
@@ -17,6 +17,7 @@ use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
 use serde_json::json;
 
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 use crate::service_state::ServiceState;
 
 /// A clock that never advances.
@@ -145,4 +146,24 @@ pub(crate) fn shared() -> Arc<ServiceState> {
         ),
     ]);
     shared
+}
+
+/// A CapacityBuffer that is being deleted, after its transitions and its end were counted.
+pub(crate) fn counted_buffer(metrics: &Metrics, now: Timestamp) -> CapacityBuffer {
+    let with = |status: &str| -> CapacityBuffer {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "b", "namespace": "ns", "resourceVersion": "1", "deletionTimestamp": "2026-05-01T11:00:00Z",
+            },
+            "status": { "conditions": [{
+                "type": "Provisioning", "status": status, "reason": "Why", "message": "",
+                "lastTransitionTime": "2026-05-01T10:00:00Z",
+            }] },
+        }))
+        .unwrap()
+    };
+    let (before, after) = (with("False"), with("True"));
+    metrics.conditions.buffer_changed(Some(&before), &after);
+    metrics.buffer_gone(&after, now);
+    after
 }

@@ -3,6 +3,7 @@
 //! [`all`] lists them in the order in which they are stepped. None imports another; what they share is in `tracking`,
 //! `node_claim_request` and `launch_shape`. See [`mortise_engine::decider`] for the contract.
 
+mod capacity_buffer;
 mod conditions;
 mod disruption;
 mod expiration;
@@ -23,6 +24,7 @@ mod termination;
 mod tests;
 mod tracking;
 
+pub use capacity_buffer::CapacityBufferDecider;
 pub use conditions::ClaimConditionsDecider;
 pub use disruption::DisruptionDecider;
 pub use expiration::ExpirationDecider;
@@ -41,7 +43,8 @@ pub use tracking::request_tracker::RequestTracker;
 
 use mortise_engine::decider::Decider;
 
-/// Every decider, in the order in which they are stepped: what tells about the world first, what spends last.
+/// Every decider, in the order in which they are stepped: what tells about the world first, then what spends, then what tells of
+/// it.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Decider>> {
     vec![
@@ -59,5 +62,6 @@ pub fn all() -> Vec<Box<dyn Decider>> {
         Box::new(StaticCapacityDecider::default()),
         Box::new(ProvisioningDecider::default()),
         Box::new(DisruptionDecider::default()),
+        Box::new(CapacityBufferDecider::default()),
     ]
 }

@@ -196,6 +196,11 @@ pub trait Decider: Send {
     /// what was decided in an earlier term is found again from objects, or was not worth doing.
     fn fresh(&self) -> Box<dyn Decider>;
 
+    /// Whether it has anything to do with these settings; otherwise it is never stepped. A feature that is off changes nothing.
+    fn is_needed(&self, _settings: &Settings) -> bool {
+        true
+    }
+
     /// Whether these changes are worth a step. Outcomes, notices and wake-ups always are.
     fn is_interested(&self, changes: &Changes) -> bool;
 

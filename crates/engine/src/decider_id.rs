@@ -14,6 +14,8 @@ pub enum DeciderId {
     NodePool,
     /// Overlays: whether they are in force.
     NodeOverlay,
+    /// Capacity buffers: whether they have room.
+    CapacityBuffer,
     /// Notices of the cloud.
     Interruption,
     /// Claims: launch, registration, initialization, liveness.
@@ -48,6 +50,7 @@ impl DeciderId {
             Self::NodeClass => "node_class",
             Self::NodePool => "node_pool",
             Self::NodeOverlay => "node_overlay",
+            Self::CapacityBuffer => "capacity_buffer",
             Self::Interruption => "interruption",
             Self::Lifecycle => "lifecycle",
             Self::Termination => "termination",

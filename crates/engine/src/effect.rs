@@ -194,7 +194,10 @@ impl Effect {
                 ObjectRef::Claim(_) => Some(LifecycleStep::DeleteClaim),
                 ObjectRef::Node(_) => Some(LifecycleStep::DeleteNode),
                 ObjectRef::Pod(_) => Some(LifecycleStep::DeletePod),
-                ObjectRef::Pool(_) | ObjectRef::NodeClass(_) | ObjectRef::Overlay(_) => None,
+                ObjectRef::Pool(_)
+                | ObjectRef::NodeClass(_)
+                | ObjectRef::Overlay(_)
+                | ObjectRef::Buffer(_) => None,
             },
             Self::Write(write) => write.lifecycle_step(),
             Self::ListInstances

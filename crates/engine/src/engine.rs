@@ -219,7 +219,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine with these deciders, stepped in this order. `seed` fixes every choice that is left to chance.
+    /// An engine with those of these deciders that the settings need, stepped in this order. `seed` fixes every choice that is left to chance.
     #[must_use]
     pub fn new(
         deciders: Vec<Box<dyn Decider>>,
@@ -230,6 +230,7 @@ impl Engine {
     ) -> Self {
         let slots = deciders
             .into_iter()
+            .filter(|decider| decider.is_needed(&settings))
             .map(|decider| DeciderSlot::new(decider, now))
             .collect();
         Self {

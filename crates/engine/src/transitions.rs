@@ -1,7 +1,7 @@
 //! Records of changed conditions and deleted objects, for events.
 //!
 //! Deciders record `Launched`, `Registered`, `Initialized` and `Drifted` themselves, with their cause. All others are
-//! derived from the objects, as in Karpenter: those of NodePools always, those of NodeClaims and Nodes only with full
+//! derived from the objects, as in Karpenter: those of NodePools and CapacityBuffers always, those of NodeClaims and Nodes only with full
 //! telemetry, because every node has a dozen in its life. They are no decisions: events are all that becomes of them.
 
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use crate::decider_id::DeciderId;
 use crate::record::{Record, Verdict, Visibility};
 use mortise_apis::k8s::{Node, ObjectCondition};
 use mortise_apis::names::ObjectRef;
-use mortise_apis::{Condition, NodeClaim, NodePool};
+use mortise_apis::{CapacityBuffer, Condition, NodeClaim, NodePool};
 use mortise_planning::reason::Reason;
 use mortise_state::index::{Diff, ObjectChange};
 
@@ -25,6 +25,9 @@ pub fn transitions_of(change: &ObjectChange, with_nodes: bool, now: Timestamp) -
         ObjectChange::Pool(Diff { before, after }) => {
             of_object(before.as_deref(), after.as_deref(), now)
         }
+        ObjectChange::Buffer(change) if !is_foreign(change) => {
+            of_object(change.before.as_deref(), change.after.as_deref(), now)
+        }
         ObjectChange::Claim(Diff { before, after }) if with_nodes => {
             of_object(before.as_deref(), after.as_deref(), now)
         }
@@ -33,9 +36,16 @@ pub fn transitions_of(change: &ObjectChange, with_nodes: bool, now: Timestamp) -
         }
         ObjectChange::Claim(_)
         | ObjectChange::Node(_)
+        | ObjectChange::Buffer(_)
         | ObjectChange::Pod(_)
         | ObjectChange::Other(_) => Vec::new(),
     }
+}
+
+/// Whether another controller serves the buffer.
+fn is_foreign(change: &Diff<CapacityBuffer>) -> bool {
+    let now = change.after.as_ref().or(change.before.as_ref());
+    now.is_some_and(|buffer| buffer.is_foreign())
 }
 
 fn of_object<O: HasConditions>(
@@ -98,6 +108,16 @@ impl HasConditions for NodePool {
     type Each = Condition;
     fn object_ref(&self) -> ObjectRef {
         ObjectRef::Pool(self.name())
+    }
+    fn conditions(&self) -> &[Condition] {
+        &self.status.conditions
+    }
+}
+
+impl HasConditions for CapacityBuffer {
+    type Each = Condition;
+    fn object_ref(&self) -> ObjectRef {
+        ObjectRef::Buffer(self.key())
     }
     fn conditions(&self) -> &[Condition] {
         &self.status.conditions

@@ -218,6 +218,7 @@ impl Settings {
             },
             spread_defaults: self.spread_defaults.clone(),
             ignore_devices: self.ignore_devices,
+            buffers: self.gates.capacity_buffer,
             ..SolveOptions::default()
         }
     }

@@ -16,6 +16,7 @@ use mortise_engine::decider_id::DeciderId;
 
 use mortise_engine::decider::{Decider, Step, StepInput};
 use mortise_engine::effect::Effect;
+use mortise_planning::settings::Settings;
 use mortise_sim::Simulation;
 use mortise_state::index::Changes;
 use world::{options, start};
@@ -71,6 +72,10 @@ impl Decider for LoggedDecider {
             decider: self.decider.fresh(),
             log: Arc::clone(&self.log),
         })
+    }
+
+    fn is_needed(&self, settings: &Settings) -> bool {
+        self.decider.is_needed(settings)
     }
 
     fn is_interested(&self, changes: &Changes) -> bool {

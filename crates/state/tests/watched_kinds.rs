@@ -52,9 +52,11 @@ fn every_kind_is_served_at_its_own_path() {
         WatchCondition::NodeOverlays,
         WatchCondition::Devices,
         WatchCondition::SpreadDefaults,
+        WatchCondition::Buffers,
+        WatchCondition::SpreadDefaultsOrBuffers,
     ]
     .map(|condition| lines(condition).len());
-    assert_eq!(conditional, [1, 4, 4]);
+    assert_eq!(conditional, [1, 4, 2, 3, 2]);
     let paths: BTreeSet<String> = kinds.iter().map(|kind| kind.api.path(None)).collect();
     assert_eq!(paths.len(), kinds.len());
     let custom: Vec<&str> = kinds
@@ -64,7 +66,13 @@ fn every_kind_is_served_at_its_own_path() {
         .collect();
     assert_eq!(
         custom,
-        ["ExampleNodeClass", "NodeOverlay", "NodePool", "NodeClaim"]
+        [
+            "ExampleNodeClass",
+            "CapacityBuffer",
+            "NodeOverlay",
+            "NodePool",
+            "NodeClaim"
+        ]
     );
 }
 

@@ -6,7 +6,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use clap::{Arg, Args as _};
 use mortise::args::ServeArgs;
-use mortise_apis::schema::conditions::{KnownConditions, NODE_CLAIM, NODE_OVERLAY, NODE_POOL};
+use mortise_apis::schema::conditions::{
+    CAPACITY_BUFFER, KnownConditions, NODE_CLAIM, NODE_OVERLAY, NODE_POOL,
+};
 use mortise_controller::DEBUG_ROUTES;
 use mortise_engine::events::RULES;
 use mortise_webhooks::admission::{AdmissionCheck, CHECKS, CheckedKinds};
@@ -89,16 +91,17 @@ pub(super) fn events() -> Vec<String> {
 
 /// Conditions that exist from the start, by kind, and the one that sums them up.
 pub(super) fn conditions() -> Vec<String> {
-    let kinds: [(&str, KnownConditions); 5] = [
+    let kinds: [(&str, KnownConditions); 6] = [
         ("NodePool", NODE_POOL),
         ("NodeClaim", NODE_CLAIM),
         ("NodeOverlay", NODE_OVERLAY),
+        ("CapacityBuffer", CAPACITY_BUFFER),
         ("EC2NodeClass", mortise_aws_class::status::CONDITIONS),
         ("KWOKNodeClass", mortise_kwok_class::object::CONDITIONS),
     ];
     let mut rows = Vec::new();
     for (kind, known) in kinds {
-        for type_ in std::iter::once(&known.root).chain(known.dependents) {
+        for type_ in known.root.iter().chain(known.dependents) {
             rows.push(format!("| {kind} | `{type_}` |"));
         }
     }

@@ -22,8 +22,9 @@ pub use storage::{
     CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment,
 };
 pub use workload::{
-    DaemonSet, Namespace, PodDisruptionBudget, ReplicaSet, ReplicationController, SelectingKind,
-    SelectingSpec, Service, StatefulSet,
+    DaemonSet, Deployment, Namespace, PodDisruptionBudget, PodTemplate, ReplicaSet,
+    ReplicationController, ScalableSpec, SelectingKind, SelectingSpec, Service, StatefulSet,
+    StoredPodTemplate,
 };
 
 /// Resource name to amount, as objects write it.

@@ -162,19 +162,50 @@ object! {
 }
 
 object! {
-    /// A ReplicaSet: which pods it selects, and nothing else.
+    /// A ReplicaSet: which pods it selects, how many there are, and what they look like.
     pub struct ReplicaSet("apps", "v1", "ReplicaSet", "replicasets", NamespaceResourceScope) {
         /// What is wanted.
-        pub spec as "spec": SelectingSpec,
+        pub spec as "spec": ScalableSpec,
     }
 }
 
 object! {
-    /// A StatefulSet: which pods it selects, and nothing else.
+    /// A StatefulSet: which pods it selects, how many there are, and what they look like.
     pub struct StatefulSet("apps", "v1", "StatefulSet", "statefulsets", NamespaceResourceScope) {
         /// What is wanted.
-        pub spec as "spec": SelectingSpec,
+        pub spec as "spec": ScalableSpec,
     }
+}
+
+object! {
+    /// A Deployment: how many pods it has, and what they look like.
+    pub struct Deployment("apps", "v1", "Deployment", "deployments", NamespaceResourceScope) {
+        /// What is wanted.
+        pub spec as "spec": ScalableSpec,
+    }
+}
+
+object! {
+    /// A PodTemplate object: what pods look like, without a workload.
+    pub struct StoredPodTemplate("", "v1", "PodTemplate", "podtemplates", NamespaceResourceScope) {
+        /// The template.
+        pub template as "template": PodTemplate,
+    }
+}
+
+/// The pods of a workload with replicas.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScalableSpec {
+    /// How its pods are recognised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<PodSelector>,
+    /// How many pods there should be; the API server sets 1 if it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// What its pods look like.
+    #[serde(skip_serializing_if = "is_default")]
+    pub template: PodTemplate,
 }
 
 /// The selector of a Service or controller.

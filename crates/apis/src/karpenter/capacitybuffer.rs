@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::names::NamespacedName;
 use crate::schema::conditions::Condition;
 use crate::schema::fields;
 use crate::schema::groups::{AUTOSCALING_GROUP, V1BETA1};
@@ -20,6 +21,45 @@ object! {
         pub spec as "spec": CapacityBufferSpec,
         /// What is.
         pub status as "status": CapacityBufferStatus,
+    }
+}
+
+/// The strategy that is served: nodes are launched in advance. It is the default.
+pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";
+
+/// Whether a provisioning strategy belongs to another controller: it is of another domain than the API's own.
+#[must_use]
+pub fn is_foreign_strategy(strategy: &str) -> bool {
+    match (strategy.split_once('/'), ACTIVE_CAPACITY.split_once('/')) {
+        (Some((theirs, _)), Some((own, _))) => theirs != own,
+        _ => false,
+    }
+}
+
+impl CapacityBuffer {
+    /// Namespace and name.
+    #[must_use]
+    pub fn key(&self) -> NamespacedName {
+        let metadata = &self.metadata;
+        NamespacedName::new(
+            metadata.namespace.as_deref().unwrap_or_default(),
+            metadata.name.as_deref().unwrap_or_default(),
+        )
+    }
+
+    /// The provisioning strategy, or the default.
+    #[must_use]
+    pub fn strategy(&self) -> &str {
+        let strategy = self.spec.provisioning_strategy.as_deref();
+        strategy
+            .filter(|text| !text.is_empty())
+            .unwrap_or(ACTIVE_CAPACITY)
+    }
+
+    /// Whether another controller serves it: its strategy is of another domain than the API's own.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        is_foreign_strategy(self.strategy())
     }
 }
 
@@ -47,7 +87,7 @@ pub struct CapacityBufferSpec {
     /// Workload in the same namespace whose pod template is used instead of podTemplateRef.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scalable_ref: Option<ScalableRef>,
-    /// Number of pods to reserve capacity for. If percentage is set too, the smaller number applies.
+    /// Number of pods to reserve capacity for. If percentage is set too, the larger number applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = 0))]
     pub replicas: Option<i32>,

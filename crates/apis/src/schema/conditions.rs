@@ -161,26 +161,31 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
 /// Which conditions a kind has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownConditions {
-    /// The root, which sums the dependents up.
-    pub root: &'static str,
-    /// Conditions on which the root depends; they exist from the start.
+    /// The root, which sums the dependents up; `None` for a kind without one.
+    pub root: Option<&'static str>,
+    /// Conditions that exist from the start. The root depends on them.
     pub dependents: &'static [&'static str],
 }
 
 /// Conditions of a NodePool. The root does not depend on `NodeRegistrationHealthy`.
 pub const NODE_POOL: KnownConditions = KnownConditions {
-    root: READY,
+    root: Some(READY),
     dependents: &["ValidationSucceeded", "NodeClassReady"],
 };
 /// Conditions of a NodeClaim. The root does not depend on any other.
 pub const NODE_CLAIM: KnownConditions = KnownConditions {
-    root: READY,
+    root: Some(READY),
     dependents: &["Launched", "Registered", "Initialized"],
 };
 /// Conditions of a NodeOverlay.
 pub const NODE_OVERLAY: KnownConditions = KnownConditions {
-    root: READY,
+    root: Some(READY),
     dependents: &["ValidationSucceeded"],
+};
+/// Conditions of a CapacityBuffer. There is no root.
+pub const CAPACITY_BUFFER: KnownConditions = KnownConditions {
+    root: None,
+    dependents: &["ReadyForProvisioning", "Provisioning"],
 };
 /// The conditions of one object, mutable. Every change updates the root and keeps the order of the list: oldest transition
 /// first, the root last.
@@ -213,7 +218,7 @@ impl<'a> Conditions<'a> {
             now: whole_seconds(now),
             changed: false,
         };
-        for type_ in known.dependents.iter().chain(std::iter::once(&known.root)) {
+        for type_ in known.dependents.iter().chain(&known.root) {
             if find(this.list, type_).is_none() {
                 this.set_unknown(
                     type_,
@@ -272,7 +277,7 @@ impl<'a> Conditions<'a> {
     /// Removes a condition that the root does not depend on. The root and its dependents stay. Returns whether anything
     /// changed.
     pub fn clear(&mut self, type_: &str) -> bool {
-        if type_ == self.known.root || self.known.dependents.contains(&type_) {
+        if Some(type_) == self.known.root || self.known.dependents.contains(&type_) {
             return false;
         }
         let before = self.list.len();
@@ -306,17 +311,21 @@ impl<'a> Conditions<'a> {
         self.list.retain(|each| each.type_ != type_);
         self.list.push(condition);
         let root = self.known.root;
-        self.list
-            .sort_by_key(|each| (each.type_ == root, each.last_transition_time.clone()));
+        self.list.sort_by_key(|each| {
+            (
+                Some(&*each.type_) == root,
+                each.last_transition_time.clone(),
+            )
+        });
         self.changed = true;
-        if type_ != root {
-            self.sum_up();
+        if let Some(root) = root.filter(|root| *root != type_) {
+            self.sum_up(root);
         }
         true
     }
 
     /// Sets the root from the dependents that are not True at the current generation, newest transition first.
-    fn sum_up(&mut self) {
+    fn sum_up(&mut self, root: &str) {
         let observed = (self.generation != 0).then_some(self.generation);
         let mut unhealthy: Vec<&Condition> = self
             .list
@@ -332,7 +341,6 @@ impl<'a> Conditions<'a> {
             .map(|each| format!("{}={}", each.type_, each.status))
             .collect::<Vec<_>>()
             .join(", ");
-        let root = self.known.root;
         if unhealthy.is_empty() {
             self.set_true(root);
         } else if unhealthy.iter().any(|each| {
@@ -520,7 +528,7 @@ mod tests {
     #[test]
     fn a_kind_without_dependents_is_ready() {
         let alone = KnownConditions {
-            root: READY,
+            root: Some(READY),
             dependents: &[],
         };
         let mut list = Vec::new();

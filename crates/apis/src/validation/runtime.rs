@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::syntax::{is_label_value, is_qualified_name};
 use crate::issues::{Found, IssueCollector, either, meant};
+use crate::karpenter::capacitybuffer::{ACTIVE_CAPACITY, is_foreign_strategy};
 use crate::labels::{self, WellKnown};
 use crate::nearest::nearest;
 use crate::node_class::NodeClassRegistry;
@@ -392,15 +393,17 @@ fn buffer(spec: &Value, sink: &mut IssueCollector) {
         );
     }
     let strategy = text(spec, "provisioningStrategy");
-    let known = ["buffer.x-k8s.io/active-capacity"];
+    let known = [ACTIVE_CAPACITY];
     if !strategy.is_empty() && !known.contains(&strategy) {
+        let consequence = if is_foreign_strategy(strategy) {
+            format!("is left to its own controller; mortise serves {ACTIVE_CAPACITY}")
+        } else {
+            format!("is not served, and the buffer gets no room; {ACTIVE_CAPACITY} is")
+        };
         sink.suspicious(
             "spec.provisioningStrategy".to_owned(),
             &Value::from(strategy),
-            format!(
-                "is treated as {}, the only strategy there is",
-                known.join(", ")
-            ),
+            consequence,
             meant(strategy, known, || "take it out".to_owned()),
         );
     }

@@ -315,7 +315,7 @@ fn place(target: &ObjectRef) -> (Option<&str>, &str) {
         ObjectRef::Pool(name) => (None, name),
         ObjectRef::Overlay(name) => (None, name),
         ObjectRef::NodeClass(key) => (None, &key.name),
-        ObjectRef::Pod(key) => (Some(&key.namespace), &key.name),
+        ObjectRef::Pod(key) | ObjectRef::Buffer(key) => (Some(&key.namespace), &key.name),
     }
 }
 

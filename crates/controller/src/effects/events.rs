@@ -140,7 +140,9 @@ impl EventDeduper {
 
 fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (String, Value) {
     let (namespace, name) = match &event.target {
-        ObjectRef::Pod(key) => (key.namespace.to_string(), key.name.to_string()),
+        ObjectRef::Pod(key) | ObjectRef::Buffer(key) => {
+            (key.namespace.to_string(), key.name.to_string())
+        }
         ObjectRef::Node(name) => ("default".to_owned(), name.to_string()),
         ObjectRef::Claim(name) => ("default".to_owned(), name.to_string()),
         ObjectRef::Pool(name) => ("default".to_owned(), name.to_string()),
@@ -148,7 +150,7 @@ fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (
         ObjectRef::NodeClass(key) => ("default".to_owned(), key.name.to_string()),
     };
     let mut involved = json!({ "kind": event.target.kind(), "apiVersion": api_version(&event.target, snapshot), "name": name });
-    if let ObjectRef::Pod(key) = &event.target {
+    if let ObjectRef::Pod(key) | ObjectRef::Buffer(key) = &event.target {
         involved["namespace"] = Value::String(key.namespace.to_string());
     }
     if let Some(uid) = uid(&event.target, snapshot) {
@@ -181,6 +183,7 @@ fn api_version(target: &ObjectRef, snapshot: &Snapshot) -> String {
         ObjectRef::Node(_) | ObjectRef::Pod(_) => "v1".to_owned(),
         ObjectRef::Claim(_) | ObjectRef::Pool(_) => "karpenter.sh/v1".to_owned(),
         ObjectRef::Overlay(_) => "karpenter.sh/v1alpha1".to_owned(),
+        ObjectRef::Buffer(_) => "autoscaling.x-k8s.io/v1beta1".to_owned(),
         ObjectRef::NodeClass(key) => {
             let known = snapshot
                 .node_classes
@@ -199,6 +202,7 @@ fn uid(target: &ObjectRef, snapshot: &Snapshot) -> Option<String> {
         ObjectRef::Claim(name) => snapshot.claims.get(name)?.metadata.uid.clone(),
         ObjectRef::Pool(name) => snapshot.pools.get(name)?.metadata.uid.clone(),
         ObjectRef::Overlay(name) => snapshot.overlays.get(name)?.metadata.uid.clone(),
+        ObjectRef::Buffer(key) => snapshot.buffers.get(key)?.metadata.uid.clone(),
         ObjectRef::NodeClass(key) => snapshot
             .node_classes
             .get(key)?

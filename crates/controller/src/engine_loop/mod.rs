@@ -175,6 +175,19 @@ impl Driver {
                     (None, None) => {}
                 }
             }
+            ObjectChange::Buffer(Diff { before, after }) => {
+                let (before, after) = (before.as_deref(), after.as_deref());
+                let mut states = [before, after].into_iter().flatten();
+                if states.any(|buffer| buffer.is_foreign()) {
+                    return;
+                }
+                self.announce(&change);
+                match (before, after) {
+                    (before, Some(buffer)) => metrics.conditions.buffer_changed(before, buffer),
+                    (Some(before), None) => metrics.buffer_gone(before, now),
+                    (None, None) => {}
+                }
+            }
             ObjectChange::Node(Diff { before, after }) => {
                 let (before, after) = (before.as_deref(), after.as_deref());
                 let is_managed = [before, after].into_iter().flatten().all(|node| {

@@ -1,10 +1,11 @@
-//! Transitions of conditions, and terminations, of NodeClaims, NodePools and Nodes, under the names of operatorpkg, Karpenter's
+//! Transitions of conditions, and terminations, of NodeClaims, NodePools, CapacityBuffers and Nodes, under the names of operatorpkg, Karpenter's
 //! controller library. Nodes appear in full detail only.
 
 use jiff::Timestamp;
 use mortise_apis::k8s::{Node, ObjectCondition};
+use mortise_apis::schema::groups::AUTOSCALING_GROUP;
 use mortise_apis::values::since;
-use mortise_apis::{Condition, NodeClaim, NodePool};
+use mortise_apis::{CapacityBuffer, Condition, NodeClaim, NodePool};
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::bounded::{Counters, Histograms};
@@ -22,6 +23,7 @@ pub(crate) enum ConditionedKind {
     Claim,
     Pool,
     Node,
+    Buffer,
 }
 
 impl ConditionedKind {
@@ -31,6 +33,16 @@ impl ConditionedKind {
             Self::Claim => "NodeClaim",
             Self::Pool => "NodePool",
             Self::Node => "Node",
+            Self::Buffer => "CapacityBuffer",
+        }
+    }
+
+    /// Its API group.
+    pub(crate) const fn group(self) -> &'static str {
+        match self {
+            Self::Claim | Self::Pool => GROUP,
+            Self::Node => "",
+            Self::Buffer => AUTOSCALING_GROUP,
         }
     }
 }
@@ -47,6 +59,9 @@ series! {
         node_transitions: full counter[labels::Transition; 0] "operator_node_status_condition_transitions" "Status changes of conditions of this kind";
         node_times: full histogram[labels::TypeStatus; 0; Buckets::LONG] "operator_node_status_condition_transition_seconds" "Time that conditions had a status before it changed";
         node_ended: full histogram[Buckets::LONG] "operator_node_termination_duration_seconds" "Time from the deletion timestamp of an object until it was removed";
+        buffer_transitions: always counter[labels::Transition; 8] "operator_capacitybuffer_status_condition_transitions" "Status changes of conditions of this kind";
+        buffer_times: full histogram[labels::TypeStatus; 0; Buckets::LONG] "operator_capacitybuffer_status_condition_transition_seconds" "Time that conditions had a status before it changed";
+        buffer_ended: full histogram[Buckets::LONG] "operator_capacitybuffer_termination_duration_seconds" "Time from the deletion timestamp of an object until it was removed";
         transitions: always counter[labels::TransitionOfKind; 28] "operator_status_condition_transitions" "Status changes of conditions";
         times: always histogram[labels::Duration; 8; Buckets::LONG] "operator_status_condition_transition_seconds" "Time that conditions had a status before it changed";
         ended: always histogram[labels::GroupKind; 2; Buckets::LONG] "operator_termination_duration_seconds" "Time from the deletion timestamp of an object until it was removed";
@@ -71,6 +86,11 @@ impl ConditionMetrics {
             ),
             ConditionedKind::Pool => (&self.pool_transitions, &self.pool_times, &self.pool_ended),
             ConditionedKind::Node => (&self.node_transitions, &self.node_times, &self.node_ended),
+            ConditionedKind::Buffer => (
+                &self.buffer_transitions,
+                &self.buffer_times,
+                &self.buffer_ended,
+            ),
         };
         KindFamilies {
             transitions,
@@ -112,10 +132,21 @@ impl ConditionMetrics {
         );
     }
 
+    /// Records a created or changed CapacityBuffer.
+    pub(crate) fn buffer_changed(&self, before: Option<&CapacityBuffer>, now: &CapacityBuffer) {
+        let Some(before) = before else { return };
+        let before = condition_states(&before.status.conditions);
+        self.changed(
+            ConditionedKind::Buffer,
+            &before,
+            &condition_states(&now.status.conditions),
+        );
+    }
+
     /// Counts transitions. An object that is observed for the first time is no transition: a restart would count all of them.
     fn changed(&self, kind: ConditionedKind, before: &[Seen<'_>], now: &[Seen<'_>]) {
         let own = self.family(kind);
-        // Karpenter's metric of all kinds together covers NodeClaims and NodePools.
+        // Karpenter's metric of all kinds together covers NodeClaims, NodePools and CapacityBuffers.
         let is_shared = kind != ConditionedKind::Node;
         for condition in now {
             let was = before.iter().find(|each| each.type_ == condition.type_);
@@ -134,7 +165,7 @@ impl ConditionMetrics {
                     r#type: condition.type_.to_owned(),
                     status,
                     reason: condition.reason.to_owned(),
-                    group: GROUP,
+                    group: kind.group(),
                     kind: kind.kind(),
                 };
                 self.transitions.count(&shared);
@@ -148,7 +179,7 @@ impl ConditionMetrics {
                 let labels = labels::Duration {
                     r#type: condition.type_.to_owned(),
                     status: left,
-                    group: GROUP,
+                    group: kind.group(),
                     kind: kind.kind(),
                 };
                 self.times.observe(&labels, took);
@@ -166,7 +197,7 @@ impl ConditionMetrics {
         self.family(kind).ended.observe(seconds(since_ms));
         if kind != ConditionedKind::Node {
             let labels = labels::GroupKind {
-                group: GROUP,
+                group: kind.group(),
                 kind: kind.kind(),
             };
             self.ended.observe(&labels, seconds(since_ms));

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use mortise_apis::k8s::Node;
 use mortise_apis::names::ObjectRef;
 use mortise_apis::values::{GoDuration, since};
-use mortise_apis::{NodeClaim, NodePool};
+use mortise_apis::{CapacityBuffer, NodeClaim, NodePool};
 use mortise_engine::record::{Record, Verdict};
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::Snapshot;
@@ -101,6 +101,14 @@ impl Metrics {
         }
     }
 
+    /// Counts the deletion of this CapacityBuffer.
+    pub(crate) fn buffer_gone(&self, buffer: &CapacityBuffer, now: jiff::Timestamp) {
+        if let Some(deleted) = &buffer.metadata.deletion_timestamp {
+            self.conditions
+                .terminated(ConditionedKind::Buffer, since(now, deleted.0));
+        }
+    }
+
     /// Counts the deletion of this Node. Nodes without a NodePool are ignored.
     pub(crate) fn node_gone(&self, node: &Node, now: jiff::Timestamp) {
         let Some(pool) = node.label(mortise_apis::labels::NODEPOOL) else {
@@ -157,7 +165,10 @@ impl SubjectLabels {
                     ..Self::default()
                 };
             }
-            ObjectRef::NodeClass(_) | ObjectRef::Overlay(_) | ObjectRef::Pod(_) => None,
+            ObjectRef::NodeClass(_)
+            | ObjectRef::Overlay(_)
+            | ObjectRef::Pod(_)
+            | ObjectRef::Buffer(_) => None,
         };
         let Some(node) = node else {
             return Self::default();

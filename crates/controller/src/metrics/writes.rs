@@ -5,7 +5,7 @@ use http::Method;
 use super::labels::ApiWrite;
 
 /// Resources with a label of their own; node classes share one, and so do all others.
-const RESOURCES: [&str; 11] = [
+const RESOURCES: [&str; 12] = [
     "nodeclaims",
     "nodepools",
     "nodes",
@@ -14,6 +14,7 @@ const RESOURCES: [&str; 11] = [
     "leases",
     "secrets",
     "nodeoverlays",
+    "capacitybuffers",
     "tokenreviews",
     "subjectaccessreviews",
     "selfsubjectaccessreviews",

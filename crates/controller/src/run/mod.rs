@@ -15,7 +15,7 @@ use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::CloudProvider;
 use mortise_engine::decider::Decider;
 use mortise_planning::settings::{InstanceTagging, LaunchBatching, RepairPolicies, Settings};
-use mortise_state::resource_kinds::{ResourceKind, WatchCondition};
+use mortise_state::resource_kinds::{ObjectKind, ResourceKind, WatchCondition};
 
 use crate::client::{Clients, Reviewer};
 use crate::clock::SystemClock;
@@ -152,7 +152,7 @@ pub async fn start(
     })
 }
 
-/// The kinds to watch. Devices are ignored where the API server does not serve them.
+/// The kinds to watch. Devices and capacity buffers are ignored where the API server does not serve them.
 async fn watched_kinds(
     settings: &mut Settings,
     clients: &Clients,
@@ -170,11 +170,28 @@ async fn watched_kinds(
             settings.ignore_devices = true;
         }
     }
+    if settings.gates.capacity_buffer {
+        let buffers = all.iter();
+        let buffers = buffers.filter(|kind| kind.index == ObjectKind::Buffer);
+        let buffers: Vec<ResourceKind> = buffers.cloned().collect();
+        if !preflight::are_served(clients, &buffers).await? {
+            tracing::error!(
+                "feature gate CapacityBuffer is on, but CRD capacitybuffers.autoscaling.x-k8s.io is not installed: \
+                 CapacityBuffers are not served; install the CRD and restart, or turn the gate off"
+            );
+            settings.gates.capacity_buffer = false;
+        }
+    }
+    let has_spread_defaults = !settings.spread_defaults.is_empty();
     let is_met = |condition| match condition {
         WatchCondition::Always => true,
         WatchCondition::NodeOverlays => settings.gates.node_overlay,
         WatchCondition::Devices => !settings.ignore_devices,
-        WatchCondition::SpreadDefaults => !settings.spread_defaults.is_empty(),
+        WatchCondition::SpreadDefaults => has_spread_defaults,
+        WatchCondition::Buffers => settings.gates.capacity_buffer,
+        WatchCondition::SpreadDefaultsOrBuffers => {
+            has_spread_defaults || settings.gates.capacity_buffer
+        }
     };
     let watched = all.into_iter().filter(|kind| is_met(kind.condition));
     Ok(watched.collect())

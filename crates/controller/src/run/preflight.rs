@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
-use mortise_state::resource_kinds::ResourceKind;
+use mortise_state::resource_kinds::{ObjectKind, ResourceKind};
 
 use crate::client::Clients;
 use crate::client::clients::with_causes;
@@ -127,6 +127,9 @@ fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Ve
     };
     let mut all = Vec::new();
     for kind in kinds {
+        if kind.index == ObjectKind::Buffer {
+            all.push(right("patch", kind.api.group, "capacitybuffers/status"));
+        }
         all.extend(["list", "watch"].map(|verb| right(verb, kind.api.group, kind.api.plural)));
         if kind.is_written() {
             all.push(right("patch", kind.api.group, kind.api.plural));

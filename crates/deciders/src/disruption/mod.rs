@@ -34,6 +34,7 @@ mod validation;
 mod writes;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -42,7 +43,7 @@ use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
 use change_filter::{ChangeFilter, RelevantChange};
 use cleanup_queue::CleanupQueue;
-use mortise_apis::names::{ClaimName, ObjectRef, PoolName};
+use mortise_apis::names::{ClaimName, NamespacedName, ObjectRef, PoolName};
 use mortise_apis::values::after;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
@@ -59,6 +60,7 @@ use mortise_planning::disruption::search::{
 use mortise_planning::disruption::{simulation, static_drift};
 use mortise_planning::reason::BalancedScore;
 use mortise_state::index::Changes;
+use mortise_state::snapshot::BufferDemand;
 use reporter::DisruptionReporter;
 use validation::InvalidatedCommand;
 use writes::CommandWrite;
@@ -99,6 +101,8 @@ pub struct DisruptionDecider {
     /// Pools whose replacements failed.
     failures: RequestTracker<PoolName>,
     told: EventThrottle,
+    /// What buffers asked for at the last step.
+    demand: Arc<BTreeMap<NamespacedName, Arc<BufferDemand>>>,
 }
 
 /// What each method remembers from one look to the next, so that none has to begin where another ended.
@@ -160,6 +164,7 @@ impl DisruptionDecider {
             // A launch that failed is likely to fail again for a while: 1 min, doubling to 30 min.
             failures: RequestTracker::new(60_000, 30 * 60_000),
             told: EventThrottle::default(),
+            demand: Arc::default(),
         }
     }
 
@@ -207,6 +212,7 @@ impl DisruptionDecider {
             pools: _,
             node_classes: _,
             cluster_objects: surroundings,
+            demand: _,
             ledger: _,
             pod_events: _,
         } = input.changes;
@@ -221,7 +227,15 @@ impl DisruptionDecider {
             self.methods.drift.forget();
         }
         self.methods.outdated |= *surroundings || news == RelevantChange::Supply;
-        if news != RelevantChange::None {
+        // Less room for buffers is more room for pods, and may leave a node empty.
+        let is_demand_changed = !Arc::ptr_eq(&self.demand, &input.snapshot.demand);
+        if is_demand_changed {
+            self.demand = Arc::clone(&input.snapshot.demand);
+            self.methods.empty.forget();
+            self.methods.drift.forget();
+            self.methods.outdated = true;
+        }
+        if news != RelevantChange::None || is_demand_changed {
             self.look_soon();
             let soon = self.evaluated_at.map_or(input.now, |at| after(at, SOON_MS));
             self.look_no_later_than(soon);
@@ -476,12 +490,14 @@ impl Decider for DisruptionDecider {
             pools,
             node_classes,
             cluster_objects: surroundings,
+            demand,
             ledger: _,
             pod_events: _,
         } = changes;
         // Nodes change with their pods. Pods without a Node matter to what-ifs only, and only at the next look.
         *everything
             || *surroundings
+            || *demand
             || !(nodes.is_empty() && claims.is_empty() && pools.is_empty())
             || !node_classes.is_empty()
             || (!pods.is_empty() && !self.changed)

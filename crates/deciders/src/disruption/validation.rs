@@ -150,7 +150,11 @@ fn still(
         return Err(InvalidatedCommand::vanished(target));
     }
     let holds = match method {
-        Method::Emptiness => candidate.is_empty() && candidate.is_consolidatable(),
+        Method::Emptiness => {
+            candidate.is_empty()
+                && candidate.is_consolidatable()
+                && world.room().pods_on(candidate.key()) == 0
+        }
         Method::Drift => candidate.drifted().is_some(),
         Method::Multi | Method::Single => match eligible(&candidate, world, received) {
             Ok(()) => true,

@@ -33,6 +33,7 @@ impl Replacements {
         let options = SolveOptions {
             closed: input.snapshot.fenced_nodes(),
             pending: true,
+            buffers: false,
             existing_only: true,
             seed: input.seed,
             ..input.settings.solve_options()

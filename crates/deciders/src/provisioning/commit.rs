@@ -41,7 +41,8 @@ impl ProvisioningDecider {
         step: &mut Step,
     ) {
         let mut events = MAX_NOMINATED_EVENTS;
-        for placement in &plan.placements {
+        let real = plan.placements.iter();
+        for placement in real.filter(|placement| !placement.pod.is_virtual()) {
             let Some(state_node) = view.nodes.get(&*placement.node) else {
                 continue;
             };
@@ -117,7 +118,7 @@ impl ProvisioningDecider {
                 Verdict::NodePlanned,
                 claim.reasons(),
             );
-            for pod in &planned.pods {
+            for pod in planned.pods.iter().filter(|pod| !pod.is_virtual()) {
                 let Some(waiting) = self.waiting.get_mut(&pod.key) else {
                     continue;
                 };
@@ -140,7 +141,8 @@ impl ProvisioningDecider {
         stop: &dyn Fn() -> bool,
     ) -> Result<(), jiff::Timestamp> {
         let mut ready = None;
-        for pod in &planned.pods {
+        // Room for virtual pods is needed at once: what the scheduler does with other pods only uses it up.
+        for pod in planned.pods.iter().filter(|pod| !pod.is_virtual()) {
             let waiting = self.waiting.get(&pod.key);
             let Some(PendingPod { since: first, .. }) =
                 waiting.filter(|_| pod.node.is_none() && !pod.unschedulable)
@@ -232,8 +234,9 @@ impl ProvisioningDecider {
         let mut left = MAX_FAILED_EVENTS;
         for unplaced in &report.unplaced {
             let failure = SchedulingFailure::new(&unplaced.reasons);
-            for (key, _) in &unplaced.pods {
-                let Some(waiting) = self.waiting.get(key) else {
+            for (key, uid) in &unplaced.pods {
+                let waiting = self.waiting.get(key).filter(|waiting| waiting.uid == *uid);
+                let Some(waiting) = waiting else {
                     continue;
                 };
                 let silent =
@@ -245,13 +248,8 @@ impl ProvisioningDecider {
                 left -= 1;
                 let (by, verdict) = (DeciderId::Provisioning, Verdict::Unschedulable);
                 let reasons = unplaced.reasons.clone();
-                let virtual_pod = input
-                    .snapshot
-                    .pending
-                    .get(key)
-                    .is_some_and(|pod| pod.virtual_pod);
                 // Those that wait for reserved capacity are checked again: Karpenter does not report them either.
-                if !virtual_pod && !unplaced.deferred {
+                if !unplaced.deferred {
                     step.announce(input, by, [subject], verdict, reasons);
                 } else {
                     step.record(input, by, subject, verdict, reasons);
@@ -268,7 +266,7 @@ impl ProvisioningDecider {
             let reasons = vec![why.clone()];
             // A pod that asks not to be ours is told nothing.
             let pod = input.snapshot.pods.get(key);
-            if pod.is_some_and(|pod| !pod.class.opts_out() && !pod.virtual_pod) {
+            if pod.is_some_and(|pod| !pod.class.opts_out()) {
                 step.announce(input, by, [subject], verdict, reasons);
             } else {
                 step.record(input, by, subject, verdict, reasons);
@@ -284,7 +282,7 @@ const TYPELESS_EVERY_MS: i64 = 60_000;
 fn nominated(pod: &Pod, place: Reason, events: &mut usize, input: &StepInput<'_>, step: &mut Step) {
     let subject = ObjectRef::Pod(pod.key.clone());
     let (by, verdict, reasons) = (DeciderId::Provisioning, Verdict::Nominated, vec![place]);
-    if *events > 0 && !pod.virtual_pod {
+    if *events > 0 {
         *events -= 1;
         step.announce(input, by, [subject], verdict, reasons);
     } else {

@@ -109,7 +109,7 @@ impl PendingPods {
     /// Pods that the plan launches a node for although their backoff has not elapsed.
     pub(super) fn paused(&self, plan: &LaunchPlan, now: Timestamp) -> Vec<PodKey> {
         let launched = plan.claims.iter().flat_map(|claim| &claim.pods);
-        let paused = launched.filter(|pod| {
+        let paused = launched.filter(|pod| !pod.is_virtual()).filter(|pod| {
             let waiting = self.by_key.get(&pod.key);
             waiting.is_some_and(|waiting| waiting.launch_backoff.pauses_until(now).is_some())
         });

@@ -13,6 +13,8 @@
 //!   ([`mortise_state::feasible_pods`]): a plan for it is dropped and made again without it.
 //! - Pods whose claim came to nothing are planned again at once.
 //! - While pods wait, everything is checked again every 10 s, and 1 s after a change that may help an unplaced pod.
+//! - Virtual pods of capacity buffers are part of every pass. Without pods that wait, a pass is due at once when what buffers
+//!   ask for changed, and at most once a second when something changed that may take or give room ([`buffers`]).
 //!
 //! # Invariants
 //! - A claim is asked for only together with the nomination of its pods, in the ledger and on the claim.
@@ -27,6 +29,7 @@
 //! karpenter-core 2.1 to 2.3 and 2.14; extender 2.2 (watching all pending pods, confirmed by the scheduler).
 
 mod batch_window;
+mod buffers;
 mod commit;
 mod launch_backoff;
 mod pending_pods;
@@ -41,6 +44,7 @@ use crate::launch_shape::batch_new_claims;
 use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
 use batch_window::BatchWindow;
+use buffers::BufferPasses;
 use mortise_apis::names::{ObjectRef, PoolName, Uid};
 use mortise_apis::values::{after, since};
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
@@ -86,6 +90,8 @@ pub struct ProvisioningDecider {
     told: EventThrottle,
     /// Something was heard of since the last solve that may have broken a nomination.
     stirred: bool,
+    /// Room of capacity buffers.
+    buffers: BufferPasses,
 }
 
 impl Default for ProvisioningDecider {
@@ -111,6 +117,7 @@ impl ProvisioningDecider {
             pools: RequestTracker::new(1_000, 60_000),
             told: EventThrottle::default(),
             stirred: true,
+            buffers: BufferPasses::default(),
         }
     }
 
@@ -174,6 +181,7 @@ impl ProvisioningDecider {
             self.see_node(key, snapshot, now);
         }
         self.see_lost_claims(changes, snapshot);
+        self.buffers.see(changes, snapshot, (now, self.solved_at));
         self.stirred |= changes.everything
             || changes.cluster_objects
             || changes.ledger
@@ -237,20 +245,24 @@ impl ProvisioningDecider {
     }
 
     fn due_at(&self, input: &StepInput<'_>) -> Option<Timestamp> {
-        if self.waiting.is_empty() && self.going.is_empty() {
+        let idle = self.waiting.is_empty() && self.going.is_empty();
+        if idle && self.buffers.is_idle() {
             return None;
         }
         if self.urgent {
             return Some(input.now);
         }
         let burst = self.batch.ends(input.settings);
-        [burst, self.look_at].into_iter().flatten().min()
+        // A burst that is still coming uses room up: one pass after it is enough.
+        let room = self.buffers.due_at().filter(|_| burst.is_none());
+        [burst, self.look_at, room].into_iter().flatten().min()
     }
 
     /// Nothing new waits, every pod has a nomination, and nothing has happened that could have broken one.
     fn is_settled(&self, input: &StepInput<'_>) -> bool {
         let new = self.urgent || self.batch.ends(input.settings).is_some();
-        !new && !self.unplaced && !self.stirred && self.going.is_empty() && {
+        let due = self.buffers.due_at().is_some();
+        !new && !due && !self.unplaced && !self.stirred && self.going.is_empty() && {
             self.waiting.by_key.values().all(|waiting| {
                 let nomination = input.snapshot.ledger.nomination(&waiting.uid);
                 nomination.is_some()
@@ -285,6 +297,7 @@ impl ProvisioningDecider {
     fn solve(&mut self, input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
         let options = SolveOptions {
             refused: self.waiting.rejected_nodes(input.now),
+            staying: self.buffers.staying(input.snapshot),
             ..options(input)
         };
         let mut view = input.snapshot.with_expected_claims();
@@ -314,7 +327,11 @@ impl ProvisioningDecider {
         self.waiting.forget_hold_ups();
         self.solved_at = Some(input.now);
         self.look_at = Some(after(input.now, RELOOK_MS));
-        self.unplaced = !report.unplaced.is_empty();
+        let mut unplaced = report.unplaced.iter().flat_map(|unplaced| &unplaced.pods);
+        self.unplaced = unplaced.any(|(key, uid)| {
+            let pod = input.snapshot.pods.get(key);
+            pod.is_some_and(|pod| pod.uid == *uid)
+        });
         if report.stopped {
             // Go on where time ran out: what is nominated by now does not delay the rest.
             self.look_at = Some(after(input.now, 10));
@@ -325,6 +342,8 @@ impl ProvisioningDecider {
         self.commit_claims(&plan, &view, input, step, stop);
         self.tell_pools(&report, input, step);
         self.tell(&report, input, step);
+        self.buffers
+            .note(&plan, &report, options.staying, input, step);
     }
 }
 
@@ -378,13 +397,15 @@ impl Decider for ProvisioningDecider {
             pools,
             node_classes,
             cluster_objects: surroundings,
+            demand,
             ledger: _,
             pod_events: _,
         } = changes;
         let world = *surroundings || !(pools.is_empty() && node_classes.is_empty());
         *everything
+            || *demand
             || !(pods.is_empty() && nodes.is_empty() && claims.is_empty())
-            || (world && !self.waiting.is_empty())
+            || (world && !(self.waiting.is_empty() && self.buffers.is_idle()))
     }
 
     fn step(&mut self, input: &StepInput<'_>, stop: &dyn Fn() -> bool) -> Step {

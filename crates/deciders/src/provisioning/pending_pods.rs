@@ -131,7 +131,7 @@ impl PendingPods {
 
     /// Notes why no node is on its way for pods.
     pub(super) fn hold_up(&mut self, pods: &[Arc<Pod>], why: &Reason) {
-        for pod in pods {
+        for pod in pods.iter().filter(|pod| !pod.is_virtual()) {
             if let Some(waiting) = self.by_key.get_mut(&pod.key) {
                 waiting.held_up = Some(why.clone());
             }

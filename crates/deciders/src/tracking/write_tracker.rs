@@ -206,6 +206,7 @@ fn exists(snapshot: &Snapshot, target: &ObjectRef) -> bool {
         ObjectRef::NodeClass(key) => snapshot.node_classes.contains_key(key),
         ObjectRef::Overlay(name) => snapshot.overlays.contains_key(name),
         ObjectRef::Pod(key) => snapshot.pods.contains(key),
+        ObjectRef::Buffer(key) => snapshot.buffers.contains_key(key),
     }
 }
 

@@ -32,6 +32,7 @@ const CLAIM: &[&str] = &["NodeClaim"];
 const POOL: &[&str] = &["NodePool"];
 const BOTH: &[&str] = &["Node", "NodeClaim"];
 const ALL: &[&str] = &["Node", "NodeClaim", "NodePool"];
+const CONDITIONED: &[&str] = &["Node", "NodeClaim", "NodePool", "CapacityBuffer"];
 const CLASS: &[&str] = &[];
 
 /// Two minutes: Karpenter's default.
@@ -138,7 +139,7 @@ pub(super) const INVALID_DO_NOT_DISRUPT_ANNOTATION: EventRule =
 pub(super) const DO_NOT_DISRUPT_UNTIL: EventRule = normal("DoNotDisruptUntil", POD, USUAL, "");
 pub(super) const DO_NOT_DISRUPT_GRACE_PERIOD_ELAPSED: EventRule =
     normal("DoNotDisruptGracePeriodElapsed", POD, USUAL, "");
-pub(super) const FINALIZED: EventRule = normal("Finalized", ALL, USUAL, "Finalized ");
+pub(super) const FINALIZED: EventRule = normal("Finalized", CONDITIONED, USUAL, "Finalized ");
 pub(super) const FAILED_TERMINATION: EventRule = warning("FailedTermination", BOTH, USUAL, "");
 pub(super) const SPOT_INTERRUPTED: EventRule = warning("SpotInterrupted", BOTH, USUAL, "");
 pub(super) const SPOT_REBALANCE_RECOMMENDATION: EventRule =
@@ -177,7 +178,7 @@ pub(super) const ZONAL_SHIFT_ACTIVE: EventRule = warning("ZonalShiftActive", POO
 pub(super) const ZONAL_SHIFT_CLEARED: EventRule = normal("ZonalShiftCleared", POOL, USUAL, "zone ");
 
 /// Changes of conditions; the reason is the type of the condition.
-pub(super) const CONDITION: EventRule = normal("", ALL, USUAL, TRANSITION);
+pub(super) const CONDITION: EventRule = normal("", CONDITIONED, USUAL, TRANSITION);
 
 /// Every reason but the types of conditions. A reason with two types or texts has two rows.
 pub const RULES: &[EventRule] = &[
@@ -234,12 +235,13 @@ pub fn fault(event: &Event) -> Option<String> {
     let about = || format!("{} on a {kind}: {:?}", event.reason, event.message);
     if event.message.starts_with(TRANSITION) {
         let named = format!("{TRANSITION}{}, Status: ", event.reason);
-        let is_right = !event.warning && ALL.contains(&kind) && event.message.starts_with(&named);
+        let is_right =
+            !event.warning && CONDITIONED.contains(&kind) && event.message.starts_with(&named);
         return (!is_right).then(|| format!("{} is no event of a condition", about()));
     }
     let fits = |rule: &EventRule| {
         let on = if rule.on.is_empty() {
-            !POD.contains(&kind) && !ALL.contains(&kind)
+            !POD.contains(&kind) && !CONDITIONED.contains(&kind)
         } else {
             rule.on.contains(&kind)
         };

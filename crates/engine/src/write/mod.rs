@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use mortise_apis::karpenter::capacitybuffer::{CapacityBuffer, CapacityBufferStatus};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -236,6 +237,14 @@ impl ObjectWrite {
         let target = ObjectRef::Overlay(overlay.name());
         let edit = StatusEdit::NodeOverlay(conditions);
         Self::status(target, Some(&overlay.metadata), edit)
+    }
+
+    /// Writes the status of a CapacityBuffer.
+    #[must_use]
+    pub fn buffer_status(buffer: &CapacityBuffer, status: CapacityBufferStatus) -> Self {
+        let target = ObjectRef::Buffer(buffer.key());
+        let edit = StatusEdit::CapacityBuffer(status);
+        Self::status(target, Some(&buffer.metadata), edit)
     }
 
     fn status(target: ObjectRef, versioned: Option<&ObjectMeta>, edit: StatusEdit) -> Self {

@@ -1,6 +1,7 @@
 //! Requests of edits: the only place that knows their JSON.
 
 use jiff::Timestamp;
+use mortise_apis::karpenter::capacitybuffer::CapacityBufferStatus;
 use mortise_apis::labels;
 use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
@@ -185,7 +186,26 @@ fn status(edit: &StatusEdit) -> Value {
         StatusEdit::NodePool(edit) => node_pool_status(edit),
         StatusEdit::NodeClass(status) => status.clone(),
         StatusEdit::NodeOverlay(conditions) => json!({ "conditions": conditions }),
+        StatusEdit::CapacityBuffer(status) => capacity_buffer_status(status),
     }
+}
+
+/// Every field: what is not known any more is removed.
+fn capacity_buffer_status(status: &CapacityBufferStatus) -> Value {
+    let CapacityBufferStatus {
+        conditions,
+        pod_template_ref,
+        replicas,
+        pod_template_generation,
+        provisioning_strategy,
+    } = status;
+    json!({
+        "conditions": conditions,
+        "podTemplateRef": pod_template_ref,
+        "replicas": replicas,
+        "podTemplateGeneration": pod_template_generation,
+        "provisioningStrategy": provisioning_strategy,
+    })
 }
 
 fn node_claim_status(edit: &NodeClaimStatusEdit) -> Value {
@@ -224,7 +244,7 @@ fn node_pool_status(edit: &NodePoolStatusEdit) -> Value {
     let mut fields = Map::new();
     if let Some(usage) = &edit.usage {
         fields.insert("resources".to_owned(), json!(usage.resources));
-        fields.insert("nodes".to_owned(), json!(usage.nodes));
+        fields.insert("nodes".to_owned(), Value::from(usage.nodes));
     }
     if let Some(generation) = edit.node_class_generation {
         fields.insert("nodeClassObservedGeneration".to_owned(), json!(generation));

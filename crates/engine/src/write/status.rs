@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use mortise_apis::Condition;
+use mortise_apis::karpenter::capacitybuffer::CapacityBufferStatus;
 use mortise_apis::names::ProviderId;
 use mortise_cloudprovider::LaunchedInstance;
 use serde_json::Value;
@@ -20,6 +21,8 @@ pub enum StatusEdit {
     NodeClass(Value),
     /// Of a NodeOverlay: its conditions.
     NodeOverlay(Vec<Condition>),
+    /// Of a CapacityBuffer: all of it.
+    CapacityBuffer(CapacityBufferStatus),
 }
 
 /// What changes in the status of a NodeClaim; `None` stays as it is.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
+use mortise_apis::karpenter::capacitybuffer::{CapacityBuffer, CapacityBufferStatus};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -225,6 +226,17 @@ fn status_of_node_claims() {
     check(
         &claim_conditions(&[]),
         r#"status {"metadata":{"resourceVersion":"7"},"status":{"conditions":[]}}"#,
+        None,
+    );
+    let buffer: CapacityBuffer =
+        read(json!({ "metadata": { "name": "b", "namespace": "ns", "resourceVersion": "7" } }));
+    let status = CapacityBufferStatus {
+        replicas: Some(2),
+        ..CapacityBufferStatus::default()
+    };
+    check(
+        &ObjectWrite::buffer_status(&buffer, status),
+        r#"status {"metadata":{"resourceVersion":"7"},"status":{"conditions":[],"podTemplateGeneration":null,"podTemplateRef":null,"provisioningStrategy":null,"replicas":2}}"#,
         None,
     );
 }

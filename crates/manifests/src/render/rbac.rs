@@ -121,6 +121,11 @@ fn rules_of_all() -> Vec<Value> {
             ],
             &["patch"],
         ),
+        rule(
+            &["autoscaling.x-k8s.io"],
+            &["capacitybuffers/status"],
+            &["patch"],
+        ),
         rule(&["karpenter.sh"], &["nodeclaims"], &["create", "delete"]),
         named_rule(
             &["admissionregistration.k8s.io"],

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::budgets::PoolBudgets;
+use super::buffer_room::HeldRoom;
 use super::command::DisruptionCommand;
 use super::cost;
 use super::feasibility_bound::FeasibilityBound;
@@ -38,6 +39,7 @@ pub struct DisruptionView<'a> {
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
     totals: OnceCell<BTreeMap<PoolName, Totals>>,
     bound: OnceCell<FeasibilityBound>,
+    room: OnceCell<HeldRoom>,
     /// Simulations that the step, and the current method, may still run.
     left: Cell<usize>,
     turn: Cell<usize>,
@@ -138,6 +140,7 @@ impl<'a> DisruptionView<'a> {
             closed,
             closed_to_consolidation: OnceCell::new(),
             bound: OnceCell::new(),
+            room: OnceCell::new(),
             left: Cell::new(most),
             turn: Cell::new(most),
             most,
@@ -211,6 +214,11 @@ impl<'a> DisruptionView<'a> {
     pub fn bound(&self) -> &FeasibilityBound {
         self.bound
             .get_or_init(|| FeasibilityBound::new(self.snapshot(), |key| self.closed.contains(key)))
+    }
+
+    /// Where capacity buffers have room.
+    pub fn room(&self) -> &HeldRoom {
+        self.room.get_or_init(|| HeldRoom::new(self))
     }
 
     /// Gives a method its share of the step's simulations: a third, so that each method proceeds regardless of the others.

@@ -9,6 +9,7 @@
 //! karpenter-core 5.
 
 pub mod budgets;
+pub mod buffer_room;
 pub mod candidate;
 pub mod candidate_cache;
 pub mod command;

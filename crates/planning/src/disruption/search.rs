@@ -62,6 +62,7 @@ fn is_empty(candidate: &Candidate, view: &DisruptionView<'_>) -> bool {
         && candidate.is_consolidatable()
         && !candidate.pool.is_static()
         && !view.is_destination(candidate.key())
+        && view.room().pods_on(candidate.key()) == 0
 }
 
 /// How many nodes may be removed because they are empty, regardless of budgets.
@@ -247,8 +248,18 @@ pub fn eligible(
             pool: pool_name.clone(),
         });
     }
+    let buffer_pods = view.room().pods_on(candidate.key());
     if candidate.is_empty() && candidate.pods.is_empty() {
-        return Err(Ineligible::NotYet); // emptiness deals with it
+        if buffer_pods == 0 {
+            return Err(Ineligible::NotYet); // emptiness deals with it
+        }
+        if candidate.policy() == Policy::WhenEmpty {
+            let node = candidate.node_name.to_string();
+            return reject(DisruptionBlocker::BufferRoom {
+                node,
+                pods: buffer_pods,
+            });
+        }
     }
     if candidate.policy() == Policy::WhenEmpty {
         return reject(DisruptionBlocker::NodeNotEmpty {

@@ -1,6 +1,7 @@
 //! Simulates the removal of nodes: where their pods would run, and whether the savings justify it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::candidate::{Candidate, Policy};
 use super::command::RelocationPlan;
@@ -13,11 +14,15 @@ use crate::reason::{
 use crate::scheduling::{ReservedCapacityMode, SolveOptions, SolveReport, solve};
 use mortise_apis::names::{PodKey, PoolName, Uid};
 use mortise_apis::values::money::MicroUsd;
+use mortise_state::snapshot::{NodeKey, Pod};
 
 /// Most pods that a rejection names.
 const MOST_UNPLACED: usize = 20;
 /// Most of them with a cause: events are small.
 const MOST_EXPLAINED: usize = 5;
+
+/// Placing this many virtual pods costs as much as relocating one pod: they are alike, and come last.
+const VIRTUAL_PODS: usize = 16;
 
 /// What a simulation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +45,16 @@ pub fn what_if(
     if rules == SimulationRules::Cheaper {
         view.bound().check(candidates)?;
     }
-    let pods = candidates.iter().map(|each| each.pods.len()).sum();
-    if stop() || !view.may_simulate(pods) {
+    let closed = match rules {
+        SimulationRules::AnyPrice => view.closed(),
+        SimulationRules::ExistingOnly | SimulationRules::Cheaper => view.closed_to_consolidation(),
+    };
+    let room = view.room().displaced(candidates, closed);
+    let pods: usize = candidates.iter().map(|each| each.pods.len()).sum();
+    if stop() || !view.may_simulate(pods + room.len() / VIRTUAL_PODS) {
         return Err(DisruptionRejection::stopped());
     }
-    let moves = simulate(candidates, rules, view, stop)?;
+    let moves = simulate(candidates, rules, (closed, &room), view, stop)?;
     match rules {
         SimulationRules::ExistingOnly | SimulationRules::AnyPrice => Ok(moves),
         SimulationRules::Cheaper => check_savings(moves, candidates, view),
@@ -54,19 +64,17 @@ pub fn what_if(
 fn simulate(
     candidates: &[&Candidate],
     rules: SimulationRules,
+    (closed, room): (&BTreeSet<NodeKey>, &[Arc<Pod>]),
     view: &DisruptionView<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<RelocationPlan, DisruptionRejection> {
     let settings = view.context.settings;
     let options = SolveOptions {
         without: candidates.iter().map(|each| each.key().clone()).collect(),
-        closed: match rules {
-            SimulationRules::AnyPrice => view.closed().clone(),
-            SimulationRules::ExistingOnly | SimulationRules::Cheaper => {
-                view.closed_to_consolidation().clone()
-            }
-        },
+        closed: closed.clone(),
         pending: true,
+        buffers: false,
+        extra: room.to_vec(),
         respect_preferences: settings.respect_preferences,
         min_values_best_effort: settings.min_values_best_effort,
         max_instance_types: settings.max_instance_types,
@@ -85,11 +93,18 @@ fn simulate(
     if report.stopped {
         return Err(DisruptionRejection::stopped());
     }
-    let pods = || candidates.iter().flat_map(|each| each.pods.iter());
+    let pods = || {
+        let relocated = candidates.iter().flat_map(|each| each.pods.iter());
+        relocated.chain(room)
+    };
     let mut left: BTreeSet<&Uid> = pods().map(|pod| &pod.uid).collect();
     let moved = left.clone();
     let mut placements = plan.placements;
-    placements.retain(|placement| moved.contains(&placement.pod.uid));
+    for placement in placements.iter().filter(|each| each.pod.is_virtual()) {
+        left.remove(&placement.pod.uid);
+    }
+    placements
+        .retain(|placement| moved.contains(&placement.pod.uid) && !placement.pod.is_virtual());
     let mut claims = plan.claims;
     // NodeClaims for pods that are pending anyway do not belong to this command.
     claims.retain(|claim| claim.pods.iter().any(|pod| moved.contains(&pod.uid)));

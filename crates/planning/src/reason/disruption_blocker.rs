@@ -38,6 +38,8 @@ pub enum DisruptionBlocker {
     ConsolidationDisabled { pool: PoolName },
     /// The NodePool has the policy `WhenEmpty`, and the node is not empty.
     NodeNotEmpty { pool: PoolName },
+    /// The node has no pods, but room for this number of virtual pods of capacity buffers.
+    BufferRoom { node: String, pods: usize },
     /// The cheaper instance types do not satisfy minValues of these labels.
     PriceMinValues { labels: Vec<String> },
     /// Spot nodes are not replaced with spot nodes.
@@ -86,6 +88,7 @@ impl fmt::Display for DisruptionBlocker {
                 f,
                 "NodePool \"{pool}\" has consolidation policy WhenEmpty, but node is not empty"
             ),
+            Self::BufferRoom { node, .. } => write!(f, "Node \"{node}\" has buffer pods"),
             Self::PriceMinValues { labels } => write!(
                 f,
                 "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])",

@@ -14,6 +14,7 @@
 //!
 //! Non-goals: preemption, gangs. A pod with a constraint that mortise cannot interpret is reported, and never placed as if it had none.
 
+mod buffer_rooms;
 mod can_add;
 mod daemon_set_pods;
 mod default_spread;
@@ -46,6 +47,7 @@ mod topology;
 mod topology_counts;
 mod volumes;
 
+pub use buffer_rooms::buffer_rooms;
 pub use daemon_set_pods::{DaemonSetOverhead, DaemonSetPod, DaemonSetPods};
 pub use default_spread::{
     DefaultConstraint, InvalidDefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,

@@ -25,7 +25,11 @@ pub struct SolveOptions {
     /// Also place pending pods and pods of nodes that are being deleted. Simulations set this too: the capacity for these
     /// pods is not free.
     pub pending: bool,
-    /// Further pods to place; used by `simulate`.
+    /// With `pending`: also place the virtual pods of capacity buffers, after all others.
+    pub buffers: bool,
+    /// Virtual pods that are not placed: their room stays where it is.
+    pub staying: BTreeSet<Uid>,
+    /// Further pods to place.
     pub extra: Vec<Arc<Pod>>,
     /// Preferences are respected and relaxed when they cannot be satisfied; `false` (`preference-policy=Ignore`) ignores
     /// them.
@@ -74,6 +78,8 @@ impl Default for SolveOptions {
             without: BTreeSet::new(),
             closed: BTreeSet::new(),
             pending: false,
+            buffers: true,
+            staying: BTreeSet::new(),
             extra: Vec::new(),
             respect_preferences: true,
             min_values_best_effort: false,

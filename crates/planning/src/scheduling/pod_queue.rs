@@ -30,10 +30,10 @@ pub(super) struct PodQueue {
 }
 
 impl PodQueue {
-    /// Collects pending pods, pods of nodes that are being deleted, pods of removed nodes, and extra pods.
+    /// Collects pending pods, pods of nodes that are being deleted, pods of removed nodes, extra pods, and virtual pods.
     ///
-    /// Order: priority, then CPU, then memory, all descending; then age; then UID. The order is total, so the order of the
-    /// input does not matter.
+    /// Order: pods that exist before virtual ones; priority, then CPU, then memory, all descending; then age; then UID. The
+    /// order is total, so the order of the input does not matter.
     pub(super) fn new(now: Timestamp, snapshot: &Snapshot, options: &SolveOptions) -> Self {
         let mut seen: HashSet<Uid, FixedState> = HashSet::default();
         let mut all: Vec<Arc<Pod>> = Vec::new();
@@ -67,10 +67,17 @@ impl PodQueue {
             considered: all.len(),
             ..Self::default()
         };
+        if options.pending && options.buffers {
+            let placed = snapshot.virtual_pods();
+            let placed = placed.filter(|pod| !options.staying.contains(&pod.uid));
+            all.extend(placed.cloned());
+        }
         let mut defaults = DefaultSpread::new(&options.spread_defaults, &snapshot.workloads);
         for pod in all {
             match check_pod(snapshot, &pod) {
                 Ok(volumes) => queue.pods.push((defaults.apply(pod), volumes)),
+                // A pod that does not exist gets no record. It counts as one without room.
+                Err(_) if pod.is_virtual() => {}
                 Err(why) => {
                     let why = Reason::PodIgnored { why };
                     queue.ignored.push((pod.key.clone(), why));
@@ -84,7 +91,9 @@ impl PodQueue {
                 x.requests.cpu,
                 x.requests.memory,
             ));
-            larger
+            let real_first = a.is_virtual().cmp(&b.is_virtual());
+            real_first
+                .then(larger)
                 .then_with(|| (a.created.as_second(), &a.uid).cmp(&(b.created.as_second(), &b.uid)))
         });
         queue.ignored.sort_by(|(a, _), (b, _)| a.cmp(b));

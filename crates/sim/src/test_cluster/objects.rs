@@ -46,9 +46,12 @@ fn text_of(value: &Value) -> String {
 /// The name below the kind, with its namespace.
 pub(super) fn name_of(key: &ObjectKey) -> String {
     match key {
-        ObjectKey::Pod(name) | ObjectKey::Pdb(name) | ObjectKey::VolumeClaim(name) => {
-            name.to_string()
-        }
+        ObjectKey::Pod(name)
+        | ObjectKey::Pdb(name)
+        | ObjectKey::VolumeClaim(name)
+        | ObjectKey::Deployment(name)
+        | ObjectKey::PodTemplate(name)
+        | ObjectKey::Buffer(name) => name.to_string(),
         ObjectKey::Node(name) => name.to_string(),
         ObjectKey::Claim(name) => name.to_string(),
         ObjectKey::Pool(name) => name.to_string(),

@@ -22,6 +22,8 @@ pub struct Changes {
     pub node_classes: BTreeSet<NodeClassKey>,
     /// Whether any budget, DaemonSet, volume or namespace changed.
     pub cluster_objects: bool,
+    /// Whether a capacity buffer changed, or an object that one may refer to.
+    pub demand: bool,
     /// Whether the ledger changed.
     pub ledger: bool,
     /// Nodes on which a pod other than a DaemonSet pod was bound, completed or began to terminate.
@@ -54,6 +56,7 @@ impl Changes {
             pools,
             node_classes,
             cluster_objects: surroundings,
+            demand,
             ledger,
             pod_events,
         } = other;
@@ -64,6 +67,7 @@ impl Changes {
         self.pools.extend(pools.iter().cloned());
         self.node_classes.extend(node_classes.iter().cloned());
         self.cluster_objects |= surroundings;
+        self.demand |= demand;
         self.ledger |= ledger;
         self.pod_events.extend(pod_events.iter().cloned());
     }

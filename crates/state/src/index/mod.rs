@@ -5,6 +5,7 @@
 
 mod apply;
 mod changes;
+mod demand;
 mod foreign;
 mod kinds;
 mod ledger;
@@ -27,13 +28,17 @@ pub use object_change::{Diff, ObjectChange};
 use crate::catalog::Catalog;
 use crate::snapshot::{Pod, PodClasses, Snapshot};
 use mortise_apis::k8s;
+use mortise_apis::karpenter::capacitybuffer::CapacityBuffer;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::{NODEPOOL, WellKnown};
-use mortise_apis::names::{ClaimName, NodeClassKey, NodeName, ObjectRef, PodKey, PoolName};
+use mortise_apis::names::{
+    ClaimName, NamespacedName, NodeClassKey, NodeName, ObjectRef, PodKey, PoolName,
+};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::UnavailableOffering;
 
+use demand::DemandIndex;
 use nodes::NodeIndex;
 use nominations::NominationIndex;
 use pods::PodIndex;
@@ -47,6 +52,7 @@ pub struct Index {
     pods: PodIndex,
     nodes: NodeIndex,
     nominations: NominationIndex,
+    demand: DemandIndex,
     /// The latest time that was set.
     now: Timestamp,
     /// Overlays changed, or NodePools or catalogs that they apply to.
@@ -69,6 +75,7 @@ impl Index {
             pods: PodIndex::new(PodClasses::default(), ahead),
             nodes: NodeIndex::default(),
             nominations: NominationIndex::default(),
+            demand: DemandIndex::default(),
             now,
             overlays_changed: false,
             changes: Changes::everything(),
@@ -148,6 +155,7 @@ impl Index {
         self.apply_marks();
         if self.stale {
             self.apply_overlays();
+            demand::resolve_buffers(self);
             self.merge_changed_nodes();
             self.state.generation += 1;
             self.stale = false;
@@ -238,6 +246,12 @@ impl Index {
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Arc<k8s::Node>> {
         self.nodes.object(name)
+    }
+
+    /// A CapacityBuffer, as last applied.
+    #[must_use]
+    pub fn buffer(&self, key: &NamespacedName) -> Option<&Arc<CapacityBuffer>> {
+        self.state.buffers.get(key)
     }
 
     /// A NodePool of a served node class, as last applied.

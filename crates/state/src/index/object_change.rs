@@ -1,4 +1,5 @@
-//! What an event changed in the objects whose changes are counted and reported: pods, nodes, NodeClaims and NodePools.
+//! What an event changed in the objects whose changes are counted and reported: pods, nodes, NodeClaims, NodePools and
+//! CapacityBuffers.
 
 use std::sync::Arc;
 
@@ -6,6 +7,7 @@ use super::Index;
 use crate::resource_kinds::ObjectKey;
 use crate::snapshot::Pod;
 use mortise_apis::k8s;
+use mortise_apis::karpenter::capacitybuffer::CapacityBuffer;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
 
@@ -26,6 +28,7 @@ pub enum ObjectChange {
     Node(Diff<k8s::Node>),
     Claim(Diff<NodeClaim>),
     Pool(Diff<NodePool>),
+    Buffer(Diff<CapacityBuffer>),
     /// An object of another kind, or one that became readable or unreadable.
     Other(ObjectKey),
 }
@@ -64,6 +67,9 @@ impl ObjectChange {
             }
             ObjectKey::Pool(pool) => {
                 Self::Pool(Diff::observe(index, change, |index| index.pool(pool)))
+            }
+            ObjectKey::Buffer(buffer) => {
+                Self::Buffer(Diff::observe(index, change, |index| index.buffer(buffer)))
             }
             _ => {
                 change(index);

@@ -37,6 +37,11 @@ impl PodIndex {
         Pod::from_api(object, &mut self.classes)
     }
 
+    /// The classes that pods share.
+    pub(super) const fn classes(&mut self) -> &mut PodClasses {
+        &mut self.classes
+    }
+
     /// Adds a pod to its node.
     pub(super) fn bind(&mut self, node: &NodeName, pod: &PodKey) {
         let pods = self.by_node.entry(node.clone()).or_default();

@@ -1,9 +1,11 @@
-//! What the leader knows and no Kubernetes object shows yet: nominations, fences and expected claims.
+//! What the leader knows and no Kubernetes object shows yet: nominations, fences, expected claims and the
+//! room of capacity buffers.
 //!
 //! Invariants: every nomination has an owner and an expiry; a pod has at most one nomination; a fence lasts until the command
 //! that set it ends. The engine is the only writer. What followers must know is stored in annotations of the NodeClaim
 //! ([`mortise_apis::labels::NOMINATED_PODS`], [`mortise_apis::labels::FENCE`]), from which the index restores it.
 
+mod buffer_room;
 mod node_nominations;
 
 use std::collections::BTreeMap;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub use buffer_room::{BufferRoom, BufferRooms};
 pub use node_nominations::NodeNominations;
 
 use crate::sharded_map::ShardedMap;
@@ -132,6 +135,8 @@ pub enum LedgerOp {
     Fence(Fence),
     /// Removes a fence.
     Unfence(ClaimName),
+    /// Where virtual pods have room, as of the last pass. It keeps nothing free: real pods come first everywhere.
+    SetRooms(Arc<BufferRooms>),
 }
 
 /// How nominations ended since the process started, counted.
@@ -156,6 +161,7 @@ pub struct Ledger {
     on_claims: ShardedMap<ClaimName, NodeNominations>,
     expected: Arc<BTreeMap<ClaimName, ExpectedClaim>>,
     fences: Arc<BTreeMap<ClaimName, Fence>>,
+    rooms: Arc<BufferRooms>,
     outcomes: NominationOutcomes,
 }
 
@@ -184,6 +190,11 @@ impl Ledger {
             LedgerOp::Unfence(claim) => {
                 self.fences.contains_key(&claim)
                     && Arc::make_mut(&mut self.fences).remove(&claim).is_some()
+            }
+            LedgerOp::SetRooms(rooms) => {
+                let is_changed = *self.rooms != *rooms;
+                self.rooms = rooms;
+                is_changed
             }
         }
     }
@@ -355,6 +366,12 @@ impl Ledger {
     #[must_use]
     pub fn expected_claims(&self) -> &BTreeMap<ClaimName, ExpectedClaim> {
         &self.expected
+    }
+
+    /// Where virtual pods of capacity buffers have room, as of the last pass.
+    #[must_use]
+    pub fn rooms(&self) -> &Arc<BufferRooms> {
+        &self.rooms
     }
 
     /// The fence of a NodeClaim's node.

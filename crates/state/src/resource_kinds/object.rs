@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mortise_apis::k8s;
+use mortise_apis::karpenter::capacitybuffer::CapacityBuffer;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -283,6 +284,7 @@ impl From<&ObjectRef> for ObjectKey {
             ObjectRef::NodeClass(key) => Self::NodeClass(key.clone()),
             ObjectRef::Overlay(name) => Self::Overlay(Arc::clone(name)),
             ObjectRef::Pod(key) => Self::Pod(key.clone()),
+            ObjectRef::Buffer(key) => Self::Buffer(key.clone()),
         }
     }
 }

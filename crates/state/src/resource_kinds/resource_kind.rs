@@ -16,6 +16,10 @@ pub enum WatchCondition {
     Devices,
     /// With default spread constraints, which take their selectors from these objects.
     SpreadDefaults,
+    /// With the feature gate CapacityBuffer.
+    Buffers,
+    /// In either of the last two cases.
+    SpreadDefaultsOrBuffers,
 }
 
 /// A kind of object that is read, with its place in the API.

@@ -34,8 +34,11 @@ macro_rules! watched_kinds {
             Namespace: k8s::Namespace, Arc<str>, Always, as_is(namespaces);
             Service: k8s::Service, NamespacedName, SpreadDefaults, ingested;
             ReplicationController: k8s::ReplicationController, NamespacedName, SpreadDefaults, ingested;
-            ReplicaSet: k8s::ReplicaSet, NamespacedName, SpreadDefaults, ingested;
-            StatefulSet: k8s::StatefulSet, NamespacedName, SpreadDefaults, ingested;
+            ReplicaSet: k8s::ReplicaSet, NamespacedName, SpreadDefaultsOrBuffers, ingested;
+            StatefulSet: k8s::StatefulSet, NamespacedName, SpreadDefaultsOrBuffers, ingested;
+            Deployment: k8s::Deployment, NamespacedName, Buffers, ingested;
+            PodTemplate: k8s::StoredPodTemplate, NamespacedName, Buffers, ingested;
+            Buffer: CapacityBuffer, NamespacedName, Buffers, ingested;
         }
     };
 }

@@ -13,8 +13,6 @@ use mortise_apis::{k8s, labels};
 
 /// Annotation of the kubelet on the mirror of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Annotation on the in-memory pods that represent a capacity buffer.
-const BUFFER_POD: &str = "karpenter.sh/capacity-buffer-fake-pod";
 /// Default of the API server.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
@@ -66,7 +64,7 @@ impl Pod {
                 .termination_grace_period_seconds
                 .unwrap_or(DEFAULT_GRACE_SECONDS),
             mirror: annotation(MIRROR).is_some(),
-            virtual_pod: annotation(BUFFER_POD) == Some("true"),
+            buffer: None,
             class,
         }
     }

@@ -4,6 +4,7 @@
 //! the objects that the index received and of the ledger, so that a follower derives the same.
 
 mod assumed;
+pub(crate) mod demand;
 mod devices;
 mod from_api;
 mod node;
@@ -22,6 +23,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub use demand::{
+    BufferDemand, BufferFailure, BufferTemplate, MOST_PODS, ResolvedBuffer, TemplateKey,
+    TemplateKind, buffer_size,
+};
 pub use devices::{ClaimSource, DeviceObjects, PodClaim};
 pub use node::{NodeKey, StateNode};
 pub use node_disruption_state::NodeDisruptionState;
@@ -40,6 +45,7 @@ use crate::ledger::{Ledger, NominationTarget};
 use crate::resource_kinds::ObjectKey;
 use crate::sharded_map::ShardedMap;
 use mortise_apis::k8s;
+use mortise_apis::karpenter::capacitybuffer::CapacityBuffer;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -95,6 +101,12 @@ pub struct Snapshot {
     pub overlaid_catalogs: Arc<BTreeMap<PoolName, Arc<Catalog>>>,
     /// Overlays that were rejected because they conflict with another one of equal weight.
     pub rejected_overlays: Arc<BTreeSet<Arc<str>>>,
+    /// CapacityBuffers; empty while their feature gate is off.
+    pub buffers: Arc<BTreeMap<NamespacedName, Arc<CapacityBuffer>>>,
+    /// Pod templates that buffers may refer to.
+    pub templates: ShardedMap<TemplateKey, BufferTemplate>,
+    /// What buffers ask for; without those that are being deleted or that another controller serves.
+    pub demand: Arc<BTreeMap<NamespacedName, Arc<BufferDemand>>>,
     /// Pod disruption budgets.
     pub pdbs: Arc<BTreeMap<NamespacedName, Arc<k8s::PodDisruptionBudget>>>,
     /// DaemonSets.
@@ -176,6 +188,9 @@ impl Snapshot {
             overlays: Arc::default(),
             overlaid_catalogs: Arc::default(),
             rejected_overlays: Arc::default(),
+            buffers: Arc::default(),
+            templates: ShardedMap::default(),
+            demand: Arc::default(),
             pdbs: Arc::default(),
             daemon_sets: Arc::default(),
             volume_claims: ShardedMap::default(),
@@ -311,6 +326,11 @@ impl Snapshot {
         self.nodes
             .values()
             .filter(move |node| node.label(labels::NODEPOOL) == Some(pool))
+    }
+
+    /// The virtual pods of all buffers.
+    pub fn virtual_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.demand.values().flat_map(|demand| &*demand.pods)
     }
 
     /// NodePools of another autoscaler.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{PodClaim, PodClass};
 use crate::ledger::{Nomination, NominationTarget};
-use mortise_apis::names::{NodeName, PodKey, Uid};
+use mortise_apis::names::{NamespacedName, NodeName, PodKey, Uid};
 
 /// `status.phase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -96,8 +96,8 @@ pub struct Pod {
     pub grace_seconds: i64,
     /// It is a mirror of a static pod.
     pub mirror: bool,
-    /// Annotated in-memory pod of a capacity buffer.
-    pub virtual_pod: bool,
+    /// The capacity buffer that it stands for: a virtual pod, which exists in memory only.
+    pub buffer: Option<Arc<NamespacedName>>,
 }
 
 impl Pod {
@@ -132,6 +132,12 @@ impl Pod {
             && !self.is_daemon()
             && !self.is_node_owned()
             && !self.is_terminal()
+    }
+
+    /// Whether it exists in memory only, for the room of a capacity buffer.
+    #[must_use]
+    pub const fn is_virtual(&self) -> bool {
+        self.buffer.is_some()
     }
 
     /// Owned by a DaemonSet.

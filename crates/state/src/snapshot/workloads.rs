@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::pods::Selector;
+use mortise_apis::k8s::SelectingKind;
 use mortise_apis::k8s::workload::PodSelector;
-use mortise_apis::k8s::{SelectingKind, SelectingSpec};
 use mortise_apis::names::NamespacedName;
 
 /// Labels that a Service or ReplicationController selects.
@@ -20,9 +20,14 @@ pub struct Workloads {
 
 impl Workloads {
     /// Adds an object.
-    pub fn insert(&mut self, kind: SelectingKind, name: NamespacedName, spec: &SelectingSpec) {
+    pub fn insert(
+        &mut self,
+        kind: SelectingKind,
+        name: NamespacedName,
+        selector: Option<&PodSelector>,
+    ) {
         self.remove(kind, &name);
-        match &spec.selector {
+        match selector {
             None => {}
             Some(PodSelector::Labels(labels)) => {
                 let shared = |(key, value): (&String, &String)| {
@@ -101,8 +106,8 @@ impl Workloads {
 mod tests {
     use super::*;
 
-    fn spec(selector: serde_json::Value) -> SelectingSpec {
-        serde_json::from_value(serde_json::json!({"selector": selector})).unwrap()
+    fn selector(selector: serde_json::Value) -> PodSelector {
+        serde_json::from_value(selector).unwrap()
     }
 
     #[test]
@@ -118,12 +123,12 @@ mod tests {
         all.insert(
             SelectingKind::Service,
             name("s"),
-            &spec(serde_json::json!({"app": "a"})),
+            Some(&selector(serde_json::json!({"app": "a"}))),
         );
         all.insert(
             SelectingKind::ReplicaSet,
             name("r"),
-            &spec(serde_json::json!({"matchLabels": {"hash": "1"}})),
+            Some(&selector(serde_json::json!({"matchLabels": {"hash": "1"}}))),
         );
         let own = labels(&[("app", "a"), ("hash", "1")]);
         let text = |owner: Option<(&str, &Arc<str>)>, own: &[(Arc<str>, Arc<str>)]| {

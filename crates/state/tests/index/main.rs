@@ -5,6 +5,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod buffers;
 mod foreign;
 mod nodes;
 mod nominations;

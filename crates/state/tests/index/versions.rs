@@ -107,6 +107,7 @@ fn text_of(change: &ObjectChange) -> String {
         ObjectChange::Node(diff) => format!("node {}", versions(diff)),
         ObjectChange::Claim(diff) => format!("claim {}", versions(diff)),
         ObjectChange::Pool(diff) => format!("pool {}", versions(diff)),
+        ObjectChange::Buffer(diff) => format!("buffer {}", versions(diff)),
         ObjectChange::Pod(diff) => {
             format!("pod {} to {}", node_of(&diff.before), node_of(&diff.after))
         }

@@ -1,9 +1,9 @@
-//! Conditions and terminations of NodeClaims and NodePools, under the names of operatorpkg, Karpenter's controller library.
+//! Conditions and terminations of NodeClaims, NodePools and CapacityBuffers, under the names of operatorpkg, Karpenter's controller library.
 //!
 //! Karpenter has a series per object, and so has the page in full detail. By default NodeClaims are aggregated, so that the
 //! page does not grow with the cluster: `count` is the number of objects with this status, `seconds` is the longest duration
 //! among them, and `name` is empty. The metrics per kind (`operator_nodeclaim_...`) label NodeClaims by NodePool and node
-//! class, and NodePools by name. Nodes and node classes appear in full detail only.
+//! class, NodePools by name, and CapacityBuffers by namespace and name. Nodes and node classes appear in full detail only.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 use super::{FloatGauge, MOST_POOLS};
 use crate::config::TelemetryDetail;
 use crate::metrics::SeriesLimit;
-use crate::metrics::conditions::{ConditionedKind, GROUP, Seen, condition_states};
+use crate::metrics::conditions::{ConditionedKind, Seen, condition_states};
 use crate::metrics::numbers::seconds;
 
 /// Maximum series of each of these gauges. Statuses other than True come first, because those are searched for.
@@ -133,7 +133,7 @@ pub(super) fn gauges(
     let named = |name: &str| [("namespace", String::new()), ("name", name.to_owned())];
     let of_kind = |kind: ConditionedKind, name: &str| {
         let [namespace, name] = named(if is_full { name } else { "" });
-        let group = ("group", GROUP.to_owned());
+        let group = ("group", kind.group().to_owned());
         [namespace, name, group, ("kind", kind.kind().to_owned())]
     };
     for (name, pool) in snapshot.pools.iter() {
@@ -144,6 +144,30 @@ pub(super) fn gauges(
         let shared = of_kind(ConditionedKind::Pool, name);
         of_all.add(&shared, &conditions, deleted, now);
         of_pools.add(&named(name), &conditions, deleted, now);
+    }
+    let mut of_buffers = ConditionGauges::default();
+    let buffers = snapshot.buffers.iter();
+    for (key, buffer) in buffers.filter(|(_, buffer)| !buffer.is_foreign()) {
+        let conditions = condition_states(&buffer.status.conditions);
+        let deleted = deleted(&buffer.metadata);
+        let [shared_namespace, shared_name] = if is_full {
+            [key.namespace.to_string(), key.name.to_string()]
+        } else {
+            [String::new(), String::new()]
+        };
+        let kind = ConditionedKind::Buffer;
+        let shared = [
+            ("namespace", shared_namespace),
+            ("name", shared_name),
+            ("group", kind.group().to_owned()),
+            ("kind", kind.kind().to_owned()),
+        ];
+        of_all.add(&shared, &conditions, deleted, now);
+        let own = [
+            ("namespace", key.namespace.to_string()),
+            ("name", key.name.to_string()),
+        ];
+        of_buffers.add(&own, &conditions, deleted, now);
     }
     let most = limit.scaled(MOST_POOLS);
     let shown: Vec<_> = snapshot.pools.keys().take(most).collect();
@@ -173,6 +197,7 @@ pub(super) fn gauges(
     }
     let mut omitted = of_claims.register(live, "operator_nodeclaim", limit)
         + of_pools.register(live, "operator_nodepool", limit)
+        + of_buffers.register(live, "operator_capacitybuffer", limit)
         + of_all.register(live, "operator", limit);
     if is_full {
         omitted += node_gauges(snapshot, now).register(live, "operator_node", limit);

@@ -42,7 +42,7 @@ pub(super) fn pending(live: &mut Registry, snapshot: &Snapshot, now: Timestamp, 
         "Pods unschedulable for more than one minute while no node is being created for them, by state",
         stalled,
     );
-    for pod in snapshot.pending.values().filter(|pod| !pod.virtual_pod) {
+    for pod in snapshot.pending.values() {
         *by_zone.entry(requested_zone(pod)).or_default() += 1;
     }
     let family = Family::<labels::ControllerZone, Gauge>::default();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Conditions of an EC2NodeClass while reserved capacity is in use.
 pub const CONDITIONS: KnownConditions = KnownConditions {
-    root: READY,
+    root: Some(READY),
     dependents: &[
         "AMIsReady",
         "SubnetsReady",
@@ -23,7 +23,7 @@ pub const CONDITIONS: KnownConditions = KnownConditions {
 };
 /// Conditions of an EC2NodeClass while reserved capacity is switched off.
 pub const CONDITIONS_WITHOUT_RESERVED: KnownConditions = KnownConditions {
-    root: READY,
+    root: Some(READY),
     dependents: &[
         "AMIsReady",
         "SubnetsReady",

@@ -21,7 +21,7 @@ pub const KIND: NodeClassKind = NodeClassKind {
 
 /// Conditions of a KWOKNodeClass.
 pub const CONDITIONS: KnownConditions = KnownConditions {
-    root: READY,
+    root: Some(READY),
     dependents: &[],
 };
 object! {

@@ -1,6 +1,7 @@
 //! What the index does with an object of each kind: generated from the table of watched kinds, and one file for each kind that
 //! is more than stored.
 
+mod capacity_buffer;
 mod node;
 mod node_claim;
 mod node_class;
@@ -19,6 +20,7 @@ use crate::resource_kinds::table::watched_kinds;
 use crate::resource_kinds::{Object, ObjectKey, Watched};
 use crate::sharded_map::ShardedMap;
 use mortise_apis::k8s;
+use mortise_apis::karpenter::capacitybuffer::CapacityBuffer;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;

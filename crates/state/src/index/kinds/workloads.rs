@@ -1,17 +1,25 @@
-//! Services and controllers: which pods they select.
+//! Services and controllers: which pods they select, and the templates of those that buffers may refer to.
 
 use std::sync::Arc;
 
 use super::Ingested;
-use crate::index::Index;
-use crate::resource_kinds::Watched as _;
+use crate::index::{Index, demand};
+use crate::resource_kinds::Watched;
+use crate::snapshot::{TemplateKey, TemplateKind};
+use mortise_apis::k8s::workload::PodSelector;
 use mortise_apis::k8s::{
-    ReplicaSet, ReplicationController, SelectingKind, SelectingSpec, Service, StatefulSet,
+    Deployment, ReplicaSet, ReplicationController, ScalableSpec, SelectingKind, Service,
+    StatefulSet,
 };
 use mortise_apis::names::NamespacedName;
 
-fn store(index: &mut Index, kind: SelectingKind, name: NamespacedName, spec: &SelectingSpec) {
-    Arc::make_mut(&mut index.state.workloads).insert(kind, name, spec);
+fn store(
+    index: &mut Index,
+    kind: SelectingKind,
+    name: NamespacedName,
+    selector: Option<&PodSelector>,
+) {
+    Arc::make_mut(&mut index.state.workloads).insert(kind, name, selector);
     index.changes.cluster_objects = true;
 }
 
@@ -20,11 +28,32 @@ fn forget(index: &mut Index, kind: SelectingKind, name: &NamespacedName) {
     index.changes.cluster_objects = true;
 }
 
+/// Stores the template of a workload. Without `spec.replicas` it has one, as the API server would set.
+fn store_template(
+    index: &mut Index,
+    kind: TemplateKind,
+    name: NamespacedName,
+    spec: &ScalableSpec,
+) {
+    let replicas = spec.replicas.unwrap_or(1);
+    demand::store_template(index, kind, name, &spec.template, Some(replicas), 0);
+}
+
+fn forget_template(index: &mut Index, kind: TemplateKind, name: &NamespacedName) {
+    demand::remove_template(
+        index,
+        &TemplateKey {
+            kind,
+            name: name.clone(),
+        },
+    );
+}
+
 macro_rules! ingest_selectors {
     ($($type:ident),*) => {
         $(impl Ingested for $type {
             fn applied(index: &mut Index, object: Self) {
-                store(index, SelectingKind::$type, object.key(), &object.spec);
+                store(index, SelectingKind::$type, object.key(), object.spec.selector.as_ref());
             }
 
             fn deleted(index: &mut Index, name: &NamespacedName) {
@@ -33,4 +62,31 @@ macro_rules! ingest_selectors {
         })*
     };
 }
-ingest_selectors!(Service, ReplicationController, ReplicaSet, StatefulSet);
+ingest_selectors!(Service, ReplicationController);
+
+macro_rules! ingest_scalable_selectors {
+    ($($type:ident),*) => {
+        $(impl Ingested for $type {
+            fn applied(index: &mut Index, object: Self) {
+                store_template(index, TemplateKind::$type, object.key(), &object.spec);
+                store(index, SelectingKind::$type, object.key(), object.spec.selector.as_ref());
+            }
+
+            fn deleted(index: &mut Index, name: &NamespacedName) {
+                forget_template(index, TemplateKind::$type, name);
+                forget(index, SelectingKind::$type, name);
+            }
+        })*
+    };
+}
+ingest_scalable_selectors!(ReplicaSet, StatefulSet);
+
+impl Ingested for Deployment {
+    fn applied(index: &mut Index, object: Self) {
+        store_template(index, TemplateKind::Deployment, object.key(), &object.spec);
+    }
+
+    fn deleted(index: &mut Index, name: &NamespacedName) {
+        forget_template(index, TemplateKind::Deployment, name);
+    }
+}

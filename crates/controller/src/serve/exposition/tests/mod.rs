@@ -316,6 +316,7 @@ fn everything_counted(detail: TelemetryDetail) -> Arc<ServiceState> {
         Object::Claim(Box::new(ending.clone())),
         Object::Node(Box::new(leaving.clone())),
         Object::Pool(Box::new(pool.clone())),
+        Object::from(testing::counted_buffer(&shared.metrics, now)),
     ] {
         index.apply(ObjectEvent::Applied(object, EventSource::Watch));
     }

@@ -91,7 +91,7 @@ fn own_labels<'a>(
 #[test]
 fn every_metric_of_karpenter_is_served_with_its_type_and_labels_or_left_out_for_a_reason() {
     let known = karpenter_metrics();
-    assert_eq!(known.len(), 128, "as many as Karpenter has");
+    assert_eq!(known.len(), 134, "as many as Karpenter has");
     for detail in [TelemetryDetail::Bounded, TelemetryDetail::Full] {
         let shared = everything_counted(detail);
         let page = render(&shared, &BTreeMap::new()).unwrap();

@@ -1,0 +1,21 @@
+//! Room that is asked for without a pod: CapacityBuffers.
+//!
+//! A buffer is resolved to virtual pods: pods that exist in memory only, and that the scheduler places after all others. They
+//! are never nominated, and nothing ever waits for them: a real pod takes their room by being there.
+//!
+//! Invariant: what a buffer is resolved to is a function of the buffer and of the object that it refers to. Every replica
+//! derives the same, and a change of either shows in the next snapshot.
+//!
+//! # Source
+//! karpenter-core 1.5 and 7.4.
+
+mod failure;
+mod resolve;
+mod size;
+mod template;
+
+pub use failure::BufferFailure;
+pub use resolve::{BufferDemand, ResolvedBuffer};
+pub(crate) use resolve::{demand_of, reference_of};
+pub use size::{MOST_PODS, buffer_size};
+pub use template::{BufferTemplate, TemplateKey, TemplateKind};
