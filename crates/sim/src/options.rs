@@ -5,6 +5,7 @@ use mortise_apis::labels::WellKnown;
 use mortise_apis::names::NodeClassKey;
 use mortise_cloudprovider::InstanceType;
 use mortise_planning::settings::Settings;
+use mortise_state::resource_kinds::ObjectKey;
 use serde_json::Value;
 
 /// A workload whose replica count may oscillate.
@@ -60,6 +61,8 @@ pub struct SimOptions {
     pub deployments: Vec<Deployment>,
     /// Workloads of pods that complete.
     pub jobs: Vec<JobSpec>,
+    /// Capacity buffers and their templates. They count with the feature gate CapacityBuffer only.
+    pub buffers: Vec<(ObjectKey, Value)>,
     /// Mean time between spot interruptions in the whole cluster, in virtual seconds; 0 = none.
     pub interruption_every_s: i64,
     /// Of a thousand launches from a spot capacity pool, how many fail for lack of capacity.

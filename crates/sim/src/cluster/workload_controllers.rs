@@ -36,6 +36,8 @@ pub(crate) struct WorkloadControllers {
     pub(crate) scaled: BTreeMap<String, u32>,
     /// How often the template of a workload was replaced.
     revisions: BTreeMap<String, u64>,
+    /// Deployments exist as objects too, for capacity buffers that refer to them.
+    has_objects: bool,
 }
 
 /// Run time of a job pod.
@@ -56,6 +58,7 @@ impl WorkloadControllers {
             scale_percent: 100,
             scaled: BTreeMap::new(),
             revisions: BTreeMap::new(),
+            has_objects: options.settings.gates.capacity_buffer,
         }
     }
 
@@ -90,6 +93,9 @@ impl WorkloadControllers {
                 set.clone(),
                 now,
             );
+        }
+        for (key, buffer) in &options.buffers {
+            create(store, key.clone(), buffer.clone(), now);
         }
         for deployment in &self.deployments {
             if let Some(max) = deployment.max_unavailable {
@@ -143,6 +149,9 @@ impl WorkloadControllers {
         }
         let pods = pods_by_owner(store);
         for (deployment, want) in self.deployments.clone().iter().zip(&seen.1) {
+            if self.has_objects {
+                set_object(deployment, *want, store, now);
+            }
             self.reconcile(deployment, *want, pods.get(&deployment.name), store, now);
         }
         reconcile_daemon_sets(store, now);
@@ -398,6 +407,25 @@ pub(super) fn is_running(pod: &Value) -> bool {
 }
 
 /// Creates an object whose name only these controllers use; an existing object is the desired one.
+/// The Deployment as an object with its size.
+fn set_object(deployment: &Deployment, replicas: usize, store: &mut ApiServer, now: Timestamp) {
+    let key = ObjectKey::Deployment(NamespacedName::new(NAMESPACE, deployment.name.as_str()));
+    let replicas = json!(replicas);
+    let Some(object) = store.get(&key) else {
+        let object = json!({
+            "metadata": { "name": deployment.name, "namespace": NAMESPACE, "generation": 1 },
+            "spec": { "replicas": replicas, "template": deployment.template },
+        });
+        create(store, key, object, now);
+        return;
+    };
+    if object.pointer("/spec/replicas") != Some(&replicas) {
+        let mut object = object.clone();
+        object["spec"]["replicas"] = replicas;
+        store.put(key, object);
+    }
+}
+
 fn create(store: &mut ApiServer, key: ObjectKey, value: Value, now: Timestamp) {
     if store.get(&key).is_none() && store.create(key, value, now).is_err() {
         debug_assert!(false, "a key that is not there cannot already exist");

@@ -1,13 +1,23 @@
 //! The manifests of a scenario, as the simulated cluster needs them.
 
-use mortise_apis::names::NodeClassKey;
+use mortise_apis::names::{NamespacedName, NodeClassKey};
+use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use super::error::ScenarioError;
 use crate::options::Deployment;
 
 /// Kinds that can be simulated, besides node classes.
-const KINDS: [&str; 4] = ["NodePool", "Deployment", "DaemonSet", "PodDisruptionBudget"];
+const KINDS: [&str; 6] = [
+    "NodePool",
+    "Deployment",
+    "DaemonSet",
+    "PodDisruptionBudget",
+    "CapacityBuffer",
+    "PodTemplate",
+];
+/// Namespace of simulated workloads, and so of buffers for them.
+const NAMESPACE: &str = "default";
 
 /// Objects that a simulated cluster begins with.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +25,8 @@ pub struct ClusterObjects {
     pub(super) pools: Vec<Value>,
     pub(super) daemon_sets: Vec<Value>,
     pub(super) deployments: Vec<Deployment>,
+    /// CapacityBuffers and PodTemplates.
+    pub(super) buffers: Vec<(ObjectKey, Value)>,
     budgets: Vec<PodBudget>,
 }
 
@@ -47,11 +59,39 @@ impl ClusterObjects {
                 self.daemon_sets.push(manifest.clone());
             }
             "Deployment" => self.add_deployment(name, manifest)?,
+            "CapacityBuffer" => self.add_buffer(ObjectKey::Buffer, name, manifest)?,
+            "PodTemplate" => self.add_buffer(ObjectKey::PodTemplate, name, manifest)?,
             "PodDisruptionBudget" => self.budgets.push(PodBudget::of(manifest)?),
             _ if kind.ends_with("NodeClass") => {}
             _ => return Err(ScenarioError::unknown("kind", kind, &KINDS)),
         }
         Ok(())
+    }
+
+    /// A CapacityBuffer, or a template for some. Workloads are in one namespace, whatever they say, and so are these.
+    fn add_buffer(
+        &mut self,
+        key: fn(NamespacedName) -> ObjectKey,
+        name: &str,
+        manifest: &Value,
+    ) -> Result<(), ScenarioError> {
+        let mut object = manifest.clone();
+        object["metadata"]["namespace"] = json!(NAMESPACE);
+        object["metadata"]["generation"] = json!(1);
+        let key = key(NamespacedName::new(NAMESPACE, name));
+        if self.buffers.iter().any(|(known, _)| *known == key) {
+            let kind = text(manifest, "/kind").unwrap_or_default();
+            let problem = format!("two objects of kind {kind} are named {name:?}");
+            return Err(ScenarioError::new("metadata.name", problem));
+        }
+        self.buffers.push((key, object));
+        Ok(())
+    }
+
+    /// Whether the feature gate CapacityBuffer is needed.
+    pub(super) fn has_buffers(&self) -> bool {
+        let mut keys = self.buffers.iter().map(|(key, _)| key);
+        keys.any(|key| matches!(key, ObjectKey::Buffer(_)))
     }
 
     fn add_deployment(&mut self, name: &str, manifest: &Value) -> Result<(), ScenarioError> {
@@ -79,10 +119,44 @@ impl ClusterObjects {
         Ok(())
     }
 
+    /// Each buffer refers to an object of the scenario.
+    fn check_buffers(&self) -> Result<(), ScenarioError> {
+        let templates: Vec<&str> = self
+            .buffers
+            .iter()
+            .filter_map(|(key, _)| match key {
+                ObjectKey::PodTemplate(key) => Some(&*key.name),
+                _ => None,
+            })
+            .collect();
+        for (key, object) in &self.buffers {
+            let ObjectKey::Buffer(NamespacedName { name: buffer, .. }) = key else {
+                continue;
+            };
+            let field = |name: &str| format!("CapacityBuffer {buffer}: spec.{name}");
+            let kind = text(object, "/spec/scalableRef/kind").unwrap_or("Deployment");
+            if kind != "Deployment" {
+                let field = field("scalableRef.kind");
+                return Err(ScenarioError::unknown(&field, kind, &["Deployment"]));
+            }
+            for (reference, known) in [
+                ("scalableRef", self.deployment_names()),
+                ("podTemplateRef", templates.clone()),
+            ] {
+                let name = text(object, &format!("/spec/{reference}/name"));
+                if let Some(name) = name.filter(|name| !known.contains(name)) {
+                    let field = field(&format!("{reference}.name"));
+                    return Err(ScenarioError::unknown(&field, name, &known));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Gives each disruption budget to the Deployments that it selects.
     ///
     /// # Errors
-    /// There is no NodePool.
+    /// There is no NodePool, or a buffer refers to something that is not there.
     pub fn complete(mut self) -> Result<Self, ScenarioError> {
         if self.pools.is_empty() {
             return Err(ScenarioError::new(
@@ -90,6 +164,7 @@ impl ClusterObjects {
                 "there is no NodePool: nothing would be launched",
             ));
         }
+        self.check_buffers()?;
         for budget in &self.budgets {
             let selected = |deployment: &&mut Deployment| {
                 let labels = deployment.template.pointer("/metadata/labels");

@@ -54,9 +54,10 @@ pub fn play(
     spec: &ScenarioSpec,
     objects: ClusterObjects,
     cloud: (Vec<InstanceType>, WellKnown),
-    settings: Settings,
+    mut settings: Settings,
     deciders: fn() -> Vec<Box<dyn Decider>>,
 ) -> Result<ScenarioReport, ScenarioError> {
+    settings.gates.capacity_buffer |= objects.has_buffers();
     let (catalog, well_known) = cloud;
     let due = due(spec, &objects, &catalog)?;
     let options = SimOptions {
@@ -70,6 +71,7 @@ pub fn play(
         daemon_sets: objects.daemon_sets,
         deployments: objects.deployments,
         jobs: Vec::new(),
+        buffers: objects.buffers,
         interruption_every_s: spec.spot_interruption_every.map_or(0, GoDuration::as_secs),
         shortage_per_mille: spec.spot_shortage_percent * 10,
     };

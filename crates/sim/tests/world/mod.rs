@@ -118,6 +118,7 @@ pub(crate) fn options(seed: u64) -> SimOptions {
                 max_unavailable: None,
             },
         ],
+        buffers: Vec::new(),
         jobs: vec![JobSpec {
             name: "batch".to_owned(),
             template: template("batch", "3", "4Gi"),
