@@ -241,6 +241,11 @@ async fn limits_of_buffer_and_pool_hold() -> Result<()> {
         .await?;
     scene.settled(4).await?;
     has_room(&scene, "room").await?;
+    let shown = scene.mortise.debug("buffers").await?;
+    let expected = json!([{
+        "buffer": "default/room", "pods": 4, "ready": 4, "coming": 0, "failed": 0, "problem": null,
+    }]);
+    ensure!(shown == expected, "{shown}");
     scene.end().await;
     Ok(())
 }
@@ -278,6 +283,11 @@ async fn what_a_buffer_lacks_is_told_and_taken_up_when_it_comes() -> Result<()> 
     ensure!(
         message.contains("Deployment, ReplicaSet, StatefulSet of apps are"),
         "{message}"
+    );
+    let shown = scene.mortise.debug("buffers").await?;
+    ensure!(
+        shown.to_string().contains("Neither podTemplateRef"),
+        "{shown}"
     );
     let message = said("typo", "ResolutionFailed").await?;
     ensure!(

@@ -3,6 +3,7 @@
 //! Every path responds with JSON, or with text for `Accept: text/plain`. Responses are computed from the snapshot, the ledger
 //! and the decision log; none contains Secrets or values of environment variables, because the watches do not keep those.
 
+mod buffers;
 mod capacity;
 mod decisions;
 mod explain;

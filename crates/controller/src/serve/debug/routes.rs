@@ -14,7 +14,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::table::TextTable;
-use super::{DebugView, capacity, decisions, extender, json, respond, stream, subject, views};
+use super::{
+    DebugView, buffers, capacity, decisions, extender, json, respond, stream, subject, views,
+};
 use crate::service_state::ServiceState;
 
 /// Every path that is read with GET, in the order of the index.
@@ -54,6 +56,12 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
         query: &[],
         shows: "capacity that the cloud refused lately (what, why, and when it is asked for again), and capacity reservations with unused instances",
         view: View::Page(|state, _| Ok(capacity::view(&state.shared))),
+    },
+    DebugRoute {
+        path: "/debug/buffers",
+        query: &[],
+        shows: "capacity buffers: pods that room is kept for, how many of them fit on ready and on coming nodes and how many nowhere (on the replica that leads), or why the buffer is not served",
+        view: View::Page(|state, _| Ok(buffers::view(&state.shared))),
     },
     DebugRoute {
         path: "/debug/decisions",

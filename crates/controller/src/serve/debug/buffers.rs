@@ -1,0 +1,56 @@
+//! Capacity buffers: how much room each asks for, and how much the last pass found.
+
+use mortise_state::ledger::BufferRoom;
+use mortise_state::snapshot::BufferDemand;
+use serde_json::{Value, json};
+
+use super::DebugView;
+use super::table::TextTable;
+use crate::service_state::ServiceState;
+
+/// All buffers that are served, by namespace and name. Room is known to the replica that leads.
+pub(super) fn view(shared: &ServiceState) -> DebugView {
+    let snapshot = shared.snapshot();
+    let rooms = &snapshot.ledger.rooms().0;
+    let mut table = TextTable::new(&["BUFFER", "PODS", "READY", "COMING", "FAILED", "PROBLEM"]);
+    let mut rows: Vec<Value> = Vec::new();
+    for (key, demand) in snapshot.demand.iter() {
+        // Room that was found for an earlier size or template says nothing.
+        let room = rooms
+            .get(key)
+            .filter(|room| room.revision == demand.revision);
+        let problem = demand.resolution.as_ref().err().map(ToString::to_string);
+        table.row(cells(&key.to_string(), demand, room, problem.as_deref()));
+        rows.push(json!({
+            "buffer": key.to_string(),
+            "pods": demand.pods.len(),
+            "ready": room.map(|room| room.ready),
+            "coming": room.map(|room| room.coming),
+            "failed": room.map(|room| room.failed),
+            "problem": problem,
+        }));
+    }
+    DebugView {
+        text: table.render("no capacity buffer is served"),
+        json: json!(rows),
+    }
+}
+
+fn cells(
+    name: &str,
+    demand: &BufferDemand,
+    room: Option<&BufferRoom>,
+    problem: Option<&str>,
+) -> Vec<String> {
+    let of_room = |part: fn(&BufferRoom) -> usize| {
+        room.map_or_else(|| "-".to_owned(), |room| part(room).to_string())
+    };
+    vec![
+        name.to_owned(),
+        demand.pods.len().to_string(),
+        of_room(|room| room.ready),
+        of_room(|room| room.coming),
+        of_room(|room| room.failed),
+        problem.unwrap_or("-").to_owned(),
+    ]
+}
