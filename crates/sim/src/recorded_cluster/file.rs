@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, IntoInnerError, Read, Write};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -96,7 +96,9 @@ impl RecordedCluster {
     /// # Errors
     /// The output cannot be written.
     pub fn write(&self, output: impl Write) -> Result<(), SnapshotFileError> {
-        let mut lines = Lines(GzEncoder::new(output, Compression::new(4)));
+        // The encoder clears a buffer of 32 KiB for each write, however small.
+        let encoder = GzEncoder::new(output, Compression::new(4));
+        let mut lines = Lines(BufWriter::with_capacity(1 << 16, encoder));
         lines.write(&Header {
             mortise_snapshot: FORMAT_VERSION,
             recorded_by: self.recorded_by.clone(),
@@ -128,7 +130,8 @@ impl RecordedCluster {
                 catalogs: self.catalogs.len(),
             },
         })?;
-        lines.0.finish()?.flush()?;
+        let encoder = lines.0.into_inner().map_err(IntoInnerError::into_error)?;
+        encoder.finish()?.flush()?;
         Ok(())
     }
 
@@ -187,7 +190,7 @@ impl RecordedCluster {
 }
 
 /// A writer of lines.
-struct Lines<W: Write>(GzEncoder<W>);
+struct Lines<W: Write>(BufWriter<GzEncoder<W>>);
 
 impl<W: Write> Lines<W> {
     fn write(&mut self, line: &impl Serialize) -> Result<(), SnapshotFileError> {

@@ -73,6 +73,18 @@ impl Selector {
         self
     }
 
+    /// A label that everything has that it matches, if it has one with a single value: what to index selectors by.
+    #[must_use]
+    pub fn required_label(&self) -> Option<(&Arc<str>, &Arc<str>)> {
+        self.tests.iter().find_map(|(key, test)| match test {
+            Test::In(values) => match values.as_slice() {
+                [value] => Some((key, value)),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
     fn normalize(&mut self) {
         self.tests.sort_unstable();
         self.tests.dedup();
@@ -139,6 +151,13 @@ mod tests {
             "{}",
             Selector::new(&selector)
         );
+        let compiled = Selector::new(&selector);
+        if let (true, Some((key, value))) = (want, compiled.required_label()) {
+            let has = labels
+                .iter()
+                .any(|label| (&label.0, &label.1) == (key, value));
+            assert!(has, "{compiled} matches without {key}={value}");
+        }
     }
 
     #[test]
@@ -156,6 +175,7 @@ mod tests {
             false,
         );
         check(of("a", "In", &["1", "2"]), &[("a", "2")], true);
+        check(of("a", "In", &["2"]), &[("a", "2")], true);
         check(of("a", "NotIn", &["1"]), &[], true);
         check(of("a", "NotIn", &["1"]), &[("a", "1")], false);
         check(of("a", "Exists", &[]), &[("b", "")], false);
