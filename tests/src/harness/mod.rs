@@ -7,7 +7,7 @@
 //! | [`StateDir`], [`Port`], [`Authority`], [`Kubeconfig`] | one file each |
 //! | [`ControlPlane`]: etcd, kube-apiserver and whichever others are asked for | `control_plane.rs`, `builder.rs`, `component.rs` |
 //! | [`ExtenderConfig`], [`SchedulerOptions`]: the scheduler's configuration | `scheduler.rs` |
-//! | [`Moto`]: AWS, with capacity pools, prices, faults and events to set; [`NodeFactory`]: its instances join a cluster | `moto.rs`, `moto_account.rs`, `moto_profiles.rs`, `moto_query.rs`, `node_factory.rs` |
+//! | [`Moto`]: AWS, with capacity pools, prices, faults and events to set; [`NodeFactory`]: its instances join a cluster | `moto.rs`, `moto_account.rs`, `moto_instance.rs`, `moto_profiles.rs`, `moto_query.rs`, `node_factory.rs` |
 //! | [`Mortise`]: the program under test as a child process | `mortise.rs` |
 //! | [`wait_until`]: the only place that waits by polling | `wait.rs` |
 //! | [`Helm`]: the real one, on the charts of this repository | `helm.rs` |
@@ -26,6 +26,7 @@ mod kubeconfig;
 mod mortise;
 mod moto;
 mod moto_account;
+mod moto_instance;
 mod moto_profiles;
 mod moto_query;
 mod node_factory;
@@ -48,8 +49,9 @@ pub use helm::Helm;
 pub use http::{Http, Reply};
 pub use kubeconfig::Kubeconfig;
 pub use mortise::{Mortise, MortiseOptions, mortise_binary, prepare_certificates};
-pub use moto::{Fault, Fixtures, Instance, Moto, Pool};
+pub use moto::{Fault, Fixtures, Moto, Pool};
 pub use moto_account::{Denials, Reservation};
+pub use moto_instance::Instance;
 pub use moto_profiles::InstanceProfile;
 pub use moto_query::Caller;
 pub use node_factory::NodeFactory;

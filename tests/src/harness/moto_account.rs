@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::moto::{Instance, Moto};
+use super::moto::Moto;
+use super::moto_instance::Instance;
 
 /// A capacity reservation of the account.
 #[derive(Clone, Debug, Serialize)]

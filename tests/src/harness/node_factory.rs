@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 
 use super::control_plane::ControlPlane;
 use super::http::Http;
-use super::moto::{Instance, Moto, instances};
+use super::moto::Moto;
+use super::moto_instance::{Instance, instances};
 use super::progress;
 use super::wait::wait_until;
 
