@@ -104,8 +104,8 @@ impl NodeClaimRequest<'_> {
         }
         let annotations = claim.metadata.annotations.get_or_insert_default();
         // Virtual pods are nominated nowhere: nothing waits for them, and room for them never keeps a pod out.
-        let pods = || planned.pods.iter().filter(|pod| !pod.is_virtual());
-        let uids: Vec<&str> = pods()
+        let uids: Vec<&str> = planned
+            .real_pods()
             .take(MAX_ANNOTATED)
             .map(|pod| pod.uid.as_str())
             .collect();
@@ -126,7 +126,7 @@ impl NodeClaimRequest<'_> {
         let most = json!(planned.most.to_api()).to_string();
         annotations.insert(labels::PLANNED_CAPACITY.to_owned(), most);
         let until = after(now, input.settings.registration_timeout_ms);
-        for pod in pods() {
+        for pod in planned.real_pods() {
             let target = NominationTarget::Claim(name.clone());
             let nomination = pod.nomination(target, now, until);
             step.ledger.push(LedgerOp::Nominate(nomination));

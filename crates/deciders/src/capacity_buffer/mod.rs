@@ -3,8 +3,8 @@
 //! May: write the status of CapacityBuffers, when it changes.
 //!
 //! Must never: decide what a buffer asks for, or where its room is. The index resolves buffers
-//! ([`BufferDemand`](mortise_state::snapshot::BufferDemand)), provisioning places their virtual pods and records the result in the ledger; both are told
-//! here. It never touches buffers whose strategy is of another domain: another controller serves them.
+//! ([`BufferDemand`](mortise_state::snapshot::BufferDemand)), provisioning places their virtual pods and records the result in the ledger; both appear
+//! in the status here. It never touches buffers whose strategy is of another domain: another controller serves them.
 //!
 //! Implements karpenter-core 1.5 (status, conditions) and 7.4. With the feature gate off it does nothing.
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::LifecycleDecider;
 use super::breaker::LaunchDecision;
 use super::launch_batches::{LaunchTurn, Members, current, launch_effect};
-use super::launch_reason::{cut, launched_is, not_launched};
+use super::launch_reason::{announce_missing, cut, launched_is, not_launched};
 use super::launched_instance::{launched_from, missing_metadata};
 use crate::launch_shape;
 use crate::tracking::timer_queue::{attempt, earlier};
@@ -99,10 +99,7 @@ impl LifecycleDecider {
             EffectError::Launch(LaunchError::InsufficientCapacity { missing, .. }) => {
                 self.give_up(uid);
                 if let Some(what) = *missing {
-                    let pool = claim.pool().map(ObjectRef::Pool);
-                    let objects = std::iter::once(target.clone()).chain(pool);
-                    let reasons = vec![Reason::PrerequisiteMissing { what }];
-                    step.announce(input, by, objects, Verdict::Observed, reasons);
+                    announce_missing(what, claim, input, step);
                 }
                 // Events show all of it.
                 let error = error.to_string();

@@ -118,7 +118,7 @@ impl ProvisioningDecider {
                 Verdict::NodePlanned,
                 claim.reasons(),
             );
-            for pod in planned.pods.iter().filter(|pod| !pod.is_virtual()) {
+            for pod in planned.real_pods() {
                 let Some(waiting) = self.waiting.get_mut(&pod.key) else {
                     continue;
                 };
@@ -142,7 +142,7 @@ impl ProvisioningDecider {
     ) -> Result<(), jiff::Timestamp> {
         let mut ready = None;
         // Room for virtual pods is needed at once: what the scheduler does with other pods only uses it up.
-        for pod in planned.pods.iter().filter(|pod| !pod.is_virtual()) {
+        for pod in planned.real_pods() {
             let waiting = self.waiting.get(&pod.key);
             let Some(PendingPod { since: first, .. }) =
                 waiting.filter(|_| pod.node.is_none() && !pod.unschedulable)

@@ -18,7 +18,7 @@ use mortise_apis::names::PodKey;
 use mortise_apis::values::{after, doubled, since};
 use mortise_engine::decider::StepInput;
 use mortise_planning::reason::{NominationFailure, Reason};
-use mortise_planning::scheduling::{FreeCapacity, LaunchPlan, SolveReport};
+use mortise_planning::scheduling::{FreeCapacity, LaunchPlan, PlannedClaim, SolveReport};
 use mortise_state::snapshot::{NodeKey, Snapshot, StateNode};
 
 /// Older failures do not count.
@@ -108,8 +108,8 @@ impl PendingPods {
 
     /// Pods that the plan launches a node for although their backoff has not elapsed.
     pub(super) fn paused(&self, plan: &LaunchPlan, now: Timestamp) -> Vec<PodKey> {
-        let launched = plan.claims.iter().flat_map(|claim| &claim.pods);
-        let paused = launched.filter(|pod| !pod.is_virtual()).filter(|pod| {
+        let launched = plan.claims.iter().flat_map(PlannedClaim::real_pods);
+        let paused = launched.filter(|pod| {
             let waiting = self.by_key.get(&pod.key);
             waiting.is_some_and(|waiting| waiting.launch_backoff.pauses_until(now).is_some())
         });

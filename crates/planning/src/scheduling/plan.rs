@@ -152,6 +152,13 @@ pub struct PlannedClaim {
     pub well_known: Arc<WellKnown>,
 }
 
+impl PlannedClaim {
+    /// Its pods without the virtual ones of capacity buffers.
+    pub fn real_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.iter().filter(|pod| !pod.is_virtual())
+    }
+}
+
 /// The plan of a solve.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchPlan {
