@@ -120,30 +120,12 @@ fn classes(objects: &[Object]) -> Vec<NodeClassObject> {
 fn with_status(class: &NodeClassObject, resolved: &ResolvedNodeClass) -> NodeClassObject {
     let mut object = (*class.object).clone();
     if let Some(status) = &resolved.status {
-        merge(&mut object["status"], status);
+        json_patch::merge(&mut object["status"], status);
     }
     for (key, value) in &resolved.annotations {
         object["metadata"]["annotations"][key] = Value::from(value.as_str());
     }
     NodeClassObject::new(class.key.clone(), object)
-}
-
-/// Applies a JSON merge patch.
-fn merge(value: &mut Value, patch: &Value) {
-    let Value::Object(fields) = patch else {
-        *value = patch.clone();
-        return;
-    };
-    if !value.is_object() {
-        *value = Value::Object(serde_json::Map::new());
-    }
-    for (field, content) in fields {
-        if content.is_null() {
-            value.as_object_mut().map(|all| all.remove(field));
-        } else {
-            merge(&mut value[field], content);
-        }
-    }
 }
 
 /// The class with what refers to it, as the service asks for it.
