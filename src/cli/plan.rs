@@ -10,8 +10,9 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use mortise_controller::RunError;
 use mortise_manifests::file::manifests;
+use mortise_sim::ManifestError;
 use mortise_sim::plan::plan;
-use mortise_sim::plan::what_if::{self, PriceChange, WhatIfError};
+use mortise_sim::plan::what_if::{self, PriceChange};
 use mortise_sim::recorded_cluster::RecordedCluster;
 
 use crate::args::ServeArgs;
@@ -105,7 +106,7 @@ fn open(path: &Path) -> anyhow::Result<RecordedCluster> {
 
 /// Makes the changes of the options.
 fn change(args: &PlanArgs, cluster: &mut RecordedCluster) -> anyhow::Result<()> {
-    let of = |option: &str, error: WhatIfError| anyhow::anyhow!("--{option}: {error}");
+    let of = |option: &str, error: ManifestError| anyhow::anyhow!("--{option}: {error}");
     for source in read(&args.apply)? {
         for manifest in manifests(&source.text) {
             let file = &source.name;

@@ -9,9 +9,9 @@ use mortise_manifests::file::{Manifest, manifests};
 use mortise_manifests::lint::{LintLevel, LintOptions, lint};
 use mortise_manifests::migrate::SourceFile;
 use mortise_planning::settings::Settings;
+use mortise_sim::ManifestError;
 use mortise_sim::scenario::{
-    ClusterObjects, SCENARIO_KIND, ScenarioError, ScenarioReport, ScenarioSpec, play,
-    scenario_schema,
+    ClusterObjects, SCENARIO_KIND, ScenarioReport, ScenarioSpec, play, scenario_schema,
 };
 
 use crate::args::ProviderName;
@@ -62,7 +62,7 @@ struct Written {
 
 impl Written {
     /// The error, with the file and the line that it is about.
-    fn error(&self, error: &ScenarioError) -> anyhow::Error {
+    fn error(&self, error: &ManifestError) -> anyhow::Error {
         let line = self.manifest.line_of(&error.field);
         anyhow::anyhow!("{}:{line}: {error}", self.file)
     }

@@ -97,7 +97,7 @@ pub(super) fn run(args: SnapshotArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Records a live cluster. What could not be read is told on standard error.
+/// Records a live cluster. What could not be read is listed on standard error.
 ///
 /// # Errors
 /// A flag is invalid, or the cluster or the cloud cannot be read.

@@ -20,6 +20,7 @@ mod clock;
 mod cluster;
 mod faults;
 mod invariants;
+mod manifest_error;
 mod options;
 pub mod plan;
 pub mod recorded_cluster;
@@ -32,6 +33,7 @@ mod watches;
 
 pub use cluster::{ApiServer, Cloud, Extender, RESERVATION_ID, SimInstance, TAGGED};
 pub use faults::{Fault, FaultTarget, WatchFault};
+pub use manifest_error::ManifestError;
 pub use options::{Deployment, JobSpec, SimOptions};
 pub use simulation::Simulation;
 pub use stats::Stats;

@@ -17,7 +17,7 @@ use crate::cluster::Cluster;
 use crate::options::SimOptions;
 
 /// More steps of deciders than this at one time are an endless loop.
-const STEPS: usize = 10_000;
+pub(crate) const STEPS: usize = 10_000;
 
 /// Kinds whose watches report their state.
 pub(crate) const FOLLOWED: [ObjectKind; 5] = [

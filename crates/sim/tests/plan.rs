@@ -16,19 +16,17 @@ use std::io::{Read as _, Write as _};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use mortise_apis::labels::{INSTANCE_TYPE, TOPOLOGY_ZONE};
 use mortise_apis::names::PodKey;
 use mortise_apis::node_class::{NodeClassApi as _, NodeClassKind};
-use mortise_apis::requirements::{Operator, Requirement};
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{SplitMix64, after};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
-use mortise_sim::plan::what_if::{self, PriceChange, WhatIfError};
+use mortise_sim::plan::what_if::{self, PriceChange};
 use mortise_sim::plan::{PlanReport, plan};
 use mortise_sim::recorded_cluster::{NameHasher, RecordedCluster};
-use mortise_sim::{Deployment, Simulation};
+use mortise_sim::{Deployment, ManifestError, Simulation};
 use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::json;
 use world::{options, start, template};
@@ -274,7 +272,7 @@ fn unprotected() -> RecordedCluster {
 /// Its plan after a change.
 fn planned_if(
     recorded: &RecordedCluster,
-    change: impl Fn(&mut RecordedCluster) -> Result<(), WhatIfError>,
+    change: impl Fn(&mut RecordedCluster) -> Result<(), ManifestError>,
 ) -> PlanReport {
     let mut recorded = recorded.clone();
     change(&mut recorded).unwrap();
@@ -437,7 +435,7 @@ fn questions_about_nothing_are_errors() {
     let recorded = cluster(1).record(&served()).unwrap();
     let node = busy_node(&recorded);
     let mistyped = format!("{node}x");
-    type Change<'a> = Box<dyn Fn(&mut RecordedCluster) -> Result<(), WhatIfError> + 'a>;
+    type Change<'a> = Box<dyn Fn(&mut RecordedCluster) -> Result<(), ManifestError> + 'a>;
     let price = |text: &'static str| -> Change<'_> {
         Box::new(move |cluster| text.parse::<PriceChange>()?.apply(cluster))
     };
@@ -574,64 +572,4 @@ fn the_service_does_what_the_plan_says() {
     println!("{}", differences.join("\n"));
     assert!(all >= 60, "{all}");
     assert!(same * 100 >= all * 99, "{same} of {all}");
-}
-
-/// Writes the snapshot that `docs/tasks/plan.md` shows plans of. It is written again when its format changes, or its cluster should.
-#[test]
-#[ignore = "writes tests/data/plan/shop.snapshot"]
-fn the_example_is_written() {
-    let mut options = options(11);
-    options.interruption_every_s = 0;
-    options.shortage_per_mille = 0;
-    options.jobs.clear();
-    let sizes = ["large", "xlarge", "2xlarge", "4xlarge", "8xlarge"];
-    options.catalog.sort_by_key(|each| each.capacity.cpu);
-    for (each, size) in options.catalog.iter_mut().zip(sizes) {
-        let name = format!("m5.{size}");
-        let zones = ["us-east-1a", "us-east-1b"];
-        each.requirements
-            .replace(Requirement::is(INSTANCE_TYPE, name.as_str()));
-        each.requirements
-            .replace(Requirement::new(TOPOLOGY_ZONE, Operator::In, zones));
-        for offering in &mut each.offerings {
-            offering.zone = format!("us-east-1{}", offering.zone).into();
-        }
-        each.name = name.into();
-    }
-    options.catalog.sort_by(|a, b| a.name.cmp(&b.name));
-    let pool = &mut options.pools[0]["spec"];
-    pool["disruption"]["budgets"] = json!([{ "nodes": "0" }]);
-    pool["template"]["spec"]["requirements"][0]["values"] = json!(["on-demand"]);
-    let mut reports = template("reports", "3", "8Gi");
-    reports["metadata"]["annotations"] = json!({ "karpenter.sh/do-not-disrupt": "true" });
-    let deployment = |name: &str, template, size, max_unavailable| Deployment {
-        name: name.to_owned(),
-        template,
-        low: size,
-        high: size,
-        period_s: 0,
-        max_unavailable,
-    };
-    options.deployments = vec![
-        deployment("web", template("web", "2", "4Gi"), 24, None),
-        deployment("api", template("api", "1500m", "3Gi"), 7, Some(1)),
-        deployment("reports", reports, 2, None),
-        deployment("batch", template("batch", "14", "12Gi"), 1, None),
-    ];
-    let mut simulation = Simulation::new(options, mortise_deciders::all());
-    simulation.run_until(after(start(), 5 * 60_000));
-    simulation.scale("web", 5);
-    simulation.run_until(after(start(), 10 * 60_000 + 500));
-    simulation.scale("batch", 5);
-    simulation.run_until(after(start(), 10 * 60_000 + 1_100));
-    let open = json!({ "spec": { "disruption": { "budgets": [{ "nodes": "30%" }] } } });
-    simulation
-        .edit(&ObjectKey::Pool("general".into()), open)
-        .unwrap();
-    let recorded = simulation.record(&served()).unwrap();
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/plan");
-    std::fs::create_dir_all(path).unwrap();
-    let file = std::fs::File::create(format!("{path}/shop.snapshot")).unwrap();
-    recorded.write(file).unwrap();
-    println!("{:#?}", planned(recorded));
 }

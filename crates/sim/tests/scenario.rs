@@ -5,9 +5,8 @@
 mod world;
 
 use mortise_planning::settings::Settings;
-use mortise_sim::scenario::{
-    ClusterObjects, ScenarioError, ScenarioReport, ScenarioSpec, play, scenario_schema,
-};
+use mortise_sim::ManifestError;
+use mortise_sim::scenario::{ClusterObjects, ScenarioReport, ScenarioSpec, play, scenario_schema};
 use serde_json::{Value, json};
 use world::{options, template};
 
@@ -26,7 +25,7 @@ fn deployment(replicas: u32) -> Value {
     })
 }
 
-fn objects(manifests: &[Value]) -> Result<ClusterObjects, ScenarioError> {
+fn objects(manifests: &[Value]) -> Result<ClusterObjects, ManifestError> {
     let mut objects = ClusterObjects::default();
     for manifest in manifests {
         objects.add(manifest)?;
@@ -34,7 +33,7 @@ fn objects(manifests: &[Value]) -> Result<ClusterObjects, ScenarioError> {
     objects.complete()
 }
 
-fn played(document: &Value) -> Result<ScenarioReport, ScenarioError> {
+fn played(document: &Value) -> Result<ScenarioReport, ManifestError> {
     let world = options(1);
     let mut pool = world.pools[0].clone();
     pool["kind"] = json!("NodePool");

@@ -11,7 +11,7 @@ mod kubelet;
 mod rolling_update;
 mod scheduler;
 mod timing;
-mod workload_controllers;
+pub(crate) mod workload_controllers;
 
 use jiff::Timestamp;
 use mortise_state::resource_kinds::{Object, ObjectKey};

@@ -14,7 +14,7 @@ use super::api_server::{ApiServer, is_deleting};
 use super::rolling_update::{RollingUpdate, of_revision};
 use crate::options::{Deployment, JobSpec, SimOptions};
 
-const NAMESPACE: &str = "default";
+pub(crate) const NAMESPACE: &str = "default";
 /// Maximum number of pods that one workload creates or deletes per tick.
 const STEP: usize = 20;
 /// Virtual seconds between two resizes of an oscillating workload.
@@ -406,7 +406,6 @@ pub(super) fn is_running(pod: &Value) -> bool {
     phase.and_then(Value::as_str) == Some("Running")
 }
 
-/// Creates an object whose name only these controllers use; an existing object is the desired one.
 /// The Deployment as an object with its size.
 fn set_object(deployment: &Deployment, replicas: usize, store: &mut ApiServer, now: Timestamp) {
     let key = ObjectKey::Deployment(NamespacedName::new(NAMESPACE, deployment.name.as_str()));
@@ -426,6 +425,7 @@ fn set_object(deployment: &Deployment, replicas: usize, store: &mut ApiServer, n
     }
 }
 
+/// Creates an object whose name only these controllers use; an existing object is the desired one.
 fn create(store: &mut ApiServer, key: ObjectKey, value: Value, now: Timestamp) {
     if store.get(&key).is_none() && store.create(key, value, now).is_err() {
         debug_assert!(false, "a key that is not there cannot already exist");

@@ -39,19 +39,17 @@ use serde_json::json;
 use super::report::PlanReport;
 use super::summary::summarize;
 use crate::recorded_cluster::RecordedCluster;
-use crate::replicas::FOLLOWED;
+use crate::replicas::{FOLLOWED, STEPS};
 
 /// Virtual time of a run.
 pub(super) const HORIZON_MS: i64 = 12_000;
-/// More steps of deciders than this at one time are an endless loop.
-const MAX_STEPS: usize = 10_000;
 
 /// What was requested in a run, and the engine after it.
 pub(super) struct DryRun {
     pub(super) engine: Engine,
     pub(super) now: Timestamp,
     /// NodeClaims to create.
-    pub(super) claims: Vec<Arc<NodeClaim>>,
+    pub(super) claims: BTreeMap<ClaimName, Arc<NodeClaim>>,
     pub(super) commands: Vec<DisruptionCommand>,
     /// Deletions, evictions, launches and terminations.
     pub(super) others: Vec<EffectRequest>,
@@ -104,7 +102,7 @@ impl DryRun {
         Self {
             engine,
             now,
-            claims: Vec::new(),
+            claims: BTreeMap::new(),
             commands: Vec::new(),
             others: Vec::new(),
             records: Vec::new(),
@@ -117,7 +115,7 @@ impl DryRun {
     /// Steps the deciders until a time.
     pub(super) fn run_until(&mut self, end: Timestamp, stop: &dyn Fn() -> bool) {
         loop {
-            let turn = self.engine.turn(self.now, MAX_STEPS, stop);
+            let turn = self.engine.turn(self.now, STEPS, stop);
             if self.take(turn) {
                 continue;
             }
@@ -195,7 +193,7 @@ impl DryRun {
             }
             Effect::Write(write) if states_facts(request.decider) => Some(self.write(write)),
             Effect::CreateClaim(claim) => {
-                self.claims.push(Arc::clone(claim));
+                self.claims.insert(claim.name(), Arc::clone(claim));
                 self.create((**claim).clone());
                 Some(Ok(EffectOutput::Written))
             }
@@ -221,7 +219,7 @@ impl DryRun {
 
     /// Whether the NodeClaim is one of those to create.
     pub(super) fn is_new(&self, claim: &ClaimName) -> bool {
-        self.claims.iter().any(|new| new.name() == *claim)
+        self.claims.contains_key(claim)
     }
 
     /// Applies an edit to the object in memory.

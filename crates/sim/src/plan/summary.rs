@@ -91,8 +91,8 @@ fn launches(run: &DryRun, snapshot: &Snapshot) -> Vec<PlannedLaunch> {
         });
     let reasons: BTreeMap<&ClaimName, &Vec<Reason>> = planned.collect();
     let mut all: Vec<PlannedLaunch> = Vec::new();
-    for claim in &run.claims {
-        let reasons = reasons.get(&claim.name());
+    for (name, claim) in &run.claims {
+        let reasons = reasons.get(name);
         let offering =
             reasons
                 .into_iter()
@@ -106,7 +106,7 @@ fn launches(run: &DryRun, snapshot: &Snapshot) -> Vec<PlannedLaunch> {
                     } => Some((instance_type, zone, capacity_type, *price)),
                     _ => None,
                 });
-        let place = NominationTarget::Claim(claim.name());
+        let place = NominationTarget::Claim(name.clone());
         let nominations = snapshot.ledger.nominations_to(&place);
         let mut pods: Vec<PodKey> = nominations.map(|each| each.pod.clone()).collect();
         pods.sort();
@@ -198,12 +198,11 @@ fn name_of(place: &NominationTarget) -> String {
 
 /// Pending pods that are nominated to nodes that are there or starting.
 fn placements(run: &DryRun, snapshot: &Snapshot) -> Vec<PlannedMove> {
-    let new: BTreeSet<ClaimName> = run.claims.iter().map(|claim| claim.name()).collect();
     let nominations = snapshot
         .ledger
         .nominations()
         .filter(|each| match &each.place {
-            NominationTarget::Claim(claim) => !new.contains(claim),
+            NominationTarget::Claim(claim) => !run.is_new(claim),
             NominationTarget::Node(_) => true,
         });
     let mut all: Vec<PlannedMove> = nominations

@@ -4,7 +4,8 @@ use mortise_apis::names::{NamespacedName, NodeClassKey};
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
-use super::error::ScenarioError;
+use crate::cluster::workload_controllers::NAMESPACE;
+use crate::manifest_error::ManifestError;
 use crate::options::Deployment;
 
 /// Kinds that can be simulated, besides node classes.
@@ -16,8 +17,6 @@ const KINDS: [&str; 6] = [
     "CapacityBuffer",
     "PodTemplate",
 ];
-/// Namespace of simulated workloads, and so of buffers for them.
-const NAMESPACE: &str = "default";
 
 /// Objects that a simulated cluster begins with.
 #[derive(Clone, Debug, Default)]
@@ -42,11 +41,11 @@ impl ClusterObjects {
     ///
     /// # Errors
     /// The kind is not simulated, or the object lacks what the simulation needs.
-    pub fn add(&mut self, manifest: &Value) -> Result<(), ScenarioError> {
+    pub fn add(&mut self, manifest: &Value) -> Result<(), ManifestError> {
         let kind = text(manifest, "/kind").unwrap_or_default();
         let name = text(manifest, "/metadata/name").unwrap_or_default();
         if name.is_empty() {
-            return Err(ScenarioError::new("metadata.name", "missing"));
+            return Err(ManifestError::new("metadata.name", "missing"));
         }
         match kind {
             "NodePool" => {
@@ -63,7 +62,7 @@ impl ClusterObjects {
             "PodTemplate" => self.add_buffer(ObjectKey::PodTemplate, name, manifest)?,
             "PodDisruptionBudget" => self.budgets.push(PodBudget::of(manifest)?),
             _ if kind.ends_with("NodeClass") => {}
-            _ => return Err(ScenarioError::unknown("kind", kind, &KINDS)),
+            _ => return Err(ManifestError::unknown("kind", kind, &KINDS)),
         }
         Ok(())
     }
@@ -74,7 +73,7 @@ impl ClusterObjects {
         key: fn(NamespacedName) -> ObjectKey,
         name: &str,
         manifest: &Value,
-    ) -> Result<(), ScenarioError> {
+    ) -> Result<(), ManifestError> {
         let mut object = manifest.clone();
         object["metadata"]["namespace"] = json!(NAMESPACE);
         object["metadata"]["generation"] = json!(1);
@@ -82,7 +81,7 @@ impl ClusterObjects {
         if self.buffers.iter().any(|(known, _)| *known == key) {
             let kind = text(manifest, "/kind").unwrap_or_default();
             let problem = format!("two objects of kind {kind} are named {name:?}");
-            return Err(ScenarioError::new("metadata.name", problem));
+            return Err(ManifestError::new("metadata.name", problem));
         }
         self.buffers.push((key, object));
         Ok(())
@@ -94,10 +93,10 @@ impl ClusterObjects {
         keys.any(|key| matches!(key, ObjectKey::Buffer(_)))
     }
 
-    fn add_deployment(&mut self, name: &str, manifest: &Value) -> Result<(), ScenarioError> {
+    fn add_deployment(&mut self, name: &str, manifest: &Value) -> Result<(), ManifestError> {
         if self.deployments.iter().any(|each| each.name == name) {
             let problem = format!("two Deployments are named {name:?}");
-            return Err(ScenarioError::new("metadata.name", problem));
+            return Err(ManifestError::new("metadata.name", problem));
         }
         let replicas = manifest.pointer("/spec/replicas");
         let size = match replicas {
@@ -106,7 +105,7 @@ impl ClusterObjects {
         };
         let Some(size) = size else {
             let problem = "must be a whole number, 0 or more";
-            return Err(ScenarioError::new("spec.replicas", problem));
+            return Err(ManifestError::new("spec.replicas", problem));
         };
         self.deployments.push(Deployment {
             name: name.to_owned(),
@@ -120,7 +119,7 @@ impl ClusterObjects {
     }
 
     /// Each buffer refers to an object of the scenario.
-    fn check_buffers(&self) -> Result<(), ScenarioError> {
+    fn check_buffers(&self) -> Result<(), ManifestError> {
         let templates: Vec<&str> = self
             .buffers
             .iter()
@@ -137,7 +136,7 @@ impl ClusterObjects {
             let kind = text(object, "/spec/scalableRef/kind").unwrap_or("Deployment");
             if kind != "Deployment" {
                 let field = field("scalableRef.kind");
-                return Err(ScenarioError::unknown(&field, kind, &["Deployment"]));
+                return Err(ManifestError::unknown(&field, kind, &["Deployment"]));
             }
             for (reference, known) in [
                 ("scalableRef", self.deployment_names()),
@@ -146,7 +145,7 @@ impl ClusterObjects {
                 let name = text(object, &format!("/spec/{reference}/name"));
                 if let Some(name) = name.filter(|name| !known.contains(name)) {
                     let field = field(&format!("{reference}.name"));
-                    return Err(ScenarioError::unknown(&field, name, &known));
+                    return Err(ManifestError::unknown(&field, name, &known));
                 }
             }
         }
@@ -157,9 +156,9 @@ impl ClusterObjects {
     ///
     /// # Errors
     /// There is no NodePool, or a buffer refers to something that is not there.
-    pub fn complete(mut self) -> Result<Self, ScenarioError> {
+    pub fn complete(mut self) -> Result<Self, ManifestError> {
         if self.pools.is_empty() {
-            return Err(ScenarioError::new(
+            return Err(ManifestError::new(
                 "",
                 "there is no NodePool: nothing would be launched",
             ));
@@ -185,23 +184,23 @@ impl ClusterObjects {
     ///
     /// # Errors
     /// They refer to several, or to none.
-    pub(super) fn node_class(&self) -> Result<NodeClassKey, ScenarioError> {
+    pub(super) fn node_class(&self) -> Result<NodeClassKey, ManifestError> {
         let mut found: Option<NodeClassKey> = None;
         for pool in &self.pools {
             let field = "spec.template.spec.nodeClassRef";
             let part = |name: &str| text(pool, &format!("/spec/template/spec/nodeClassRef/{name}"));
             let (Some(group), Some(kind), Some(name)) = (part("group"), part("kind"), part("name"))
             else {
-                return Err(ScenarioError::new(field, "needs group, kind and name"));
+                return Err(ManifestError::new(field, "needs group, kind and name"));
             };
             let class = NodeClassKey::new(group, kind, name);
             if found.as_ref().is_some_and(|first| *first != class) {
                 let problem = "all NodePools of a scenario must refer to one node class";
-                return Err(ScenarioError::new(field, problem));
+                return Err(ManifestError::new(field, problem));
             }
             found = Some(class);
         }
-        found.ok_or_else(|| ScenarioError::new("", "there is no NodePool"))
+        found.ok_or_else(|| ManifestError::new("", "there is no NodePool"))
     }
 
     pub(super) fn deployment_names(&self) -> Vec<&str> {
@@ -220,18 +219,18 @@ impl ClusterObjects {
 }
 
 impl PodBudget {
-    fn of(manifest: &Value) -> Result<Self, ScenarioError> {
+    fn of(manifest: &Value) -> Result<Self, ManifestError> {
         let labels = manifest.pointer("/spec/selector/matchLabels");
         let Some(labels) = labels.filter(|labels| labels.is_object()) else {
             let problem = "needs matchLabels, the only form that is simulated";
-            return Err(ScenarioError::new("spec.selector", problem));
+            return Err(ManifestError::new("spec.selector", problem));
         };
         let max = manifest
             .pointer("/spec/maxUnavailable")
             .and_then(Value::as_u64);
         let Some(max_unavailable) = max.and_then(|max| u32::try_from(max).ok()) else {
             let problem = "needs a number of pods, the only form that is simulated";
-            return Err(ScenarioError::new("spec.maxUnavailable", problem));
+            return Err(ManifestError::new("spec.maxUnavailable", problem));
         };
         Ok(Self {
             labels: labels.clone(),
@@ -241,13 +240,13 @@ impl PodBudget {
 }
 
 /// The pod template of a workload.
-fn template(manifest: &Value) -> Result<&Value, ScenarioError> {
+fn template(manifest: &Value) -> Result<&Value, ManifestError> {
     let containers = manifest.pointer("/spec/template/spec/containers");
     if !containers.is_some_and(Value::is_array) {
         let field = "spec.template.spec.containers";
-        return Err(ScenarioError::new(field, "missing"));
+        return Err(ManifestError::new(field, "missing"));
     }
-    let missing = || ScenarioError::new("spec.template", "missing");
+    let missing = || ManifestError::new("spec.template", "missing");
     manifest.pointer("/spec/template").ok_or_else(missing)
 }
 

@@ -4,14 +4,12 @@
 
 mod cluster_objects;
 mod digest;
-mod error;
 mod play;
 mod report;
 mod spec;
 mod timeline;
 
 pub use cluster_objects::ClusterObjects;
-pub use error::ScenarioError;
 pub use play::play;
 pub use report::{ScenarioReport, ScenarioSample};
 pub use spec::{SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioSpec, scenario_schema};

@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use super::cluster_objects::ClusterObjects;
 use super::digest::HistoryDigest;
-use super::error::ScenarioError;
 use super::report::{ScenarioReport, ScenarioSample};
 use super::spec::ScenarioSpec;
 use super::timeline::{Shortage, TimelineAction, Watch, WatchFailure};
 use crate::cluster::is_deleting;
 use crate::faults::WatchFault;
+use crate::manifest_error::ManifestError;
 use crate::options::SimOptions;
 use crate::simulation::Simulation;
 
@@ -56,7 +56,7 @@ pub fn play(
     cloud: (Vec<InstanceType>, WellKnown),
     mut settings: Settings,
     deciders: fn() -> Vec<Box<dyn Decider>>,
-) -> Result<ScenarioReport, ScenarioError> {
+) -> Result<ScenarioReport, ManifestError> {
     settings.gates.capacity_buffer |= objects.has_buffers();
     let (catalog, well_known) = cloud;
     let due = due(spec, &objects, &catalog)?;
@@ -104,7 +104,7 @@ fn due<'a>(
     spec: &'a ScenarioSpec,
     objects: &ClusterObjects,
     catalog: &[InstanceType],
-) -> Result<Vec<(i64, Due<'a>)>, ScenarioError> {
+) -> Result<Vec<(i64, Due<'a>)>, ManifestError> {
     let ms = |duration: GoDuration| duration.as_nanos() / 1_000_000;
     let whole = ms(spec.duration);
     let mut all: Vec<(i64, Due<'a>)> = Vec::new();
@@ -135,12 +135,12 @@ fn check(
     field: &str,
     objects: &ClusterObjects,
     catalog: &[InstanceType],
-) -> Result<(), ScenarioError> {
+) -> Result<(), ManifestError> {
     let known = |name: &str, given: &str, all: &[&str]| {
         if all.contains(&given) {
             return Ok(());
         }
-        Err(ScenarioError::unknown(
+        Err(ManifestError::unknown(
             format!("{field}.{name}"),
             given,
             all,
@@ -170,7 +170,7 @@ fn check(
                 if !catalog.iter().any(|each| *each.name == **name) {
                     let field = format!("{field}.shortage.instanceTypes");
                     let problem = format!("{name:?} is no type of the region");
-                    return Err(ScenarioError::new(field, problem));
+                    return Err(ManifestError::new(field, problem));
                 }
             }
             let types = [CapacityType::Spot.as_str(), CapacityType::OnDemand.as_str()];
@@ -184,11 +184,11 @@ fn check(
     }
 }
 
-fn watched(watch: &Watch, field: &str) -> Result<ObjectKind, ScenarioError> {
+fn watched(watch: &Watch, field: &str) -> Result<ObjectKind, ManifestError> {
     let mut kinds = WATCHED.iter();
     let found = kinds.find(|(name, _)| *name == watch.kind);
     let names = WATCHED.map(|(name, _)| name);
-    let unknown = || ScenarioError::unknown(format!("{field}.watch.kind"), &watch.kind, &names);
+    let unknown = || ManifestError::unknown(format!("{field}.watch.kind"), &watch.kind, &names);
     found.map(|(_, kind)| kind.clone()).ok_or_else(unknown)
 }
 
@@ -229,7 +229,7 @@ impl Player {
         &mut self,
         action: &TimelineAction<'_>,
         deciders: fn() -> Vec<Box<dyn Decider>>,
-    ) -> Result<(), ScenarioError> {
+    ) -> Result<(), ManifestError> {
         let simulation = &mut self.simulation;
         match action {
             TimelineAction::Scale(scale) => simulation.scale(&scale.deployment, scale.replicas),
@@ -237,7 +237,7 @@ impl Player {
             TimelineAction::Edit(edit) => {
                 let key = ObjectKey::Pool(edit.node_pool.as_str().into());
                 let edited = simulation.edit(&key, edit.patch.clone());
-                return edited.map_err(|error| ScenarioError::new("edit", error.to_string()));
+                return edited.map_err(|error| ManifestError::new("edit", error.to_string()));
             }
             TimelineAction::Interrupt(interrupt) => {
                 for _ in 0..interrupt.count {

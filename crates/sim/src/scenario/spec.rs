@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
-use super::error::ScenarioError;
 use super::timeline::TimelineEntry;
+use crate::manifest_error::ManifestError;
 
 /// `apiVersion` of a scenario.
 pub const SCENARIO_API_VERSION: &str = "mortise.sh/v1alpha1";
@@ -97,22 +97,22 @@ impl ScenarioSpec {
     /// # Errors
     /// A field is unknown, missing, of another type or out of range; all names that entries refer to are checked later, by
     /// [`super::play`].
-    pub fn from_document(document: &Value) -> Result<Self, ScenarioError> {
+    pub fn from_document(document: &Value) -> Result<Self, ManifestError> {
         let read: Result<ScenarioDocument, _> = serde_path_to_error::deserialize(document);
         let document = read.map_err(|error| {
             let path = error.path().to_string();
             let problem = error.inner().to_string();
-            unknown_field(error.path()).unwrap_or_else(|| ScenarioError::new(path, problem))
+            unknown_field(error.path()).unwrap_or_else(|| ManifestError::new(path, problem))
         })?;
         if document.api_version != SCENARIO_API_VERSION {
-            return Err(ScenarioError::unknown(
+            return Err(ManifestError::unknown(
                 "apiVersion",
                 &document.api_version,
                 &[SCENARIO_API_VERSION],
             ));
         }
         if document.kind != SCENARIO_KIND {
-            return Err(ScenarioError::unknown(
+            return Err(ManifestError::unknown(
                 "kind",
                 &document.kind,
                 &[SCENARIO_KIND],
@@ -121,8 +121,8 @@ impl ScenarioSpec {
         document.spec.checked()
     }
 
-    fn checked(self) -> Result<Self, ScenarioError> {
-        let range = |field: &str, problem: &str| Err(ScenarioError::new(field, problem));
+    fn checked(self) -> Result<Self, ManifestError> {
+        let range = |field: &str, problem: &str| Err(ManifestError::new(field, problem));
         if !(1..=LONGEST_S).contains(&self.duration.as_secs()) {
             return range("spec.duration", "must be from 1s to 8784h, a year");
         }
@@ -151,7 +151,7 @@ impl ScenarioSpec {
 }
 
 /// The error of a path that ends in a field that the schema does not have.
-fn unknown_field(path: &Path) -> Option<ScenarioError> {
+fn unknown_field(path: &Path) -> Option<ManifestError> {
     let mut segments: Vec<&Segment> = path.iter().collect();
     let Some(Segment::Map { key }) = segments.pop() else {
         return None;
@@ -171,7 +171,7 @@ fn unknown_field(path: &Path) -> Option<ScenarioError> {
         .keys()
         .map(String::as_str)
         .collect();
-    (!known.contains(&key.as_str())).then(|| ScenarioError::unknown(path.to_string(), key, &known))
+    (!known.contains(&key.as_str())).then(|| ManifestError::unknown(path.to_string(), key, &known))
 }
 
 /// The schema of what may be missing, when it is there.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::error::ScenarioError;
+use crate::manifest_error::ManifestError;
 
 /// One thing that happens at a time: exactly one field next to `at`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -152,7 +152,7 @@ impl TimelineEntry {
     ///
     /// # Errors
     /// It does nothing, or more than one thing.
-    pub fn action(&self, field: &str) -> Result<TimelineAction<'_>, ScenarioError> {
+    pub fn action(&self, field: &str) -> Result<TimelineAction<'_>, ManifestError> {
         let all = [
             self.scale.as_ref().map(TimelineAction::Scale),
             self.roll.as_ref().map(TimelineAction::Roll),
@@ -166,11 +166,11 @@ impl TimelineEntry {
         let mut there = all.into_iter().flatten();
         match (there.next(), there.next()) {
             (Some(action), None) => Ok(action),
-            (None, _) => Err(ScenarioError::new(
+            (None, _) => Err(ManifestError::new(
                 field,
                 "nothing happens: add one of scale, roll, edit, interrupt, shortage, images, crash, watch",
             )),
-            (Some(_), Some(_)) => Err(ScenarioError::new(
+            (Some(_), Some(_)) => Err(ManifestError::new(
                 field,
                 "two things happen: write an entry for each, with the same `at`",
             )),

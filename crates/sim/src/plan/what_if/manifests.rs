@@ -5,8 +5,8 @@ use mortise_apis::names::NamespacedName;
 use mortise_state::resource_kinds::{Object, ObjectKey, ResourceKind};
 use serde_json::{Map, Value, json};
 
-use super::WhatIfError;
 use super::workload::{self, Workload};
+use crate::manifest_error::ManifestError;
 use crate::recorded_cluster::RecordedCluster;
 
 /// Namespace of namespaced objects that name none.
@@ -16,11 +16,11 @@ const NAMESPACE: &str = "default";
 ///
 /// # Errors
 /// The kind cannot be applied, the object is invalid, or it refers to a node class that was not recorded.
-pub fn apply(cluster: &mut RecordedCluster, manifest: &Value) -> Result<(), WhatIfError> {
+pub fn apply(cluster: &mut RecordedCluster, manifest: &Value) -> Result<(), ManifestError> {
     let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
     let kind = text("/kind").unwrap_or_default();
     if text("/metadata/name").unwrap_or_default().is_empty() {
-        return Err(WhatIfError::new("metadata.name", "missing"));
+        return Err(ManifestError::new("metadata.name", "missing"));
     }
     if workload::KINDS.contains(&kind) {
         let namespace = text("/metadata/namespace").unwrap_or(NAMESPACE);
@@ -31,18 +31,18 @@ pub fn apply(cluster: &mut RecordedCluster, manifest: &Value) -> Result<(), What
             "{} cannot be changed: only the cloud knows what instance types it would have; change prices with --price, and requirements in the NodePool",
             class.kind
         );
-        return Err(WhatIfError::new("kind", problem));
+        return Err(ManifestError::new("kind", problem));
     }
     let rows = ResourceKind::table();
     let Some(row) = rows.iter().find(|row| row.api.kind == kind) else {
         let rows = rows.iter().map(|row| row.api.kind);
         let known = rows.chain(workload::KINDS);
-        return Err(WhatIfError::unknown("kind", "kind", kind, known));
+        return Err(ManifestError::absent("kind", "kind", kind, known));
     };
     let version = text("/apiVersion").unwrap_or_default();
     if version != row.api.api_version() {
         let only = row.api.api_version();
-        return Err(WhatIfError::unknown(
+        return Err(ManifestError::absent(
             "apiVersion",
             "version",
             version,
@@ -58,7 +58,7 @@ pub fn apply(cluster: &mut RecordedCluster, manifest: &Value) -> Result<(), What
     let key = row.index.key(namespace.unwrap_or_default(), name);
     keep_state(&mut value, cluster.objects.get(&key), cluster)?;
     let object = row.index.deserialize(value);
-    let object = object.map_err(|error| WhatIfError::new("", error.to_string()))?;
+    let object = object.map_err(|error| ManifestError::new("", error.to_string()))?;
     check_pool(cluster, &object)?;
     cluster.add(object);
     if let ObjectKey::Pdb(name) = key {
@@ -71,10 +71,10 @@ pub fn apply(cluster: &mut RecordedCluster, manifest: &Value) -> Result<(), What
 ///
 /// # Errors
 /// A NodePool cannot be written and read, which none should.
-pub fn open_budgets(cluster: &mut RecordedCluster) -> Result<(), WhatIfError> {
+pub fn open_budgets(cluster: &mut RecordedCluster) -> Result<(), ManifestError> {
     for object in cluster.objects.values_mut() {
         let Object::Pool(pool) = object else { continue };
-        let failed = |error: serde_json::Error| WhatIfError::new("", error.to_string());
+        let failed = |error: serde_json::Error| ManifestError::new("", error.to_string());
         let mut value = serde_json::to_value(&**pool).map_err(failed)?;
         value["spec"]["disruption"]["budgets"] = json!([{ "nodes": "100%" }]);
         **pool = serde_json::from_value::<NodePool>(value).map_err(failed)?;
@@ -87,12 +87,12 @@ fn keep_state(
     value: &mut Value,
     present: Option<&Object>,
     cluster: &RecordedCluster,
-) -> Result<(), WhatIfError> {
+) -> Result<(), ManifestError> {
     let present = match present {
         Some(object) => serde_json::to_value(object),
         None => Ok(Value::Null),
     };
-    let present = present.map_err(|error| WhatIfError::new("", error.to_string()))?;
+    let present = present.map_err(|error| ManifestError::new("", error.to_string()))?;
     let known = present.pointer("/metadata").and_then(Value::as_object);
     let mut metadata: Map<String, Value> = known.cloned().unwrap_or_default();
     let generation = metadata
@@ -125,7 +125,7 @@ fn keep_state(
 }
 
 /// The node class of a NodePool was recorded, or nothing would be launched for it.
-fn check_pool(cluster: &RecordedCluster, object: &Object) -> Result<(), WhatIfError> {
+fn check_pool(cluster: &RecordedCluster, object: &Object) -> Result<(), ManifestError> {
     let Object::Pool(pool) = object else {
         return Ok(());
     };
@@ -136,7 +136,7 @@ fn check_pool(cluster: &RecordedCluster, object: &Object) -> Result<(), WhatIfEr
     let field = "spec.template.spec.nodeClassRef";
     let known: Vec<String> = cluster.catalogs.keys().map(ToString::to_string).collect();
     let known = known.iter().map(String::as_str);
-    Err(WhatIfError::unknown(
+    Err(ManifestError::absent(
         field,
         "node class",
         &class.to_string(),

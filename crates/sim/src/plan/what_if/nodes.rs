@@ -12,14 +12,14 @@ use mortise_apis::names::{ClaimName, NodeName};
 use mortise_apis::{k8s, labels};
 use mortise_state::resource_kinds::{Object, ObjectKey};
 
-use super::WhatIfError;
+use crate::manifest_error::ManifestError;
 use crate::recorded_cluster::RecordedCluster;
 
 /// Removes a node, by the name of its Node or of its NodeClaim.
 ///
 /// # Errors
 /// There is no such node.
-pub fn remove_node(cluster: &mut RecordedCluster, name: &str) -> Result<(), WhatIfError> {
+pub fn remove_node(cluster: &mut RecordedCluster, name: &str) -> Result<(), ManifestError> {
     let claim = match cluster.objects.get(&ObjectKey::Node(name.into())) {
         Some(Object::Node(node)) => claim_of(cluster, node),
         _ => cluster
@@ -30,7 +30,7 @@ pub fn remove_node(cluster: &mut RecordedCluster, name: &str) -> Result<(), What
     let key = claim.map_or_else(|| ObjectKey::Node(name.into()), ObjectKey::Claim);
     if !cluster.objects.contains_key(&key) {
         let known: Vec<&str> = names(cluster).collect();
-        return Err(WhatIfError::unknown("", "node", name, known));
+        return Err(ManifestError::absent("", "node", name, known));
     }
     delete(cluster, &key);
     Ok(())
@@ -40,7 +40,7 @@ pub fn remove_node(cluster: &mut RecordedCluster, name: &str) -> Result<(), What
 ///
 /// # Errors
 /// There is no such zone.
-pub fn lose_zone(cluster: &mut RecordedCluster, zone: &str) -> Result<(), WhatIfError> {
+pub fn lose_zone(cluster: &mut RecordedCluster, zone: &str) -> Result<(), ManifestError> {
     let mut zones: BTreeSet<Arc<str>> = BTreeSet::new();
     let offerings = cluster.catalogs.values_mut().flatten();
     for offering in offerings.flat_map(|each| &mut each.offerings) {
@@ -63,7 +63,7 @@ pub fn lose_zone(cluster: &mut RecordedCluster, zone: &str) -> Result<(), WhatIf
     }
     if !zones.contains(zone) {
         let known = zones.iter().map(|zone| &**zone);
-        return Err(WhatIfError::unknown("", "zone", zone, known));
+        return Err(ManifestError::absent("", "zone", zone, known));
     }
     for key in lost {
         // A node of a claim goes with its claim.

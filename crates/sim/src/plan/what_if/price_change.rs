@@ -6,7 +6,7 @@ use std::str::FromStr;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 
-use super::WhatIfError;
+use crate::manifest_error::ManifestError;
 use crate::recorded_cluster::RecordedCluster;
 
 /// Decimal places of a factor.
@@ -29,14 +29,14 @@ pub struct PriceChange {
 }
 
 impl FromStr for PriceChange {
-    type Err = WhatIfError;
+    type Err = ManifestError;
 
-    fn from_str(text: &str) -> Result<Self, WhatIfError> {
+    fn from_str(text: &str) -> Result<Self, ManifestError> {
         let shape = || {
             let problem = format!(
                 "{text:?} must be TYPE[/ZONE[/CAPACITY-TYPE]]=FACTOR, for example m5.large=1.2 or */us-east-1a/spot=2"
             );
-            WhatIfError::new("", problem)
+            ManifestError::new("", problem)
         };
         let (offerings, factor) = text.rsplit_once('=').ok_or_else(shape)?;
         let mut parts = offerings.split('/');
@@ -51,14 +51,14 @@ impl FromStr for PriceChange {
             None | Some(ANY) => None,
             Some(text) => Some(CapacityType::parse(text).ok_or_else(|| {
                 let known = ["on-demand", "reserved", "spot"];
-                WhatIfError::unknown("", "capacity type", text, known)
+                ManifestError::absent("", "capacity type", text, known)
             })?),
         };
         let factor = millionths(factor).ok_or_else(|| {
             let problem = format!(
                 "factor {factor:?} must be a decimal number from 0.000001 to 1000, for example 1.2"
             );
-            WhatIfError::new("", problem)
+            ManifestError::new("", problem)
         })?;
         Ok(Self {
             instance_type: instance_type.to_owned(),
@@ -90,7 +90,7 @@ impl PriceChange {
     ///
     /// # Errors
     /// There is no such type, no such zone, or no such offering.
-    pub fn apply(&self, cluster: &mut RecordedCluster) -> Result<(), WhatIfError> {
+    pub fn apply(&self, cluster: &mut RecordedCluster) -> Result<(), ManifestError> {
         let types = || cluster.catalogs.values().flatten();
         let names: BTreeSet<&str> = types().map(|each| &*each.name).collect();
         let zones: BTreeSet<&str> = types()
@@ -99,10 +99,10 @@ impl PriceChange {
             .collect();
         if self.instance_type != ANY && !names.contains(self.instance_type.as_str()) {
             let name = &self.instance_type;
-            return Err(WhatIfError::unknown("", "instance type", name, names));
+            return Err(ManifestError::absent("", "instance type", name, names));
         }
         if self.zone != ANY && !zones.contains(self.zone.as_str()) {
-            return Err(WhatIfError::unknown("", "zone", &self.zone, zones));
+            return Err(ManifestError::absent("", "zone", &self.zone, zones));
         }
         let mut changed = 0;
         for each in cluster.catalogs.values_mut().flatten() {
@@ -116,7 +116,7 @@ impl PriceChange {
             "no offering with a known price is {}/{}/{kind}",
             self.instance_type, self.zone
         );
-        Err(WhatIfError::new("", problem))
+        Err(ManifestError::new("", problem))
     }
 
     /// Number of prices that changed.

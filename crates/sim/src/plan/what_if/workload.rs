@@ -11,8 +11,8 @@ use mortise_state::pods::Selector;
 use mortise_state::resource_kinds::{Object, ObjectKey, ObjectKind};
 use serde_json::{Value, json};
 
-use super::WhatIfError;
 use super::manifests::key_of;
+use crate::manifest_error::ManifestError;
 use crate::recorded_cluster::RecordedCluster;
 
 /// Kinds of workloads.
@@ -31,7 +31,7 @@ pub(super) struct Workload<'a> {
 
 impl<'a> Workload<'a> {
     /// Reads what its pods are made from.
-    pub(super) fn new(manifest: &'a Value, namespace: &str) -> Result<Self, WhatIfError> {
+    pub(super) fn new(manifest: &'a Value, namespace: &str) -> Result<Self, ManifestError> {
         let replicas = match manifest.pointer("/spec/replicas") {
             None => Some(1),
             Some(value) => value.as_u64().filter(|replicas| *replicas <= MOST),
@@ -39,14 +39,14 @@ impl<'a> Workload<'a> {
         let replicas = replicas.and_then(|replicas| usize::try_from(replicas).ok());
         let replicas = replicas.ok_or_else(|| {
             let problem = format!("must be a whole number from 0 to {MOST}");
-            WhatIfError::new("spec.replicas", problem)
+            ManifestError::new("spec.replicas", problem)
         })?;
         let template = manifest.pointer("/spec/template");
         let has_containers = manifest
             .pointer("/spec/template/spec/containers")
             .is_some_and(Value::is_array);
         let template = template.filter(|_| has_containers).ok_or_else(|| {
-            WhatIfError::new(
+            ManifestError::new(
                 "spec.template.spec.containers",
                 "missing: a pod needs containers",
             )
@@ -61,7 +61,7 @@ impl<'a> Workload<'a> {
             .collect();
         if labels.is_empty() {
             let problem = "missing: pods of the workload are found by them";
-            return Err(WhatIfError::new("spec.template.metadata.labels", problem));
+            return Err(ManifestError::new("spec.template.metadata.labels", problem));
         }
         let selector = manifest.pointer("/spec/selector/matchLabels");
         let selector = selector.and_then(Value::as_object);
@@ -75,7 +75,7 @@ impl<'a> Workload<'a> {
             .find(|(key, value)| labels.get(*key) != Some(value))
         {
             let problem = format!("{key}={value} must be a label of the template");
-            return Err(WhatIfError::new("spec.selector.matchLabels", problem));
+            return Err(ManifestError::new("spec.selector.matchLabels", problem));
         }
         Ok(Self {
             key: key_of(manifest, namespace),
@@ -94,12 +94,12 @@ impl<'a> Workload<'a> {
     }
 
     /// Creates and deletes pods.
-    pub(super) fn apply(&self, cluster: &mut RecordedCluster) -> Result<(), WhatIfError> {
-        let pod = |name: &str| -> Result<k8s::Pod, WhatIfError> {
+    pub(super) fn apply(&self, cluster: &mut RecordedCluster) -> Result<(), ManifestError> {
+        let pod = |name: &str| -> Result<k8s::Pod, ManifestError> {
             let object = ObjectKind::Pod.deserialize(self.pod(name, cluster));
-            match object.map_err(|error| WhatIfError::new("spec.template", error.to_string()))? {
+            match object.map_err(|error| ManifestError::new("spec.template", error.to_string()))? {
                 Object::Pod(pod) => Ok(*pod),
-                other => Err(WhatIfError::new(
+                other => Err(ManifestError::new(
                     "spec.template",
                     format!("{other:?} is no pod"),
                 )),
