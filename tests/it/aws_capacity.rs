@@ -182,7 +182,7 @@ async fn a_capacity_block_is_left_before_it_ends() -> Result<()> {
 }
 
 /// No role for spot instances, no capacity in one zone, none of the cheapest type: the pod runs without a person, what was refused is
-/// shown, and what the account lacks is told.
+/// shown, and what the account lacks is in an event.
 #[tokio::test]
 async fn a_launch_gets_around_what_is_short() -> Result<()> {
     let account = Account::open().await?;

@@ -197,7 +197,7 @@ async fn a_reader_sees_what_the_service_then_does() -> Result<()> {
         code == 8 && stderr.contains(&format!("did you mean {node:?}?")),
         "{code}: {stderr}"
     );
-    // A user without rights is told which one is missing.
+    // The error of a user without rights names the one that is missing.
     let stranger = plane.kubeconfig_for("stranger", &[])?.display().to_string();
     let Said { code, stderr, .. } =
         command::run("plan", &["--kubeconfig", &stranger], None).await?;
