@@ -2,8 +2,9 @@
 //!
 //! # Heuristic
 //! Consolidation first tries prefixes of the candidates in order of savings per disruption (binary search for the longest
-//! feasible one), then pairs that are no prefix, then single nodes, round robin over NodePools. A search may take several
-//! steps. A node that was refused on its own stays refused while it does not change and no pod can find more room than
+//! feasible one), then pairs that are no prefix, then single nodes, round robin over NodePools. Where one of these launches a
+//! node, several that are cheaper take its place. If none finds anything, [`NeighborhoodSearch`] replaces groups of nodes by
+//! several new ones. A search may take several steps. A node that was refused on its own stays refused while it does not change and no pod can find more room than
 //! before: a command only uses room up, so the search after it goes on where the last one was.
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use super::candidate_cache::CandidateCache;
 use super::command::{DisruptionReason, Method, RelocationPlan};
 use super::cost;
 use super::disruption_view::DisruptionView;
+use super::neighborhood_search::NeighborhoodSearch;
 use super::refusals::Refusals;
 use super::rejection::DisruptionRejection;
 use super::simulation::{SimulationRules, what_if};
@@ -288,6 +290,7 @@ pub struct ConsolidationSearch {
     stage: SearchStage,
     /// Nodes that were refused one by one.
     examined: BTreeMap<ClaimName, ExaminedNode>,
+    neighborhoods: NeighborhoodSearch,
 }
 
 #[derive(Clone, Debug)]
@@ -327,10 +330,19 @@ impl ConsolidationSearch {
         *self = Self::default();
     }
 
+    /// Starts again after a change that gives pods more room. Groups of nodes that were refused are not examined again unless
+    /// one of them changed: more room elsewhere rarely makes several new nodes worth their moves.
+    pub fn restart_with_room(&mut self, nodes: &CandidateCache) {
+        self.stage = SearchStage::default();
+        self.examined.clear();
+        self.neighborhoods.resume(nodes);
+    }
+
     /// Starts again after a change that gives no pod more room. Nodes that were refused on their own are not examined again
     /// unless they changed.
     pub fn resume(&mut self, nodes: &CandidateCache) {
         self.stage = SearchStage::default();
+        self.neighborhoods.resume(nodes);
         self.examined
             .retain(|_, known| !known.scored && nodes.is_unchanged(&known.node));
     }
@@ -345,7 +357,17 @@ impl ConsolidationSearch {
     ) -> SearchOutcome {
         let candidates = best_first(candidates);
         match self.several(&candidates, view, stop) {
-            SearchOutcome::Nothing => self.one(&candidates, view, refused, stop),
+            SearchOutcome::Nothing => {}
+            SearchOutcome::Found(found) => {
+                return SearchOutcome::Found(Box::new(repacked(*found, view, stop)));
+            }
+            other => return other,
+        }
+        match self.one(&candidates, view, refused, stop) {
+            SearchOutcome::Found(found) => {
+                SearchOutcome::Found(Box::new(repacked(*found, view, stop)))
+            }
+            SearchOutcome::Nothing => self.neighborhoods.evaluate(&candidates, view, stop),
             other => other,
         }
     }
@@ -468,6 +490,28 @@ fn found(method: Method, candidates: &[&Candidate], moves: RelocationPlan) -> Se
         candidates: candidates.iter().copied().cloned().collect(),
         moves,
     }))
+}
+
+/// The same nodes replaced by several new ones, where these cost less than the one that was found.
+fn repacked(
+    found: FoundCommand,
+    view: &DisruptionView<'_>,
+    stop: &dyn Fn() -> bool,
+) -> FoundCommand {
+    if found.moves.claims.is_empty() {
+        return found;
+    }
+    view.grant();
+    let candidates: Vec<&Candidate> = found.candidates.iter().collect();
+    let rules = SimulationRules::CheaperTogether;
+    match what_if(&candidates, rules, view, stop) {
+        Ok(moves) if moves.savings() > found.moves.savings() => FoundCommand {
+            method: Method::Repack,
+            moves,
+            ..found
+        },
+        Ok(_) | Err(_) => found,
+    }
 }
 
 /// Pairs of indices below `count`, the best first; the first two are a prefix and left out.
