@@ -12,6 +12,7 @@ mod lint;
 mod man;
 mod manifests;
 mod migrate;
+mod pause;
 mod plan;
 mod serve;
 mod simulate;
@@ -61,6 +62,8 @@ enum Command {
     Man(man::ManArgs),
     Snapshot(Box<snapshot::SnapshotArgs>),
     Plan(Box<plan::PlanArgs>),
+    Pause(pause::PauseArgs),
+    Resume(pause::ResumeArgs),
 }
 
 /// Go's flags may have one dash or two: converts `-metrics-port=1` to `--metrics-port=1`. Negative numbers are kept.
@@ -95,6 +98,8 @@ pub fn run() -> ExitCode {
         Command::Man(args) => man::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Snapshot(args) => snapshot::run(*args),
         Command::Plan(args) => plan::run(*args),
+        Command::Pause(args) => pause::run(args),
+        Command::Resume(args) => pause::resume(args),
     };
     match result {
         Ok(code) => code,

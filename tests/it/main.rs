@@ -57,6 +57,7 @@ mod migrate;
 mod node_lives;
 mod objects;
 mod overlays;
+mod pauses;
 mod plan;
 mod provisioning;
 mod readme;

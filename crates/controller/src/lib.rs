@@ -45,6 +45,7 @@ pub use effects::failpoint::{
 pub use election::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
 pub use error::{RunError, StepPanicked};
 pub use metrics::{Metrics, SeriesRow};
+pub use run::pausing;
 pub use run::{CapturedCluster, RunningService, Shutdown, capture, run, start};
 pub use serve::{
     AccessDenied, Addresses, DEBUG_ROUTES, DebugAccess, DebugRoute, DebugView, HttpsService,

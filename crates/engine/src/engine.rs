@@ -234,7 +234,7 @@ impl Engine {
             .map(|decider| DeciderSlot::new(decider, now))
             .collect();
         Self {
-            index: Index::new(well_known, true, now),
+            index: Index::new(well_known, true, now).in_namespace(&settings.namespace),
             slots,
             settings: Arc::new(settings),
             feasible: Arc::default(),

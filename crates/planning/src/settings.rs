@@ -10,6 +10,8 @@ use mortise_cloudprovider::{LaunchWindow, RepairPolicy};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
+    /// Namespace of the service; empty where there is none, as in most tests.
+    pub namespace: String,
     /// A batch of pending pods ends when none was added for this long (`batch-idle-duration`, 1 s).
     pub batch_idle_ms: i64,
     /// ... and after this long at the latest (`batch-max-duration`, 10 s).
@@ -84,6 +86,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            namespace: String::new(),
             batch_idle_ms: 1_000,
             batch_max_ms: 10_000,
             respect_preferences: true,

@@ -2,6 +2,7 @@
 
 mod capture;
 mod components;
+pub mod pausing;
 mod preflight;
 mod shutdown;
 mod supervision;
@@ -109,6 +110,7 @@ pub async fn start(
         .namespace
         .clone()
         .unwrap_or_else(|| clients.namespace.clone());
+    config.settings.namespace.clone_from(&namespace);
     let needs = required_permissions(&config, &namespace);
     preflight::check(&clients, &kinds, &needs).await?;
     let listeners = Listeners::bind(&config.listen).await?;
