@@ -60,6 +60,7 @@ mod overlays;
 mod plan;
 mod provisioning;
 mod readme;
+mod recording;
 mod repair;
 mod restart;
 mod rights;
