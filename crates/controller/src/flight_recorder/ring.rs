@@ -19,6 +19,9 @@ use mortise_engine::journal::{JournalFileError, JournalHeader, JournalWriter};
 /// Extension of the files.
 const EXTENSION: &str = "recording";
 
+/// Bytes that may wait in buffers when a file is found to be full.
+const BUFFERED: u64 = 1 << 17;
+
 /// The files.
 pub(super) struct RecordingFiles {
     directory: PathBuf,
@@ -149,7 +152,7 @@ impl RecordingFiles {
 
     /// Deletes the oldest files until the current one has room.
     fn delete_old(&self) -> Result<(), JournalFileError> {
-        let own = self.base_bytes + self.segment();
+        let own = self.base_bytes + self.segment() + BUFFERED;
         let mut files = recordings(&self.directory)?;
         files.retain(|(path, _)| *path != self.path);
         let mut total: u64 = files.iter().map(|(_, bytes)| bytes).sum();

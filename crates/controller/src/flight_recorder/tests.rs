@@ -96,11 +96,11 @@ fn count(lines: &[LineBody], is_one: impl Fn(&LineBody) -> bool) -> usize {
 
 #[test]
 fn the_ring_is_bounded_and_every_file_begins_with_the_objects() {
-    let config = config("ring", 1_000_000);
+    let config = config("ring", 2_000_000);
     for process in 0..2 {
         let started = header(process);
         let mut recorder = FlightRecorder::start(&config, started, state()).unwrap();
-        for version in 1..=4_000 {
+        for version in 1..=8_000 {
             recorder.record(at(process), pod(version % 10, version));
         }
         drop(recorder);
