@@ -7,6 +7,7 @@ mod aws;
 mod inert;
 #[cfg(test)]
 mod readers;
+mod record;
 pub mod variables;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,6 +22,7 @@ use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElec
 use mortise_planning::scheduling::{SchedulerConfig, SpreadDefaults};
 use mortise_planning::settings::{FeatureGates, RebalancePolicy, Settings};
 use mortise_process::Millis;
+pub use record::RecordArgs;
 
 /// Which clouds to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,6 +64,8 @@ pub struct ServeArgs {
     core: CoreArgs,
     #[command(flatten)]
     own: OwnArgs,
+    #[command(flatten)]
+    record: RecordArgs,
     /// kwok: instance types file in Karpenter's format, instead of the built-in types
     #[arg(long, env = "INSTANCE_TYPES_FILE_PATH", value_name = "FILE")]
     pub instance_types_file_path: Option<PathBuf>,
@@ -380,6 +384,7 @@ impl ServeArgs {
             kube_client_qps: f64::from(core.kube_client_qps),
             kube_client_burst: core.kube_client_burst,
             seed: self.own.seed,
+            record: self.record.config(self.scheduler_config()?),
             ..Config::default()
         })
     }

@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 76] = [
+const READERS: [(&str, Reader); 78] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -101,6 +101,8 @@ const READERS: [(&str, Reader); 76] = [
     ("prefix_delegation", Command("args.prefix_delegation()")),
     ("provider", Command("args.provider")),
     ("rebalance_recommendation", Configured("cordon")),
+    ("record", Configured("/somewhere")),
+    ("record_max_size", ConfigWith("--record=/somewhere", "1Gi")),
     ("registration_timeout", Configured("1m")),
     ("reserved_enis", Command("args.shape()")),
     (

@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 done · 1 failed · 2 wrong usage · 3 API server or kubeconfig out of reach · 4 CRDs are
 //! not installed · 5 permission missing · 6 cloud or queue out of reach · 7 done, with warnings · 8 something could
-//! not be converted, or is invalid.
+//! not be converted, or is invalid · 9 a replay decides otherwise.
 
 #[cfg(test)]
 mod chart;
@@ -14,6 +14,7 @@ mod manifests;
 mod migrate;
 mod pause;
 mod plan;
+mod replay;
 mod serve;
 mod simulate;
 mod snapshot;
@@ -29,6 +30,8 @@ use mortise_process::{line, warning};
 const WITH_WARNINGS: u8 = 7;
 /// Exit code: something could not be converted, or is invalid.
 const WRONG: u8 = 8;
+/// Exit code: a replayed history is another one.
+const PARTED: u8 = 9;
 
 /// A node autoscaler for Kubernetes: admission, scheduler extender and node workers in one service
 #[derive(Parser)]
@@ -39,7 +42,7 @@ const WRONG: u8 = 8;
     arg_required_else_help = true
 )]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 CRDs not installed, 5 permission missing, 6 cloud or queue out of reach,\n7 done with warnings, 8 something could not be converted or is invalid."
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 CRDs not installed, 5 permission missing, 6 cloud or queue out of reach,\n7 done with warnings, 8 something could not be converted or is invalid, 9 a replay decides otherwise."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -64,6 +67,7 @@ enum Command {
     Plan(Box<plan::PlanArgs>),
     Pause(pause::PauseArgs),
     Resume(pause::ResumeArgs),
+    Replay(replay::ReplayArgs),
 }
 
 /// Go's flags may have one dash or two: converts `-metrics-port=1` to `--metrics-port=1`. Negative numbers are kept.
@@ -100,6 +104,7 @@ pub fn run() -> ExitCode {
         Command::Plan(args) => plan::run(*args),
         Command::Pause(args) => pause::run(args),
         Command::Resume(args) => pause::resume(args),
+        Command::Replay(args) => replay::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -61,6 +61,7 @@ mod pauses;
 mod plan;
 mod provisioning;
 mod readme;
+mod recording;
 mod repair;
 mod restart;
 mod rights;

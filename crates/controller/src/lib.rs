@@ -23,6 +23,7 @@ mod effects;
 mod election;
 mod engine_loop;
 mod error;
+mod flight_recorder;
 mod metrics;
 pub mod pem;
 mod run;
@@ -36,7 +37,7 @@ mod watch;
 pub use client::{Clients, Reviewer};
 pub use clock::{Clock, SystemClock};
 pub use config::{
-    AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen,
+    AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen, RecordConfig,
     TelemetryDetail, default_extender_clients,
 };
 pub use effects::failpoint::{

@@ -1,9 +1,10 @@
 //! Settings of planners and deciders. They are arguments: no pure crate reads a flag or an environment variable.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::scheduling::{ReservedCapacityMode, SolveOptions, SpreadDefaults};
 use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_apis::values::StaticList;
 use mortise_cloudprovider::{LaunchWindow, RepairPolicy};
 
 /// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
@@ -149,7 +150,7 @@ impl RebalancePolicy {
 }
 
 /// What a provider tags once the node of an instance is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstanceTagging {
     /// Node classes whose instances it concerns.
     pub serves: ServedNodeClasses,
@@ -157,8 +158,23 @@ pub struct InstanceTagging {
     pub annotations: &'static [&'static str],
 }
 
+impl<'de> Deserialize<'de> for InstanceTagging {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            serves: ServedNodeClasses,
+            annotations: StaticList,
+        }
+        let stored = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            serves: stored.serves,
+            annotations: stored.annotations.0,
+        })
+    }
+}
+
 /// How long a provider's launches wait for others of the same call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchBatching {
     /// Node classes whose instances it concerns.
     pub serves: ServedNodeClasses,
@@ -167,7 +183,7 @@ pub struct LaunchBatching {
 }
 
 /// A provider's repair policies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairPolicies {
     /// Node classes whose nodes they concern.
     pub serves: ServedNodeClasses,

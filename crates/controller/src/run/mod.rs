@@ -121,22 +121,23 @@ pub async fn start(
     clients.count_writes(shared.metrics.effects.count_writes());
     let certificates = load_certificates(&config, &clients, &namespace, &shared).await?;
     let addresses = listeners.addresses();
+    let service = ServiceContext {
+        config,
+        clients,
+        clouds,
+        namespace,
+        node_classes,
+        shared: Arc::clone(&shared),
+    };
+    let engine = components::engine(&service, deciders, known)?;
     let components = Components {
-        service: ServiceContext {
-            config,
-            clients,
-            clouds,
-            namespace,
-            node_classes,
-            shared: Arc::clone(&shared),
-        },
+        service,
         kinds,
-        known,
         lease: needs.lease,
         listeners,
         certificates,
         debug,
-        deciders,
+        engine,
     };
     let (state, timeout) = (
         Arc::clone(&shared),
