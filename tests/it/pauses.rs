@@ -37,6 +37,7 @@ fn uids(pods: &[Pod]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn a_pause_stops_a_drain_and_consolidation_and_survives_a_restart() -> Result<()> {
     let mut scene = Scene::kwok().await?;
     let apart = json!({ "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [

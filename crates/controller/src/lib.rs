@@ -43,10 +43,10 @@ pub use config::{
 pub use effects::failpoint::{
     Failpoint, FailpointSide, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE,
 };
+pub use effects::pausing;
 pub use election::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
 pub use error::{RunError, StepPanicked};
 pub use metrics::{Metrics, SeriesRow};
-pub use run::pausing;
 pub use run::{CapturedCluster, RunningService, Shutdown, capture, run, start};
 pub use serve::{
     AccessDenied, Addresses, DEBUG_ROUTES, DebugAccess, DebugRoute, DebugView, HttpsService,

@@ -2,7 +2,6 @@
 
 mod capture;
 mod components;
-pub mod pausing;
 mod preflight;
 mod shutdown;
 mod supervision;
@@ -30,6 +29,7 @@ use crate::tls::certificates::Certificates;
 pub use capture::{CapturedCluster, capture};
 use components::{Components, ServiceContext};
 use preflight::RequiredPermissions;
+pub(crate) use preflight::connection_error;
 pub use shutdown::Shutdown;
 use supervision::{ShutdownTokens, supervise};
 

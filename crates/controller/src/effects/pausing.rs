@@ -16,10 +16,10 @@ use mortise_apis::schema::api_kind::ApiObject as _;
 use mortise_planning::pause::{self, Pause, PauseScope};
 use serde_json::json;
 
-use super::preflight::connection_error;
 use crate::client::Clients;
 use crate::client::error_class::message;
 use crate::error::RunError;
+use crate::run::connection_error;
 
 /// An object that can be paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
