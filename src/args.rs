@@ -7,6 +7,7 @@ mod aws;
 mod inert;
 #[cfg(test)]
 mod readers;
+mod record;
 pub mod variables;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,6 +22,7 @@ use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElec
 use mortise_planning::scheduling::{SchedulerConfig, SpreadDefaults};
 use mortise_planning::settings::{FeatureGates, RebalancePolicy, Settings};
 use mortise_process::Millis;
+pub use record::RecordArgs;
 
 /// Which clouds to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,6 +64,8 @@ pub struct ServeArgs {
     core: CoreArgs,
     #[command(flatten)]
     own: OwnArgs,
+    #[command(flatten)]
+    record: RecordArgs,
     /// kwok: instance types file in Karpenter's format, instead of the built-in types
     #[arg(long, env = "INSTANCE_TYPES_FILE_PATH", value_name = "FILE")]
     pub instance_types_file_path: Option<PathBuf>,
@@ -224,6 +228,9 @@ struct OwnArgs {
     /// Time between the fence of a node and the last check of its pods
     #[arg(long, env = "MORTISE_BIND_GRACE_PERIOD", default_value = "2s")]
     bind_grace_period: Millis,
+    /// Experimental: consolidation may replace groups of nodes by several cheaper ones, and split single nodes
+    #[arg(long, env = "MORTISE_CONSOLIDATE_GROUPS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    consolidate_groups: bool,
     /// How long a node that replaced another one, or received its pods, is excluded from disruption
     #[arg(long, env = "MORTISE_DISRUPTION_COOLDOWN", default_value = "5m")]
     disruption_cooldown: Millis,
@@ -300,6 +307,7 @@ impl ServeArgs {
             ignore_devices: core.ignore_dra_requests,
             disruption_validation_delay_ms: own.disruption_validation_delay.0,
             bind_grace_period_ms: own.bind_grace_period.0,
+            consolidate_groups: own.consolidate_groups,
             disruption_cooldown_ms: own.disruption_cooldown.0,
             // The parser has checked the word.
             rebalance: RebalancePolicy::parse(&own.rebalance_recommendation).unwrap_or_default(),
@@ -380,6 +388,7 @@ impl ServeArgs {
             kube_client_qps: f64::from(core.kube_client_qps),
             kube_client_burst: core.kube_client_burst,
             seed: self.own.seed,
+            record: self.record.config(self.scheduler_config()?),
             ..Config::default()
         })
     }

@@ -39,6 +39,7 @@ mod lifecycle;
 mod offerings;
 mod output;
 mod plan;
+mod recorder;
 mod report;
 mod scale;
 mod schedule;
@@ -72,6 +73,8 @@ enum Command {
     Offerings(offerings::OfferingsArgs),
     /// Writes, reads and plans a snapshot of a cluster of 5,000 nodes and 100,000 pods.
     Plan(plan::PlanBenchArgs),
+    /// Records an hour of a cluster of 1,000 nodes and 10,000 pods: bytes, and time of the recorder.
+    Recorder(recorder::RecorderArgs),
     /// Places pods in clusters far larger than the recorded inputs.
     Scale(scale::ScaleArgs),
     /// Compares what plans for recorded workload traces cost with what any plan costs at least.
@@ -104,6 +107,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Interruption(args) => report::run(&args),
         Command::Offerings(args) => report::run(&args),
         Command::Plan(args) => report::run(&args),
+        Command::Recorder(args) => report::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Traces(args) => report::run(&args),
         Command::Agreement(args) => agreement::run(&args),

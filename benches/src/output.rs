@@ -19,6 +19,14 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// Nowhere.
+    pub(crate) const fn none() -> Self {
+        Self {
+            json: false,
+            out: None,
+        }
+    }
+
     /// Prints a report with `--json`, and writes it to the file of `--out`, else to `benches/results/NAME.json` if it is
     /// `complete`: one of other sizes, or of a part, is written only with `--out`.
     pub(crate) fn keep(&self, name: &str, report: &impl Serialize, complete: bool) -> Result<()> {

@@ -45,9 +45,13 @@ const WANTED_PLAN_S: f64 = 2.0;
 /// Options of `plan`.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct PlanBenchArgs {
-    /// Nodes, each with 20 pods.
+    /// Nodes.
     #[arg(long, default_value_t = 5_000)]
     nodes: usize,
+    /// Pods of a node.
+    #[arg(long, default_value_t = 20)]
+    #[serde(skip)]
+    pods: usize,
     /// Pending pods.
     #[arg(long, default_value_t = 500)]
     pending: usize,
@@ -73,6 +77,20 @@ pub(crate) struct PlanBenchResults {
     removed_nodes: usize,
 }
 
+impl PlanBenchArgs {
+    /// A cluster without pending pods.
+    pub(crate) const fn quiet(nodes: usize, pods: usize, seed: u64) -> Self {
+        let output = Output::none();
+        Self {
+            nodes,
+            pods,
+            pending: 0,
+            seed,
+            output,
+        }
+    }
+}
+
 impl Benchmark for PlanBenchArgs {
     const NAME: &'static str = "plan";
     const SOURCES: &'static [&'static str] = &["../crates", "src"];
@@ -87,7 +105,7 @@ impl Benchmark for PlanBenchArgs {
     }
 
     fn is_complete(&self) -> bool {
-        self.nodes == 5_000 && self.pending == 500
+        self.nodes == 5_000 && self.pods == 20 && self.pending == 500
     }
 
     fn measure(&self) -> Result<PlanBenchResults> {
@@ -153,7 +171,7 @@ impl Results for PlanBenchResults {
 
 /// Nodes of eight CPUs in ten NodePools, most of them four fifths full, and pods of 400 workloads, of which every tenth has a disruption
 /// budget and every fifth spreads over zones.
-fn cluster(args: &PlanBenchArgs) -> Result<RecordedCluster> {
+pub(crate) fn cluster(args: &PlanBenchArgs) -> Result<RecordedCluster> {
     let taken_at: Timestamp = TAKEN_AT.parse()?;
     let class = NodeClassKey::new(CLASS.group, CLASS.kind, "default");
     let mut cluster = RecordedCluster {
@@ -193,9 +211,12 @@ fn cluster(args: &PlanBenchArgs) -> Result<RecordedCluster> {
         put(&ObjectKind::Claim, claim)?;
         // One node in fifty is nearly empty.
         let milli = if at % 50 == 0 { 20 } else { 330 };
-        for nth in 0..20 {
+        for nth in 0..args.pods {
             let app = random.below(400);
-            put(&ObjectKind::Pod, pod(at * 20 + nth, app, milli, Some(at)))?;
+            put(
+                &ObjectKind::Pod,
+                pod(at * args.pods + nth, app, milli, Some(at)),
+            )?;
         }
     }
     for nth in 0..args.pending {

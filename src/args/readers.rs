@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 76] = [
+const READERS: [(&str, Reader); 79] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -54,6 +54,7 @@ const READERS: [(&str, Reader); 76] = [
     ("cluster_ca_bundle", Command("args.cluster_ca_bundle")),
     ("cluster_endpoint", Command("args.endpoint_of_cluster()")),
     ("cluster_name", Command("args.cluster_name")),
+    ("consolidate_groups", Configured("")),
     ("conversion_webhook", Configured("")),
     ("cpu_requests", Unread),
     ("deny_unsatisfiable", Configured("")),
@@ -101,6 +102,8 @@ const READERS: [(&str, Reader); 76] = [
     ("prefix_delegation", Command("args.prefix_delegation()")),
     ("provider", Command("args.provider")),
     ("rebalance_recommendation", Configured("cordon")),
+    ("record", Configured("/somewhere")),
+    ("record_max_size", ConfigWith("--record=/somewhere", "1Gi")),
     ("registration_timeout", Configured("1m")),
     ("reserved_enis", Command("args.shape()")),
     (

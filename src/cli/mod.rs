@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 done · 1 failed · 2 wrong usage · 3 API server or kubeconfig out of reach · 4 CRDs are
 //! not installed · 5 permission missing · 6 cloud or queue out of reach · 7 done, with warnings · 8 something could
-//! not be converted, or is invalid.
+//! not be converted, or is invalid · 9 a replay decides otherwise.
 
 #[cfg(test)]
 mod chart;
@@ -12,7 +12,9 @@ mod lint;
 mod man;
 mod manifests;
 mod migrate;
+mod pause;
 mod plan;
+mod replay;
 mod serve;
 mod simulate;
 mod snapshot;
@@ -28,6 +30,8 @@ use mortise_process::{line, warning};
 const WITH_WARNINGS: u8 = 7;
 /// Exit code: something could not be converted, or is invalid.
 const WRONG: u8 = 8;
+/// Exit code: a replayed history is another one.
+const PARTED: u8 = 9;
 
 /// A node autoscaler for Kubernetes: admission, scheduler extender and node workers in one service
 #[derive(Parser)]
@@ -38,7 +42,7 @@ const WRONG: u8 = 8;
     arg_required_else_help = true
 )]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 CRDs not installed, 5 permission missing, 6 cloud or queue out of reach,\n7 done with warnings, 8 something could not be converted or is invalid."
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 API server or kubeconfig out of reach,\n4 CRDs not installed, 5 permission missing, 6 cloud or queue out of reach,\n7 done with warnings, 8 something could not be converted or is invalid, 9 a replay decides otherwise."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -61,6 +65,9 @@ enum Command {
     Man(man::ManArgs),
     Snapshot(Box<snapshot::SnapshotArgs>),
     Plan(Box<plan::PlanArgs>),
+    Pause(pause::PauseArgs),
+    Resume(pause::ResumeArgs),
+    Replay(replay::ReplayArgs),
 }
 
 /// Go's flags may have one dash or two: converts `-metrics-port=1` to `--metrics-port=1`. Negative numbers are kept.
@@ -95,6 +102,9 @@ pub fn run() -> ExitCode {
         Command::Man(args) => man::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Snapshot(args) => snapshot::run(*args),
         Command::Plan(args) => plan::run(*args),
+        Command::Pause(args) => pause::run(args),
+        Command::Resume(args) => pause::resume(args),
+        Command::Replay(args) => replay::run(&args),
     };
     match result {
         Ok(code) => code,

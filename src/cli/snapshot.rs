@@ -12,7 +12,8 @@ use anyhow::Context as _;
 use clap::Args;
 use jiff::Timestamp;
 use mortise_cloudprovider::CloudProvider;
-use mortise_controller::{CapturedCluster, Clients, RunError, capture};
+use mortise_controller::pausing::service_namespace;
+use mortise_controller::{CapturedCluster, Clients, Config, LEASE_NAME, RunError, capture};
 use mortise_process as process;
 use mortise_sim::recorded_cluster::{NameHasher, RecordedCluster};
 use sha2::{Digest as _, Sha256};
@@ -106,7 +107,13 @@ pub(super) fn record(mut serve: ServeArgs) -> anyhow::Result<Recorded> {
     process::init_logging("warn")?;
     process::install_crypto()?;
     let usage = |error: anyhow::Error| RunError::Usage(format!("{error:#}"));
-    let settings = serve.settings().map_err(usage)?;
+    let Config {
+        mut settings,
+        namespace,
+        leader_election,
+        ..
+    } = serve.config().map_err(usage)?;
+    let lease = leader_election.map_or_else(|| LEASE_NAME.to_owned(), |election| election.name);
     let scheduler_config = serve.scheduler_config().map_err(usage)?;
     let is_shown = std::io::stderr().is_terminal();
     let progress = move |what: &str, count: usize| {
@@ -116,6 +123,13 @@ pub(super) fn record(mut serve: ServeArgs) -> anyhow::Result<Recorded> {
     };
     let (captured, taken_at) = process::runtime()?.block_on(async {
         let clients = Clients::from_kubeconfig(serve.kubeconfig.as_deref(), None).await?;
+        // Whoever may not list Leases gets a snapshot without the pause of the whole cluster, unless the context names the namespace.
+        settings.namespace = match namespace {
+            Some(name) => name,
+            None => service_namespace(&clients, &lease)
+                .await
+                .unwrap_or_else(|_| clients.namespace().to_owned()),
+        };
         let mut providers: Vec<Arc<dyn CloudProvider>> = Vec::new();
         for name in &serve.provider {
             providers.push((Provider::of(*name).connect)(&serve, &clients).await?);

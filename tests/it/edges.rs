@@ -202,6 +202,7 @@ const EDGES: [(&str, &[&str]); 18] = [
             "controller",
             "deciders",
             "demo",
+            "engine",
             "kwok",
             "kwok-class",
             "manifests",

@@ -300,6 +300,11 @@ pub const INTENT: &str = "mortise.sh/intent";
 pub const REPLACES: &str = "mortise.sh/replaces";
 /// Annotation of NodeClaims that are deleted by force, set by mortise: decider and reason.
 pub const DELETION_REASON: &str = "mortise.sh/deletion-reason";
+/// Annotation of Nodes, NodeClaims, NodePools and the namespace of the service: no voluntary disruption; by convention with the
+/// reason.
+pub const PAUSE: &str = "mortise.sh/pause";
+/// Annotation next to [`PAUSE`]: when it ends, in RFC 3339.
+pub const PAUSE_UNTIL: &str = "mortise.sh/pause-until";
 /// Annotation of NodePools: how unhealthy nodes are replaced: `forceful` (default), `graceful` or `off`.
 pub const REPAIR_MODE: &str = "mortise.sh/repair-mode";
 /// Annotation of NodePools: how long an unhealthy node condition is tolerated, such as `10m`, instead of the provider's

@@ -1,11 +1,13 @@
 //! Errors of a cloud, classified once by its provider.
 
-use serde::Serialize;
+use mortise_apis::values::StaticText;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::launch::UnavailableOffering;
 
 /// Why a launch created no instance.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LaunchError {
     /// No offering had capacity. The NodeClaim is deleted and its pods are scheduled again.
     #[error("insufficient capacity: {message}")]
@@ -54,7 +56,7 @@ impl std::fmt::Display for Prerequisite {
 }
 
 /// Whether to retry a failed call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retry {
     /// Retry with backoff.
@@ -64,7 +66,7 @@ pub enum Retry {
 }
 
 /// A failed call to a cloud, classified once by its provider.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
 #[error("{message}")]
 pub struct CloudError {
     /// A value of a closed list of the provider, for metrics: `throttled`, `unauthorized`, `unreachable` ...
@@ -73,4 +75,36 @@ pub struct CloudError {
     pub message: String,
     /// Whether to retry.
     pub retry: Retry,
+}
+
+impl<'de> Deserialize<'de> for Prerequisite {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            what: StaticText,
+            remedy: StaticText,
+        }
+        let stored = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            what: stored.what.0,
+            remedy: stored.remedy.0,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for CloudError {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            label: StaticText,
+            message: String,
+            retry: Retry,
+        }
+        let stored = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            label: stored.label.0,
+            message: stored.message,
+            retry: stored.retry,
+        })
+    }
 }

@@ -1,13 +1,13 @@
 //! Instances as a cloud lists and terminates them.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::capacity_type::CapacityType;
 use mortise_apis::names::ProviderId;
 
 /// Result of [`crate::CloudProvider::terminate`], which is called again until the instance does not exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TerminationStatus {
     /// Termination was requested, or is in progress.
@@ -17,7 +17,7 @@ pub enum TerminationStatus {
 }
 
 /// An instance as [`crate::CloudProvider::list_instances`] lists it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     /// Its id.
     pub provider_id: ProviderId,
@@ -34,7 +34,7 @@ pub struct Instance {
 }
 
 /// What an instance is; `None` is not known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceDetails {
     /// Name of its instance type, which may be one that no node class offers any more.
     pub instance_type: Option<String>,

@@ -8,13 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::boxed::BoxFuture;
 use crate::error::CloudError;
 
 /// Type of an interruption notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InterruptionKind {
     /// The instance will be interrupted within minutes.
@@ -99,7 +99,7 @@ impl InterruptionKind {
 }
 
 /// One announcement. A message of a queue is acknowledged only when its consequences are stored.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InterruptionNotice {
     /// Handle of the message in its queue, for the acknowledgement; `None` for what was polled, which is not acknowledged.
     pub id: Option<Arc<str>>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::capacity_type::CapacityType;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -37,7 +37,7 @@ pub struct LaunchBatch {
 }
 
 /// How long launches wait for others that can be made by the same call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchWindow {
     /// A single one waits this long, in milliseconds; of a series, this long and half of what it has lasted after its last one.
     pub quiet_ms: i64,
@@ -48,7 +48,7 @@ pub struct LaunchWindow {
 }
 
 /// An instance that a launch created, or that existed already for the same NodeClaim.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaunchedInstance {
     /// Its id.
     pub provider_id: ProviderId,
@@ -65,7 +65,7 @@ pub struct LaunchedInstance {
 }
 
 /// A (type, zone, capacity type) without capacity.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UnavailableOffering {
     /// Instance type name.
     pub instance_type: Arc<str>,

@@ -11,6 +11,7 @@ mod error;
 mod gauge;
 mod instance;
 mod instance_type;
+mod instance_type_line;
 mod interruption;
 mod launch;
 mod port;

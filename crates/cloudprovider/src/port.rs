@@ -18,6 +18,8 @@ use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::ProviderId;
 use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
+use mortise_apis::values::StaticText;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Input of [`CloudProvider::resolve`].
 #[derive(Clone, Debug)]
@@ -45,7 +47,7 @@ impl From<NodeClassObject> for ResolveRequest {
 }
 
 /// Result of resolving a node class: its status, as a JSON merge patch, and its instance types.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ResolvedNodeClass {
     /// Merge patch for the status subresource; `None` if nothing changes.
     pub status: Option<serde_json::Value>,
@@ -62,7 +64,7 @@ pub struct ResolvedNodeClass {
 }
 
 /// A node condition that requires repair.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RepairPolicy {
     /// Condition type.
     pub condition: &'static str,
@@ -182,5 +184,45 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// What it measures of its own facts at the moment, for metrics. Asked at each scrape: calls nothing.
     fn gauges(&self) -> Vec<ProviderGauge> {
         Vec::new()
+    }
+}
+
+impl<'de> Deserialize<'de> for ResolvedNodeClass {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            status: Option<serde_json::Value>,
+            annotations: BTreeMap<String, String>,
+            finalizer: Option<StaticText>,
+            instance_types: Vec<InstanceType>,
+            shifted_zones: Vec<ShiftedZone>,
+            again_ms: Option<i64>,
+        }
+        let stored = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            status: stored.status,
+            annotations: stored.annotations,
+            finalizer: stored.finalizer.map(|text| text.0),
+            instance_types: stored.instance_types,
+            shifted_zones: stored.shifted_zones,
+            again_ms: stored.again_ms,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for RepairPolicy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            condition: StaticText,
+            status: StaticText,
+            toleration_seconds: i64,
+        }
+        let stored = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            condition: stored.condition.0,
+            status: stored.status.0,
+            toleration_seconds: stored.toleration_seconds,
+        })
     }
 }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use mortise_apis::values::StaticText;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::capacity_type::CapacityType;
 
@@ -32,7 +33,7 @@ pub struct UnavailableCapacity {
 }
 
 /// A zone that the operator, or the cloud, has shifted away from the cluster: nothing is launched into it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShiftedZone {
     /// Its id, by which the shift names it: the same zone has another name in another account.
     pub id: Arc<str>,
@@ -42,4 +43,23 @@ pub struct ShiftedZone {
     pub name: Option<Arc<str>>,
     /// When the shift ends, unless it is cancelled or extended.
     pub until: Timestamp,
+}
+
+impl<'de> Deserialize<'de> for ShiftedZone {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            id: Arc<str>,
+            id_label: StaticText,
+            name: Option<Arc<str>>,
+            until: Timestamp,
+        }
+        let stored = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            id: stored.id,
+            id_label: stored.id_label.0,
+            name: stored.name,
+            until: stored.until,
+        })
+    }
 }

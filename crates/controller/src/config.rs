@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mortise_apis::node_class::NodeClassRegistry;
+use mortise_planning::scheduling::SchedulerConfig;
 use mortise_planning::settings::Settings;
 
 /// Name of the Lease that Karpenter uses too, so that the two never run at the same time.
@@ -54,6 +55,8 @@ pub struct Config {
     pub effective: serde_json::Value,
     /// Seed of random choices.
     pub seed: u64,
+    /// Where to record the inputs of the engine; `None` = nothing is recorded.
+    pub record: Option<RecordConfig>,
 }
 
 impl Default for Config {
@@ -79,8 +82,20 @@ impl Default for Config {
             shutdown_timeout: Duration::from_secs(20),
             effective: serde_json::Value::Null,
             seed: 0,
+            record: None,
         }
     }
+}
+
+/// Where to record, and how much.
+#[derive(Clone, Debug)]
+pub struct RecordConfig {
+    /// The directory of the files. It is created.
+    pub directory: PathBuf,
+    /// Most bytes of all files together.
+    pub max_bytes: u64,
+    /// Default spread constraints as configured: the settings have them compiled.
+    pub scheduler_config: SchedulerConfig,
 }
 
 /// Detail of metrics and events.

@@ -83,6 +83,14 @@ pub enum RunError {
     /// Certificates could not be read, created or written.
     #[error("certificates: {0}")]
     Certificates(String),
+    /// The flight recorder cannot write.
+    #[error("cannot record to {directory}: {message}; choose another directory with --record")]
+    Record {
+        /// The directory.
+        directory: String,
+        /// The problem.
+        message: String,
+    },
     /// A decider panicked.
     #[error(transparent)]
     Panicked(#[from] StepPanicked),
@@ -110,7 +118,11 @@ impl RunError {
             Self::CrdsMissing { .. } => 4,
             Self::Forbidden { .. } => 5,
             Self::Provider { .. } => 6,
-            Self::Listen { .. } | Self::Certificates(_) | Self::Panicked(_) | Self::Ended(_) => 1,
+            Self::Listen { .. }
+            | Self::Certificates(_)
+            | Self::Record { .. }
+            | Self::Panicked(_)
+            | Self::Ended(_) => 1,
         }
     }
 }

@@ -23,6 +23,7 @@ mod effects;
 mod election;
 mod engine_loop;
 mod error;
+mod flight_recorder;
 mod metrics;
 pub mod pem;
 mod run;
@@ -36,12 +37,13 @@ mod watch;
 pub use client::{Clients, Reviewer};
 pub use clock::{Clock, SystemClock};
 pub use config::{
-    AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen,
+    AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen, RecordConfig,
     TelemetryDetail, default_extender_clients,
 };
 pub use effects::failpoint::{
     Failpoint, FailpointSide, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE,
 };
+pub use effects::pausing;
 pub use election::{LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD};
 pub use error::{RunError, StepPanicked};
 pub use metrics::{Metrics, SeriesRow};

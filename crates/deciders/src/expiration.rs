@@ -3,7 +3,7 @@
 //! May: delete a claim at its creation time plus `expireAfter`, whatever budgets and protecting annotations say; the
 //! drain that follows honours disruption budgets of pods and protected pods until the termination grace period ends.
 //!
-//! Must never: delete more than one claim a second, or touch a claim whose `expireAfter` is `Never` or cannot be read.
+//! Must never: delete more than one claim a second, act on a node that a pause protects, or touch a claim whose `expireAfter` is `Never` or cannot be read.
 //!
 //! So that a fleet that was made together does not go together, each claim is born with an `expireAfter` of its own
 //! ([`mortise_planning::settings::Settings::expiration_jitter_percent`]).
@@ -16,19 +16,24 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
+use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::timer_queue::TimerQueue;
 use crate::tracking::write_tracker::WriteTracker;
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{ClaimName, ObjectRef};
 use mortise_apis::values::after;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::Effect;
 use mortise_engine::record::Verdict;
+use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
 
 /// At most one claim expires in this time.
 const PACE_MS: i64 = 1_000;
+/// That a pause keeps a claim is said again after this.
+const PAUSED_EVERY_MS: i64 = 15 * 60_000;
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
@@ -36,6 +41,7 @@ pub struct ExpirationDecider {
     agenda: TimerQueue<ClaimName>,
     outbox: WriteTracker,
     not_before: Option<Timestamp>,
+    told: EventThrottle,
 }
 
 impl Default for ExpirationDecider {
@@ -47,11 +53,12 @@ impl Default for ExpirationDecider {
 impl ExpirationDecider {
     /// A decider that knows nothing yet.
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             agenda: TimerQueue::new(),
             outbox: WriteTracker::new(),
             not_before: None,
+            told: EventThrottle::default(),
         }
     }
 
@@ -72,6 +79,9 @@ impl ExpirationDecider {
         if let Some(at) = self.not_before.filter(|at| *at > input.now) {
             return Some(at);
         }
+        if let Some(at) = self.paused(input, claim, step) {
+            return Some(at);
+        }
         let why = (DeciderId::Expiration, &Reason::Expired);
         if let Err(at) = self.outbox.end(input.now, claim, why, step) {
             return at;
@@ -86,6 +96,30 @@ impl ExpirationDecider {
         let (by, verdict) = (DeciderId::Expiration, Verdict::Disrupted);
         step.announce(input, by, objects, verdict, vec![Reason::Expired]);
         None
+    }
+}
+
+impl ExpirationDecider {
+    /// When to look again at a claim whose node a pause protects.
+    fn paused(
+        &mut self,
+        input: &StepInput<'_>,
+        claim: &NodeClaim,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let state_node = input.snapshot.node_of_claim(&claim.name())?;
+        let pause = pause::of_node(input.snapshot, state_node, input.now)?;
+        let target = ObjectRef::Claim(claim.name());
+        let every_ms = PAUSED_EVERY_MS;
+        if self
+            .told
+            .is_news(&target, "paused", &pause, input.now, every_ms)
+        {
+            let (by, verdict) = (DeciderId::Expiration, Verdict::Blocked);
+            let reasons = vec![Reason::Paused(pause.clone())];
+            step.announce(input, by, [target], verdict, reasons);
+        }
+        Some(pause::look_again(&pause, input.now))
     }
 }
 
@@ -133,6 +167,7 @@ impl Decider for ExpirationDecider {
             let again = self.look(input, name, &mut step);
             self.agenda.set(name, again);
         }
+        self.told.sweep(input.now);
         self.outbox.sweep(input.now, input.snapshot);
         if let Some(at) = self.agenda.next() {
             step.wake_at(at);

@@ -10,7 +10,7 @@ mod automatic_cluster;
 
 use std::collections::BTreeMap;
 
-use automatic_cluster::{automatic_cluster, ordinary_cluster, plan};
+use automatic_cluster::{automatic_cluster, plan};
 use mortise_apis::values::SplitMix64;
 use mortise_planning::context::PlanningContext;
 use mortise_planning::disruption::candidate::{Candidate, DisruptionClass};
@@ -22,6 +22,13 @@ use mortise_sim::test_cluster::{TestCluster, instance_type, ordinary_types};
 use serde_json::json;
 
 const GPU: &str = "nvidia.com/gpu";
+
+fn groups() -> Settings {
+    Settings {
+        consolidate_groups: true,
+        ..Settings::default()
+    }
+}
 
 fn run(world: &mut TestCluster, node: &str, cpu: i64, gpus: i64) {
     let amounts = json!({ "cpu": format!("{cpu}m"), "memory": format!("{cpu}Mi") });
@@ -37,7 +44,7 @@ fn run(world: &mut TestCluster, node: &str, cpu: i64, gpus: i64) {
 
 #[test]
 fn a_big_node_is_split_when_two_smaller_ones_cost_less() {
-    let mut world = ordinary_cluster();
+    let mut world = automatic_cluster(ordinary_types(), groups());
     world.running_node("big", "large", "default");
     for cpu in [1_500, 1_500, 1_000, 1_000] {
         run(&mut world, "big", cpu, 0);
@@ -57,7 +64,7 @@ fn what_saves_too_little_for_its_moves_stays() {
             instance_type("small", 2, &[("on-demand", 95)]),
             instance_type("medium", 4, &[("on-demand", 200)]),
         ],
-        Settings::default(),
+        groups(),
     );
     world.running_node("one", "medium", "default");
     for cpu in [1_800, 1_800] {
@@ -75,7 +82,7 @@ fn a_big_gpu_node_is_freed_of_pods_that_need_no_gpu() {
         of.capacity = of.capacity.with(GPU, gpus);
         types.push(of);
     }
-    let mut world = automatic_cluster(types, Settings::default());
+    let mut world = automatic_cluster(types, groups());
     world.running_node("big", "gpu-4", "default");
     run(&mut world, "big", 1_000, 1);
     for _ in 0..5 {
@@ -132,7 +139,7 @@ fn random_cluster(seed: u64) -> TestCluster {
     let types = each
         .clone()
         .map(|(name, (cpus, price))| instance_type(name, cpus, &[("on-demand", price)]));
-    let mut world = automatic_cluster(types.collect(), Settings::default());
+    let mut world = automatic_cluster(types.collect(), groups());
     let nodes = 2 + random.below(7);
     for at in 0..nodes {
         let of = usize::try_from(random.below(4)).unwrap();

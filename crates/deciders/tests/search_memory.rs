@@ -67,8 +67,7 @@ impl Memory {
             },
             &|| false,
         );
-        // A group of nodes may be worth it; that ends no memory of single ones.
-        assert!(!matches!(outcome, SearchOutcome::Unfinished));
+        assert!(matches!(outcome, SearchOutcome::Nothing));
         (grew, refused)
     }
 }

@@ -8,13 +8,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use mortise_apis::k8s;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{ClaimName, NodeClassKey, NodeName, ObjectRef, PodKey, ProviderId, Uid};
 use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_apis::values::StaticList;
 use mortise_cloudprovider::{
     CloudError, Instance, LaunchError, LaunchRequest, LaunchedInstance, ResolveRequest,
     ResolvedNodeClass, TerminationStatus,
@@ -219,7 +220,7 @@ impl From<ObjectWrite> for Effect {
 }
 
 /// What one provider said when it was asked for its instances.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct InstanceListing {
     /// Its name.
     pub provider: Arc<str>,
@@ -229,6 +230,25 @@ pub struct InstanceListing {
     pub reservation_labels: &'static [&'static str],
     /// All its instances; an error says nothing about any of them, least of all that there are none.
     pub instances: Result<Vec<Instance>, CloudError>,
+}
+
+impl<'de> Deserialize<'de> for InstanceListing {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            provider: Arc<str>,
+            serves: ServedNodeClasses,
+            reservation_labels: StaticList,
+            instances: Result<Vec<Instance>, CloudError>,
+        }
+        let stored = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            provider: stored.provider,
+            serves: stored.serves,
+            reservation_labels: stored.reservation_labels.0,
+            instances: stored.instances,
+        })
+    }
 }
 
 /// The instances of the provider that serves a class; `None` when that provider did not answer or is not there.
@@ -244,7 +264,7 @@ pub fn instances_for<'a>(
 }
 
 /// What an effect gave.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum EffectOutput {
     /// Written (created, patched); the new object was handed to the index before this outcome.
     Written,
@@ -275,7 +295,7 @@ pub enum EffectOutput {
 }
 
 /// Why an effect was not done. Transient failures of the API server were already retried by the shell.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, Deserialize)]
 pub enum EffectError {
     /// The object changed in between: decide again on the fresh one.
     #[error("conflict: {0}")]

@@ -8,11 +8,14 @@
 //! Invariants: the engine is the only writer of index and ledger; ledger changes of a step hold before its effects leave;
 //! a claim is created only if its pool's limits hold *now*, whoever asked for it (Law 10).
 
+mod recorder;
+mod step_job;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::decider::{Decider, InboxMessage, Step, StepInput};
+use crate::decider::{Decider, InboxMessage};
 use crate::decider_id::DeciderId;
 use crate::effect::{Effect, EffectError, EffectOutput, Outcome};
 use crate::events::events_of;
@@ -34,8 +37,12 @@ use mortise_state::ledger::{ExpectedClaim, LedgerOp};
 use mortise_state::resource_kinds::{ObjectEvent, ObjectKind};
 use mortise_state::snapshot::{PoolUsage, Snapshot, most_of};
 
+use recorder::command_text;
+pub use recorder::{JournalEvent, RecordedStep, Recorder};
+pub use step_job::{CompletedStep, StepJob};
+
 /// What the engine is told.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum EngineInput {
     /// News of objects.
     News(ObjectEvent),
@@ -139,71 +146,6 @@ impl DeciderSlot {
     }
 }
 
-/// One step, ready to be run on any thread.
-pub struct StepJob {
-    id: DeciderId,
-    term: Term,
-    decider: Box<dyn Decider>,
-    snapshot: Snapshot,
-    changes: Changes,
-    inbox: Vec<InboxMessage>,
-    settings: Arc<Settings>,
-    feasible: Arc<FeasiblePods>,
-    freshness: Arc<Freshness>,
-    seed: u64,
-    now: Timestamp,
-}
-
-/// A step that has been run, to be committed.
-pub struct CompletedStep {
-    id: DeciderId,
-    term: Term,
-    decider: Box<dyn Decider>,
-    step: Step,
-}
-
-impl StepJob {
-    /// Who steps.
-    #[must_use]
-    pub const fn id(&self) -> DeciderId {
-        self.id
-    }
-
-    /// Runs the step. `stop` turns true when the answer so far should be given.
-    pub fn run(self, stop: &dyn Fn() -> bool) -> CompletedStep {
-        let Self {
-            id,
-            term,
-            mut decider,
-            snapshot,
-            changes,
-            inbox,
-            settings,
-            feasible,
-            freshness,
-            seed,
-            now,
-        } = self;
-        let input = StepInput {
-            now,
-            snapshot: &snapshot,
-            changes: &changes,
-            inbox: &inbox,
-            settings: &settings,
-            feasible: &feasible,
-            freshness: &freshness,
-            seed,
-        };
-        let step = decider.step(&input, stop);
-        CompletedStep {
-            id,
-            term,
-            decider,
-            step,
-        }
-    }
-}
-
 /// Index, ledger and deciders.
 pub struct Engine {
     index: Index,
@@ -216,6 +158,7 @@ pub struct Engine {
     steps: u64,
     seed: u64,
     last: Option<Arc<Snapshot>>,
+    recorder: Option<Box<dyn Recorder>>,
 }
 
 impl Engine {
@@ -234,7 +177,7 @@ impl Engine {
             .map(|decider| DeciderSlot::new(decider, now))
             .collect();
         Self {
-            index: Index::new(well_known, true, now),
+            index: Index::new(well_known, true, now).in_namespace(&settings.namespace),
             slots,
             settings: Arc::new(settings),
             feasible: Arc::default(),
@@ -244,6 +187,7 @@ impl Engine {
             steps: 0,
             seed,
             last: None,
+            recorder: None,
         }
     }
 
@@ -254,8 +198,28 @@ impl Engine {
         self
     }
 
+    /// Counts steps from here: an engine that follows another from the middle of its history makes the same choices where they are left
+    /// to chance.
+    pub const fn continue_steps(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+
+    /// Reports every input, step and decision to a recorder; call it before the first input. The engine waits for the recorder.
+    #[must_use]
+    pub fn recorded_by(mut self, recorder: Box<dyn Recorder>) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
+    fn record(&mut self, at: Timestamp, event: impl FnOnce() -> JournalEvent) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(at, event());
+        }
+    }
+
     /// Takes an input in. Returns which objects an event changed.
     pub fn apply(&mut self, input: EngineInput, now: Timestamp) -> Vec<ObjectChange> {
+        self.record(now, || JournalEvent::Input(input.clone()));
         match input {
             EngineInput::News(news) => {
                 self.index.set_time(now);
@@ -333,7 +297,7 @@ impl Engine {
                 }
                 let place = mortise_state::ledger::NominationTarget::Claim(claim.name());
                 let held: Vec<_> = self
-                    .snapshot(now)
+                    .freeze(now)
                     .ledger
                     .nominations_to(&place)
                     .map(|each| each.uid.clone())
@@ -357,6 +321,17 @@ impl Engine {
 
     /// The cluster as of now. Cheap when nothing changed.
     pub fn snapshot(&mut self, now: Timestamp) -> Arc<Snapshot> {
+        let before = self.last.as_ref().map(|last| last.generation);
+        let snapshot = self.freeze(now);
+        if before != Some(snapshot.generation) {
+            let generation = snapshot.generation;
+            self.record(now, || JournalEvent::Frozen(generation));
+        }
+        snapshot
+    }
+
+    /// The same within a call that is recorded itself.
+    fn freeze(&mut self, now: Timestamp) -> Arc<Snapshot> {
         self.index.expire_nominations(now);
         if let Some(last) = &self.last
             && !self.index.is_stale()
@@ -436,7 +411,8 @@ impl Engine {
 
     /// Takes a decider out for one step. `None` if it is out already or unknown.
     pub fn prepare(&mut self, id: DeciderId, now: Timestamp) -> Option<StepJob> {
-        let snapshot = (*self.snapshot(now)).clone();
+        self.record(now, || JournalEvent::Prepared(id));
+        let snapshot = (*self.freeze(now)).clone();
         let slot = self.slots.iter_mut().find(|slot| slot.id == id)?;
         let decider = slot.decider.take()?;
         self.steps += 1;
@@ -465,11 +441,29 @@ impl Engine {
 
     /// Puts a decider back and lets its step take effect. Of a step that began in an earlier term nothing is left.
     pub fn commit(&mut self, finished: CompletedStep, now: Timestamp) -> CommitOutput {
+        let (id, stopped_after, wake) = (finished.id, finished.stopped_after, finished.step.wake);
+        let turn = self.take_effect(finished, now);
+        self.record(now, || {
+            JournalEvent::Committed(RecordedStep {
+                decider: id,
+                stopped_after,
+                wake,
+                requests: turn.orders.clone(),
+                records: turn.records.clone(),
+                counted: turn.tallies.clone(),
+                commands: turn.commands.iter().map(command_text).collect(),
+            })
+        });
+        turn
+    }
+
+    fn take_effect(&mut self, finished: CompletedStep, now: Timestamp) -> CommitOutput {
         let CompletedStep {
             id,
             term,
             decider,
             step,
+            ..
         } = finished;
         let is_current = term == self.term;
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) {
@@ -494,7 +488,7 @@ impl Engine {
             .iter()
             .any(|effect| matches!(effect, Effect::CreateClaim(_)));
         // Usage is taken before this step's own expectations are entered: each claim is then counted as it is admitted.
-        let before = creates.then(|| self.snapshot(now));
+        let before = creates.then(|| self.freeze(now));
         let mut usage = before.as_deref().map(PoolUsage::all).unwrap_or_default();
         for op in step.ledger {
             // Plans are made on a thread of their own. A pod that has gone meanwhile would hold its room until the end of

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::decider_id::DeciderId;
 use mortise_apis::values::since;
@@ -28,7 +29,7 @@ const BEHIND_MS: i64 = 10_000;
 pub const RECHECK_MS: i64 = 2_000;
 
 /// What a watch says of itself, next to its objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WatchState {
     /// A bookmark: everything up to this version was shown.
     Bookmark(Option<u64>),

@@ -14,6 +14,7 @@ pub mod effect;
 pub mod engine;
 pub mod events;
 pub mod freshness;
+pub mod journal;
 pub mod metric_event;
 pub mod record;
 pub mod transitions;

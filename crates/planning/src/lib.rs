@@ -10,6 +10,7 @@ pub mod disruption;
 pub mod drain;
 pub mod drain_blocker;
 pub mod drift;
+pub mod pause;
 pub mod preview;
 pub mod reason;
 pub mod replica_counts;

@@ -1,15 +1,18 @@
 //! Settings of planners and deciders. They are arguments: no pure crate reads a flag or an environment variable.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::scheduling::{ReservedCapacityMode, SolveOptions, SpreadDefaults};
 use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_apis::values::StaticList;
 use mortise_cloudprovider::{LaunchWindow, RepairPolicy};
 
 /// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
+    /// Namespace of the service; empty where there is none, as in most tests.
+    pub namespace: String,
     /// A batch of pending pods ends when none was added for this long (`batch-idle-duration`, 1 s).
     pub batch_idle_ms: i64,
     /// ... and after this long at the latest (`batch-max-duration`, 10 s).
@@ -67,6 +70,8 @@ pub struct Settings {
     pub launch_failure_threshold: u32,
     /// Initial pause; doubles with each probe that does not register, up to 1 h (5 min).
     pub launch_backoff_ms: i64,
+    /// Consolidation may replace groups of nodes by several cheaper ones (`--consolidate-groups`, off).
+    pub consolidate_groups: bool,
     /// Cooldown of launched nodes and of pods relocated by consolidation.
     pub disruption_cooldown_ms: i64,
     /// How often orphaned NodeClaims and instances are collected (2 min).
@@ -84,6 +89,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            namespace: String::new(),
             batch_idle_ms: 1_000,
             batch_max_ms: 10_000,
             respect_preferences: true,
@@ -108,6 +114,7 @@ impl Default for Settings {
             max_unproven_launches: 8,
             launch_failure_threshold: 3,
             launch_backoff_ms: 5 * 60_000,
+            consolidate_groups: false,
             disruption_cooldown_ms: 5 * 60_000,
             garbage_collection_interval_ms: 2 * 60_000,
             nodeclass_resync_interval_ms: 5 * 60_000,
@@ -146,7 +153,7 @@ impl RebalancePolicy {
 }
 
 /// What a provider tags once the node of an instance is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstanceTagging {
     /// Node classes whose instances it concerns.
     pub serves: ServedNodeClasses,
@@ -154,8 +161,23 @@ pub struct InstanceTagging {
     pub annotations: &'static [&'static str],
 }
 
+impl<'de> Deserialize<'de> for InstanceTagging {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            serves: ServedNodeClasses,
+            annotations: StaticList,
+        }
+        let stored = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            serves: stored.serves,
+            annotations: stored.annotations.0,
+        })
+    }
+}
+
 /// How long a provider's launches wait for others of the same call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchBatching {
     /// Node classes whose instances it concerns.
     pub serves: ServedNodeClasses,
@@ -164,7 +186,7 @@ pub struct LaunchBatching {
 }
 
 /// A provider's repair policies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairPolicies {
     /// Node classes whose nodes they concern.
     pub serves: ServedNodeClasses,

@@ -13,6 +13,7 @@
 //! | the event loop, which owns all of them | `simulation.rs` |
 //! | a cluster as recorded at one time, and its file | `recorded_cluster/` |
 //! | what the service would do now with a recorded cluster | `plan/` |
+//! | recordings of the replicas; a recording of a service, played again | `recordings.rs`, `replay/` |
 //! | scenarios: a cluster as manifests, and a timeline | `scenario/` |
 //! | the same cluster, step by step, for tests of deciders | `test_cluster/` |
 
@@ -24,6 +25,8 @@ mod manifest_error;
 mod options;
 pub mod plan;
 pub mod recorded_cluster;
+mod recordings;
+pub mod replay;
 mod replicas;
 pub mod scenario;
 mod simulation;
@@ -35,5 +38,6 @@ pub use cluster::{ApiServer, Cloud, Extender, RESERVATION_ID, SimInstance, TAGGE
 pub use faults::{Fault, FaultTarget, WatchFault};
 pub use manifest_error::ManifestError;
 pub use options::{Deployment, JobSpec, SimOptions};
+pub use recordings::Recordings;
 pub use simulation::Simulation;
 pub use stats::Stats;

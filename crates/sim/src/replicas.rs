@@ -4,17 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::InterruptionNotice;
 use mortise_engine::decider::Decider;
 use mortise_engine::engine::{CommitOutput, EffectRequest, Engine, EngineInput};
 use mortise_engine::freshness::{Freshness, WatchState};
-use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ObjectKind};
+use mortise_engine::journal::JournalHeader;
+use mortise_planning::scheduling::SchedulerConfig;
+use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey, ObjectKind};
 use mortise_state::snapshot::Snapshot;
 use serde_json::Value;
 
 use crate::clock::{Action, StoreEvent};
 use crate::cluster::Cluster;
 use crate::options::SimOptions;
+use crate::recordings::Recordings;
 
 /// More steps of deciders than this at one time are an endless loop.
 pub(crate) const STEPS: usize = 10_000;
@@ -35,6 +39,7 @@ pub(crate) struct Replicas {
     leader: usize,
     /// Whether the leader holds the lease: without it, none of its requests is executed.
     has_lease: bool,
+    recordings: Option<Recordings>,
 }
 
 impl Replicas {
@@ -43,14 +48,21 @@ impl Replicas {
         options: &SimOptions,
         deciders: Vec<Box<dyn Decider>>,
         now: Timestamp,
+        recordings: Option<Recordings>,
     ) -> Self {
-        let mut engine = start_engine(options, deciders, now);
+        let mut engine = start_engine(options, deciders, now, recordings.as_ref());
         engine.apply(EngineInput::Leading(true), now);
         Self {
             engines: vec![engine],
             leader: 0,
             has_lease: true,
+            recordings,
         }
+    }
+
+    /// Whether processes are recorded: objects then come as a real API server sends them, see [`as_sent`].
+    pub(crate) const fn is_recorded(&self) -> bool {
+        self.recordings.is_some()
     }
 
     pub(crate) const fn count(&self) -> usize {
@@ -114,6 +126,7 @@ impl Replicas {
     /// Delivers changes to every replica, as watches do.
     pub(crate) fn show(&mut self, events: Vec<StoreEvent>, cluster: &mut Cluster) {
         let now = cluster.now();
+        let is_recorded = self.is_recorded();
         for StoreEvent {
             key,
             object,
@@ -122,7 +135,9 @@ impl Replicas {
         {
             for engine in &mut self.engines {
                 let event = match object.clone().map(|value| cluster.readable(&key, value)) {
-                    Some(Some(object)) => ObjectEvent::Applied(object, EventSource::Watch),
+                    Some(Some(object)) => {
+                        ObjectEvent::Applied(as_sent(object, is_recorded), EventSource::Watch)
+                    }
                     Some(None) => break,
                     None => ObjectEvent::Deleted(key.clone(), Some(version)),
                 };
@@ -141,6 +156,7 @@ impl Replicas {
         cluster: &mut Cluster,
     ) {
         if let Some(object) = cluster.readable(key, value) {
+            let object = as_sent(object, self.is_recorded());
             let event = ObjectEvent::Applied(object, EventSource::Write);
             self.apply(writer, cluster.now(), EngineInput::News(event));
         }
@@ -153,8 +169,9 @@ impl Replicas {
         deciders: Vec<Box<dyn Decider>>,
         cluster: &mut Cluster,
     ) {
-        let mut engine = start_engine(options, deciders, cluster.now());
-        list_all(&mut engine, cluster);
+        let recordings = self.recordings.as_ref();
+        let mut engine = start_engine(options, deciders, cluster.now(), recordings);
+        list_all(&mut engine, cluster, self.is_recorded());
         self.engines.push(engine);
     }
 
@@ -169,9 +186,9 @@ impl Replicas {
             |action: &Action| !matches!(action, Action::Execute(..) | Action::Outcome(..));
         cluster.clock.retain(is_kept);
         let now = cluster.now();
-        let mut engine = start_engine(options, deciders, now);
+        let mut engine = start_engine(options, deciders, now, self.recordings.as_ref());
         engine.apply(EngineInput::Leading(true), now);
-        list_all(&mut engine, cluster);
+        list_all(&mut engine, cluster, self.is_recorded());
         *self.leading() = engine;
         self.has_lease = true;
         self.deliver_all(cluster);
@@ -205,7 +222,12 @@ impl Replicas {
 }
 
 /// A process with established watches and without objects.
-fn start_engine(options: &SimOptions, deciders: Vec<Box<dyn Decider>>, now: Timestamp) -> Engine {
+fn start_engine(
+    options: &SimOptions,
+    deciders: Vec<Box<dyn Decider>>,
+    now: Timestamp,
+    recordings: Option<&Recordings>,
+) -> Engine {
     let mut engine = Engine::new(
         deciders,
         options.settings.clone(),
@@ -213,6 +235,20 @@ fn start_engine(options: &SimOptions, deciders: Vec<Box<dyn Decider>>, now: Time
         options.seed,
         now,
     );
+    if let Some(recordings) = recordings {
+        let header = JournalHeader {
+            recorded_by: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: now,
+            file: 0,
+            settings: options.settings.clone(),
+            scheduler_config: SchedulerConfig::default(),
+            well_known: options.well_known.clone(),
+            served: ServedNodeClasses::All,
+            seed: options.seed,
+        };
+        let groups = vec![options.node_class.group.to_string()];
+        engine = engine.recorded_by(recordings.start(&header, groups));
+    }
     for kind in FOLLOWED {
         let state = WatchState::Stands;
         engine.apply(EngineInput::Watch { kind, state }, now);
@@ -221,7 +257,7 @@ fn start_engine(options: &SimOptions, deciders: Vec<Box<dyn Decider>>, now: Time
 }
 
 /// Delivers every object to a replica, as the initial lists do.
-pub(crate) fn list_all(engine: &mut Engine, cluster: &mut Cluster) {
+pub(crate) fn list_all(engine: &mut Engine, cluster: &mut Cluster, is_recorded: bool) {
     let now = cluster.now();
     let all = cluster.api_server.iter();
     let all: Vec<_> = all
@@ -229,12 +265,23 @@ pub(crate) fn list_all(engine: &mut Engine, cluster: &mut Cluster) {
         .collect();
     for (key, value) in all {
         if let Some(object) = cluster.readable(&key, value) {
+            let object = as_sent(object, is_recorded);
             let event = ObjectEvent::Applied(object, EventSource::Watch);
             engine.apply(EngineInput::News(event), now);
         }
     }
     end_lists(engine, cluster);
     engine.apply(EngineInput::Synced, now);
+}
+
+/// The object as a real API server sends it, with times in whole seconds: what is recorded has no finer ones either.
+pub(crate) fn as_sent(object: Object, is_recorded: bool) -> Object {
+    if !is_recorded {
+        return object;
+    }
+    let sent = serde_json::to_value(&object);
+    let sent = sent.and_then(|value| object.key().kind().deserialize(value));
+    sent.unwrap_or(object)
 }
 
 /// Completes a list of every kind, as a restarted watch does.

@@ -29,6 +29,7 @@ use crate::faults::{FaultInjector, WatchFault};
 use crate::invariants::{Invariants, check_freshness};
 use crate::options::SimOptions;
 use crate::recorded_cluster::RecordedCluster;
+use crate::recordings::Recordings;
 use crate::replicas::Replicas;
 use crate::stats::{CostMeter, Stats};
 use crate::watches::{Watches, report_state};
@@ -57,13 +58,31 @@ impl Simulation {
     /// A cluster with NodePools and workloads and without nodes.
     #[must_use]
     pub fn new(options: SimOptions, deciders: Vec<Box<dyn Decider>>) -> Self {
+        Self::start(options, deciders, None)
+    }
+
+    /// The same; every process of the service is recorded.
+    #[must_use]
+    pub fn recorded(
+        options: SimOptions,
+        deciders: Vec<Box<dyn Decider>>,
+        recordings: Recordings,
+    ) -> Self {
+        Self::start(options, deciders, Some(recordings))
+    }
+
+    fn start(
+        options: SimOptions,
+        deciders: Vec<Box<dyn Decider>>,
+        recordings: Option<Recordings>,
+    ) -> Self {
         let now = options.start;
         let mut simulation = Self {
             cluster: Cluster::new(&options),
             kubelets: Kubelets::default(),
             kube_scheduler: KubeScheduler::default(),
             workloads: WorkloadControllers::new(&options),
-            replicas: Replicas::new(&options, deciders, now),
+            replicas: Replicas::new(&options, deciders, now, recordings),
             watches: Watches::default(),
             faults: FaultInjector::default(),
             invariants: Invariants::default(),

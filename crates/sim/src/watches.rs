@@ -11,7 +11,7 @@ use mortise_state::resource_kinds::{EventSource, ObjectEvent, ObjectKey, ObjectK
 use crate::clock::{Action, Clock, StoreEvent};
 use crate::cluster::{Cluster, object};
 use crate::faults::WatchFault;
-use crate::replicas::{FOLLOWED, Replicas};
+use crate::replicas::{FOLLOWED, Replicas, as_sent};
 
 /// Delay of watch events.
 const WATCH_MS: i64 = 5;
@@ -123,9 +123,12 @@ fn relist(kind: &ObjectKind, cluster: &Cluster, replicas: &mut Replicas) {
     let mut keys: BTreeSet<ObjectKey> = BTreeSet::new();
     for (key, value) in all {
         keys.insert(key.clone());
+        let is_recorded = replicas.is_recorded();
         replicas.apply_all(now, || {
             EngineInput::News(match object(key, value.clone()) {
-                Ok(object) => ObjectEvent::Applied(object, EventSource::Watch),
+                Ok(object) => {
+                    ObjectEvent::Applied(as_sent(object, is_recorded), EventSource::Watch)
+                }
                 Err(_) => ObjectEvent::Unreadable(key.clone()),
             })
         });

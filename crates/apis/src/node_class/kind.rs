@@ -1,9 +1,13 @@
 //! The kind of a node class.
 
+use serde::{Deserialize, Deserializer, Serialize};
+
 use crate::schema::api_kind::ApiKind;
 
+use crate::values::StaticText;
+
 /// Group, version, kind and plural of a node class that a provider serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeClassKind {
     /// API group.
     pub group: &'static str,
@@ -30,5 +34,24 @@ impl From<NodeClassKind> for ApiKind {
             plural,
             namespaced: false,
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for NodeClassKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            group: StaticText,
+            version: StaticText,
+            kind: StaticText,
+            plural: StaticText,
+        }
+        let stored = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            group: stored.group.0,
+            version: stored.version.0,
+            kind: stored.kind.0,
+            plural: stored.plural.0,
+        })
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::labels;
 use crate::names::NodeClassKey;
 use crate::node_class::NodeClassKind;
@@ -12,7 +14,7 @@ use crate::node_class::NodeClassKind;
 /// # Source
 /// karpenter-core 1.9: a NodePool or NodeClaim is managed if its `nodeClassRef` has group and kind of a supported class,
 /// a Node without a claim if it carries the label of one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServedNodeClasses {
     /// Every kind: a cluster in which no other controller launches instances, such as a simulated one.
     #[default]

@@ -10,8 +10,40 @@ use smallvec::SmallVec;
 use super::Operator;
 use crate::{RequirementSpec, labels};
 
-/// Sorted, unique values; two fit without an allocation.
-type Values = SmallVec<[Arc<str>; 2]>;
+/// Sorted, unique values; one fits without an allocation.
+type Values = SmallVec<[Arc<str>; 1]>;
+
+/// The integers that a complement is narrowed to, both inclusive. The order of the fields is part of the order of requirements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct IntegerRange {
+    at_least: Option<i64>,
+    at_most: Option<i64>,
+}
+
+impl IntegerRange {
+    /// What both allow; may be no integer at all.
+    fn tighter(self, other: Self) -> Self {
+        Self {
+            at_least: tighter(self.at_least, other.at_least, i64::max),
+            at_most: tighter(self.at_most, other.at_most, i64::min),
+        }
+    }
+
+    fn is_unbounded(self) -> bool {
+        self == Self::default()
+    }
+
+    fn is_empty(self) -> bool {
+        matches!((self.at_least, self.at_most), (Some(min), Some(max)) if min > max)
+    }
+
+    fn contain(self, value: &str) -> bool {
+        self.is_unbounded()
+            || integer(value).is_some_and(|n| {
+                self.at_least.is_none_or(|min| n >= min) && self.at_most.is_none_or(|max| n <= max)
+            })
+    }
+}
 
 /// The set of values that the label of one key may have.
 ///
@@ -26,13 +58,16 @@ pub struct Requirement {
     key: Arc<str>,
     complement: bool,
     values: Values,
-    at_least: Option<i64>,
-    at_most: Option<i64>,
+    /// Absent when unbounded. Boxed, since few have bounds and catalogs hold tens of thousands of requirements.
+    bounds: Option<Box<IntegerRange>>,
     min_values: Option<u32>,
     /// The label must be there, although operator and values alone would be met by its absence: what is left of `Exists` or
     /// `In` after an intersection. Without values nothing meets it.
     must_exist: bool,
 }
+
+// The catalog of a large cloud holds some fifty thousand of them.
+const _: () = assert!(size_of::<Requirement>() <= 64);
 
 /// The integer in a label or bound; `None` when the text is no decimal integer of 64 bits (`+3` and `05` are).
 fn integer(text: &str) -> Option<i64> {
@@ -64,14 +99,6 @@ fn tighter(a: Option<i64>, b: Option<i64>, pick: fn(i64, i64) -> i64) -> Option<
     }
 }
 
-fn within(value: &str, at_least: Option<i64>, at_most: Option<i64>) -> bool {
-    if at_least.is_none() && at_most.is_none() {
-        return true;
-    }
-    integer(value)
-        .is_some_and(|n| at_least.is_none_or(|min| n >= min) && at_most.is_none_or(|max| n <= max))
-}
-
 impl Requirement {
     /// Builds a requirement; former names of the key are replaced by the current one.
     ///
@@ -94,8 +121,7 @@ impl Requirement {
             key,
             complement: true,
             values: Values::new(),
-            at_least: None,
-            at_most: None,
+            bounds: None,
             min_values: None,
             must_exist: false,
         };
@@ -111,13 +137,13 @@ impl Requirement {
             Operator::Exists => {}
             Operator::DoesNotExist => requirement.complement = false,
             Operator::Gt => match limit().checked_add(1) {
-                Some(min) => requirement.at_least = Some(min),
+                Some(min) => requirement.set_bounds(Some(min), None),
                 None => requirement.complement = false, // nothing is greater than the greatest integer
             },
             // Wraps at the smallest integer, as in Karpenter: a bound that excludes nothing instead of everything.
-            Operator::Lt => requirement.at_most = Some(limit().wrapping_sub(1)),
-            Operator::Gte => requirement.at_least = Some(limit()),
-            Operator::Lte => requirement.at_most = Some(limit()),
+            Operator::Lt => requirement.set_bounds(None, Some(limit().wrapping_sub(1))),
+            Operator::Gte => requirement.set_bounds(Some(limit()), None),
+            Operator::Lte => requirement.set_bounds(None, Some(limit())),
         }
         requirement
     }
@@ -173,20 +199,29 @@ impl Requirement {
 
     /// The smallest integer allowed, if bounded.
     #[must_use]
-    pub const fn at_least(&self) -> Option<i64> {
-        self.at_least
+    pub fn at_least(&self) -> Option<i64> {
+        self.bounds().at_least
     }
 
     /// The largest integer allowed, if bounded.
     #[must_use]
-    pub const fn at_most(&self) -> Option<i64> {
-        self.at_most
+    pub fn at_most(&self) -> Option<i64> {
+        self.bounds().at_most
     }
 
     /// How many different values must stay possible until launch.
     #[must_use]
     pub const fn min_values(&self) -> Option<u32> {
         self.min_values
+    }
+
+    fn bounds(&self) -> IntegerRange {
+        self.bounds.as_deref().copied().unwrap_or_default()
+    }
+
+    fn set_bounds(&mut self, at_least: Option<i64>, at_most: Option<i64>) {
+        let bounds = IntegerRange { at_least, at_most };
+        self.bounds = (!bounds.is_unbounded()).then(|| Box::new(bounds));
     }
 
     fn lists(&self, value: &str) -> bool {
@@ -198,7 +233,7 @@ impl Requirement {
     /// Whether the label may have this value.
     #[must_use]
     pub fn has(&self, value: &str) -> bool {
-        self.lists(value) != self.complement && within(value, self.at_least, self.at_most)
+        self.lists(value) != self.complement && self.bounds().contain(value)
     }
 
     /// Number of allowed values; complements count as `i64::MAX` less the excluded values.
@@ -261,32 +296,26 @@ impl Requirement {
     }
 
     fn merged(&self, other: &Self, must_exist: bool) -> Self {
-        let at_least = tighter(self.at_least, other.at_least, i64::max);
-        let at_most = tighter(self.at_most, other.at_most, i64::min);
+        let bounds = self.bounds().tighter(other.bounds());
         let min_values = self.min_values.max(other.min_values);
         let mut result = Self {
             key: Arc::clone(&self.key),
             complement: self.complement && other.complement,
             values: Values::new(),
-            at_least: None,
-            at_most: None,
+            bounds: None,
             min_values,
             must_exist: false,
         };
-        if let (Some(min), Some(max)) = (at_least, at_most)
-            && min > max
-        {
+        if bounds.is_empty() {
             result.complement = false;
             result.must_exist = must_exist;
             return result;
         }
-        let inside = |value: &&Arc<str>| within(value, at_least, at_most);
+        let inside = |value: &&Arc<str>| bounds.contain(value);
         if result.complement {
             result.values = union(&self.values, &other.values);
-            result
-                .values
-                .retain(|value| within(value, at_least, at_most));
-            (result.at_least, result.at_most) = (at_least, at_most);
+            result.values.retain(|value| bounds.contain(value));
+            result.set_bounds(bounds.at_least, bounds.at_most);
         } else {
             // The values of a concrete side are tested against the other side.
             let (list, filter) = if self.complement {
@@ -312,11 +341,8 @@ impl Requirement {
     /// No allocation; linear in the shorter list.
     #[must_use]
     pub fn has_intersection(&self, other: &Self) -> bool {
-        let at_least = tighter(self.at_least, other.at_least, i64::max);
-        let at_most = tighter(self.at_most, other.at_most, i64::min);
-        if let (Some(min), Some(max)) = (at_least, at_most)
-            && min > max
-        {
+        let bounds = self.bounds().tighter(other.bounds());
+        if bounds.is_empty() {
             return false;
         }
         let (list, filter) = match (self.complement, other.complement) {
@@ -328,7 +354,7 @@ impl Requirement {
         };
         list.values
             .iter()
-            .any(|v| filter.lists(v) != filter.complement && within(v, at_least, at_most))
+            .any(|v| filter.lists(v) != filter.complement && bounds.contain(v))
     }
 
     /// One allowed value: the first of a list, or an integer of the range picked by the seed. `None` when nothing is allowed
@@ -338,9 +364,10 @@ impl Requirement {
         if !self.complement {
             return self.values.first().map(|value| value.to_string());
         }
-        let max = self.at_most.unwrap_or(i64::MAX);
+        let IntegerRange { at_least, at_most } = self.bounds();
+        let max = at_most.unwrap_or(i64::MAX);
         // Positive values are preferred; negative ones only if the bound allows no other.
-        let min = self.at_least.unwrap_or(if max < 0 { i64::MIN } else { 0 });
+        let min = at_least.unwrap_or(if max < 0 { i64::MIN } else { 0 });
         if min > max {
             return None;
         }
@@ -361,10 +388,10 @@ impl Requirement {
             ..RequirementSpec::new(&self.key, operator.as_str(), values)
         };
         let mut entries = SmallVec::new();
-        if let Some(min) = self.at_least {
+        if let Some(min) = self.at_least() {
             entries.push(entry(Operator::Gte, vec![min.to_string()]));
         }
-        if let Some(max) = self.at_most {
+        if let Some(max) = self.at_most() {
             entries.push(entry(Operator::Lte, vec![max.to_string()]));
         }
         if entries.is_empty() {
@@ -423,10 +450,10 @@ impl fmt::Display for Requirement {
             }
             f.write_str("]")?;
         }
-        if let Some(min) = self.at_least {
+        if let Some(min) = self.at_least() {
             write!(f, " >={min}")?;
         }
-        if let Some(max) = self.at_most {
+        if let Some(max) = self.at_most() {
             write!(f, " <={max}")?;
         }
         if let Some(min) = self.min_values {

@@ -30,8 +30,12 @@ pub(super) fn faults(
     let mut sink = IssueCollector::default();
     let spec = object.get("spec").unwrap_or(&Value::Null);
     match kind {
-        "NodePool" => pool(spec, well_known, &mut sink),
+        "NodePool" => {
+            pause(object, &mut sink);
+            pool(spec, well_known, &mut sink);
+        }
         "NodeClaim" => {
+            pause(object, &mut sink);
             taints(spec, "spec", &mut sink);
             requirements(spec, "spec", well_known, true, &mut sink);
         }
@@ -58,6 +62,34 @@ fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = (usize, &'a Va
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The end of a pause that cannot be read, or of none.
+fn pause(object: &Value, sink: &mut IssueCollector) {
+    let Some(annotations) = object.pointer("/metadata/annotations") else {
+        return;
+    };
+    let (Some(until), start) = (
+        annotations.get(labels::PAUSE_UNTIL),
+        annotations.get(labels::PAUSE),
+    ) else {
+        return;
+    };
+    let field = format!("metadata.annotations[{:?}]", labels::PAUSE_UNTIL);
+    let is_time = |text: &str| text.trim().parse::<Timestamp>().is_ok();
+    if start.is_none() {
+        let fix = format!("add {} with the reason", labels::PAUSE);
+        let problem = format!("pauses nothing without {}", labels::PAUSE);
+        sink.suspicious(field, until, problem, fix);
+    } else if !until.as_str().is_some_and(is_time) {
+        let problem = "is not a time, so that the pause does not end";
+        sink.suspicious(
+            field,
+            until,
+            problem,
+            "write for example 2026-11-28T06:00:00Z",
+        );
+    }
 }
 
 fn pool(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollector) {

@@ -9,6 +9,7 @@ mod price;
 mod quantity;
 mod quantity_text;
 mod split_mix;
+mod static_text;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -22,4 +23,5 @@ pub use duration::{GoDuration, NillableDuration, ParseDurationError, ParseNillab
 pub use price::{ParsePriceChangeError, PriceChange};
 pub use quantity::{Format, ParseQuantityError, Quantity};
 pub use split_mix::SplitMix64;
+pub use static_text::{StaticList, StaticText};
 pub use time::{after, doubled, since};

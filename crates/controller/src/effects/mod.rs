@@ -19,6 +19,7 @@ pub(crate) mod leadership_deadline;
 pub(crate) mod lease;
 mod log;
 mod look;
+pub mod pausing;
 pub(crate) mod secret;
 pub(crate) mod wake_pods;
 

@@ -20,6 +20,8 @@ series! {
         decisions: always counter[labels::DeciderVerdict; 80] "mortise_decisions" "Decisions by decider and verdict";
         step_duration: always histogram[labels::Decider; 12; Buckets::SHORT] "mortise_step_duration_seconds" "Duration of one step of a decider";
         watch_restarts: always counter[labels::Kind; 24] "mortise_watch_restarts" "Watch restarts";
+        recorded_bytes: always counter[] "mortise_recorder_bytes" "Bytes written by the flight recorder";
+        not_recorded: always counter[] "mortise_recorder_missing_events" "Events that the flight recorder could not write; a replay claims nothing about what follows them";
         unparsable: always counter[labels::Kind; 24] "mortise_unparsable_objects" "Objects that could not be parsed; their previous state stays in use";
     }
 }
@@ -103,6 +105,16 @@ impl EngineMetrics {
         self.series.watch_restarts.count(&labels::Kind {
             kind: kind.to_owned(),
         });
+    }
+
+    /// Counts bytes that the flight recorder wrote.
+    pub(crate) fn recorded(&self, bytes: u64) {
+        self.series.recorded_bytes.inc_by(bytes);
+    }
+
+    /// Counts an event that the flight recorder could not write.
+    pub(crate) fn not_recorded(&self) {
+        self.series.not_recorded.inc();
     }
 
     /// Counts an object that could not be parsed.

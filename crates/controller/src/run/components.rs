@@ -9,6 +9,7 @@ use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_engine::decider::Decider;
 use mortise_engine::engine::{Engine, EngineInput};
+use mortise_engine::journal::JournalHeader;
 use mortise_state::resource_kinds::ResourceKind;
 use mortise_webhooks::Counters;
 use mortise_webhooks::admission::AdmissionSettings;
@@ -35,6 +36,7 @@ use crate::effects::{self, EffectClients, wake_pods};
 use crate::election::{Election, RETRY_PERIOD, identity};
 use crate::engine_loop::{self, Driver};
 use crate::error::RunError;
+use crate::flight_recorder::FlightRecorder;
 use crate::serve::{DebugAccess, HttpsService, Listeners, serve};
 use crate::service_state::ServiceState;
 use crate::tls::ApiServers;
@@ -55,13 +57,12 @@ pub(super) struct ServiceContext {
 pub(super) struct Components {
     pub(super) service: ServiceContext,
     pub(super) kinds: Vec<ResourceKind>,
-    pub(super) known: WellKnown,
     /// Name and namespace of the Lease; `None` = no election.
     pub(super) lease: Option<(String, String)>,
     pub(super) listeners: Listeners,
     pub(super) certificates: Certificates,
     pub(super) debug: DebugAccess,
-    pub(super) deciders: Vec<Box<dyn Decider>>,
+    pub(super) engine: Engine,
 }
 
 /// Channels between the components.
@@ -81,12 +82,11 @@ impl Components {
         let Self {
             service,
             kinds,
-            known,
             lease,
             listeners,
             certificates,
             debug,
-            deciders,
+            engine,
         } = self;
         let (inputs, received) = mpsc::channel(engine_loop::INPUTS);
         let (commands, orders) = mpsc::unbounded_channel();
@@ -100,7 +100,6 @@ impl Components {
             counters: Arc::default(),
         };
         links.spawn_effects(&service, orders);
-        let engine = engine(&service, deciders, known);
         links.spawn_driver(&service, engine, received, commands);
         links.spawn_watches(&service, kinds);
         links.spawn_notices(&service);
@@ -121,11 +120,45 @@ impl Components {
     }
 }
 
-fn engine(service: &ServiceContext, deciders: Vec<Box<dyn Decider>>, known: WellKnown) -> Engine {
+/// The engine, and its flight recorder if there is one.
+///
+/// # Errors
+/// The first file of the recording cannot be written.
+pub(super) fn engine(
+    service: &ServiceContext,
+    deciders: Vec<Box<dyn Decider>>,
+    known: WellKnown,
+) -> Result<Engine, RunError> {
     let config = &service.config;
     let now = service.shared.now();
-    Engine::new(deciders, config.settings.clone(), known, config.seed, now)
-        .serving(ServedNodeClasses::only(service.node_classes.clone()))
+    let served = ServedNodeClasses::only(service.node_classes.clone());
+    let header = config.record.as_ref().map(|record| JournalHeader {
+        recorded_by: config.version.clone(),
+        started_at: now,
+        file: 0,
+        settings: config.settings.clone(),
+        scheduler_config: record.scheduler_config.clone(),
+        well_known: known.clone(),
+        served: served.clone(),
+        seed: config.seed,
+    });
+    let engine =
+        Engine::new(deciders, config.settings.clone(), known, config.seed, now).serving(served);
+    let (Some(record), Some(header)) = (&config.record, header) else {
+        return Ok(engine);
+    };
+    let directory = record.directory.display().to_string();
+    let recorder = FlightRecorder::start(record, header, Arc::clone(&service.shared));
+    let recorder = recorder.map_err(|error| RunError::Record {
+        directory: directory.clone(),
+        message: error.to_string(),
+    })?;
+    tracing::info!(
+        directory,
+        max_bytes = record.max_bytes,
+        "inputs of the engine are recorded"
+    );
+    Ok(engine.recorded_by(Box::new(recorder)))
 }
 
 impl Links<'_> {

@@ -29,6 +29,7 @@ use crate::tls::certificates::Certificates;
 pub use capture::{CapturedCluster, capture};
 use components::{Components, ServiceContext};
 use preflight::RequiredPermissions;
+pub(crate) use preflight::connection_error;
 pub use shutdown::Shutdown;
 use supervision::{ShutdownTokens, supervise};
 
@@ -109,6 +110,7 @@ pub async fn start(
         .namespace
         .clone()
         .unwrap_or_else(|| clients.namespace.clone());
+    config.settings.namespace.clone_from(&namespace);
     let needs = required_permissions(&config, &namespace);
     preflight::check(&clients, &kinds, &needs).await?;
     let listeners = Listeners::bind(&config.listen).await?;
@@ -119,22 +121,23 @@ pub async fn start(
     clients.count_writes(shared.metrics.effects.count_writes());
     let certificates = load_certificates(&config, &clients, &namespace, &shared).await?;
     let addresses = listeners.addresses();
+    let service = ServiceContext {
+        config,
+        clients,
+        clouds,
+        namespace,
+        node_classes,
+        shared: Arc::clone(&shared),
+    };
+    let engine = components::engine(&service, deciders, known)?;
     let components = Components {
-        service: ServiceContext {
-            config,
-            clients,
-            clouds,
-            namespace,
-            node_classes,
-            shared: Arc::clone(&shared),
-        },
+        service,
         kinds,
-        known,
         lease: needs.lease,
         listeners,
         certificates,
         debug,
-        deciders,
+        engine,
     };
     let (state, timeout) = (
         Arc::clone(&shared),

@@ -82,7 +82,7 @@ async fn check_reachable(clients: &Clients) -> Result<(), RunError> {
     }
 }
 
-pub(super) fn connection_error(clients: &Clients, error: &kube::Error) -> RunError {
+pub(crate) fn connection_error(clients: &Clients, error: &kube::Error) -> RunError {
     let server = clients.server.clone();
     let message = match error {
         // The layers around a failed connection have no message of their own.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName};
 use mortise_state::index::Changes;
 use mortise_state::snapshot::Snapshot;
@@ -33,7 +34,7 @@ struct ClaimFlags {
 pub(super) enum RelevantChange {
     /// Not at once.
     None,
-    /// A claim may open or close the way for a command.
+    /// A claim, or the pause of a NodePool, may open or close the way for a command.
     Claims,
     /// What nodes are made from changed: whatever was refused may be possible now.
     Supply,
@@ -81,6 +82,7 @@ impl ChangeFilter {
                 Some(now) => self.pools.insert(name.clone(), Arc::clone(now)),
                 None => self.pools.remove(name),
             };
+            matters |= before.as_deref().map(pauses) != now.as_deref().map(pauses);
             supply |= match (before, now) {
                 (Some(before), Some(now)) => !is_same(&before, &now),
                 (before, now) => before.is_some() != now.is_some(),
@@ -92,6 +94,12 @@ impl ChangeFilter {
             (false, false) => RelevantChange::None,
         }
     }
+}
+
+/// What the annotations of a NodePool say of a pause.
+fn pauses(pool: &NodePool) -> [Option<&String>; 2] {
+    let annotations = pool.metadata.annotations.as_ref();
+    [labels::PAUSE, labels::PAUSE_UNTIL].map(|key| annotations?.get(key))
 }
 
 fn is_same(a: &NodePool, b: &NodePool) -> bool {

@@ -49,7 +49,9 @@ use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectError};
 use mortise_engine::freshness;
-use mortise_planning::disruption::candidate::{Candidate, DisruptionClass, Policy};
+use mortise_planning::disruption::candidate::{
+    Candidate, CandidateBlocker, DisruptionClass, Policy,
+};
 use mortise_planning::disruption::candidate_cache::CandidateCache;
 use mortise_planning::disruption::command::{CommandPhase, DisruptionCommand, DisruptionReason};
 use mortise_planning::disruption::disruption_view::DisruptionView;
@@ -58,6 +60,7 @@ use mortise_planning::disruption::search::{
     self, ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome,
 };
 use mortise_planning::disruption::{simulation, static_drift};
+use mortise_planning::pause::Pause;
 use mortise_planning::reason::BalancedScore;
 use mortise_state::index::Changes;
 use mortise_state::snapshot::BufferDemand;
@@ -425,6 +428,12 @@ fn find(
             }
             Err(blocker) => {
                 words.blocked(node, &blocker);
+                if let CandidateBlocker::Paused(Pause {
+                    until: Some(until), ..
+                }) = &blocker
+                {
+                    sooner(*until);
+                }
                 node.pods
                     .iter()
                     .filter_map(|pod| pod.protected_until())

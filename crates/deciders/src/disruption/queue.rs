@@ -11,7 +11,7 @@
 use jiff::Timestamp;
 
 use super::reporter::{self, DisruptionReporter};
-use super::validation::{InvalidatedCommand, revalidate};
+use super::validation::{self, InvalidatedCommand, revalidate};
 use super::writes::{self, CommandWrite};
 use super::{DisruptionDecider, RESUME_MS};
 use crate::node_claim_request::{NameGenerator, NodeClaimRequest};
@@ -28,7 +28,7 @@ use mortise_planning::disruption::command::{
     CommandPhase, DisruptedNode, DisruptionCommand, DisruptionReason, Method, ReplacementClaim,
 };
 use mortise_planning::disruption::disruption_view::DisruptionView;
-use mortise_planning::reason::Reason;
+use mortise_planning::pause;
 use mortise_state::ledger::{Fence, FenceReason, LedgerOp};
 use mortise_state::snapshot::StateNode;
 
@@ -363,7 +363,7 @@ impl DisruptionDecider {
             self.nominate(command, until, input, step);
             return NextPhase::Waits;
         }
-        match last_look(command, input) {
+        match validation::last_look(command, input) {
             Ok(()) => NextPhase::Phase(CommandPhase::Deleting),
             Err(stale) => NextPhase::Abandon(stale),
         }
@@ -384,6 +384,12 @@ impl DisruptionDecider {
                 continue;
             };
             done = false;
+            let node = input.snapshot.nodes.get(&*target.key);
+            let pause = node.and_then(|node| pause::of_node(input.snapshot, node, input.now));
+            if let Some(pause) = pause {
+                step.wake_at(pause::look_again(&pause, input.now));
+                continue;
+            }
             let uid = claim.uid();
             let effect = || Effect::Delete {
                 target: claim_ref(target),
@@ -532,45 +538,6 @@ fn give_up_after(
     }
     step.wake_at(until);
     NextPhase::Waits
-}
-
-/// Between taint and deletion minutes may pass: nothing that came to be protected meanwhile is touched.
-fn last_look(command: &DisruptionCommand, input: &StepInput<'_>) -> Result<(), InvalidatedCommand> {
-    for target in &command.targets {
-        let Some(node) = input.snapshot.nodes.get(&*target.key) else {
-            continue;
-        };
-        if node.do_not_disrupt() {
-            return Err(InvalidatedCommand::because(
-                "churn",
-                Reason::DoNotDisruptNode,
-            ));
-        }
-        let eventual = command.reason() == DisruptionReason::Drifted
-            && node
-                .claim
-                .as_ref()
-                .is_some_and(|claim| claim.spec.termination_grace_period.is_some());
-        let protected = node.pods.iter().find(|pod| !pod.is_disruptable(input.now));
-        if let Some(pod) = protected.filter(|_| !eventual) {
-            let pod = pod.key.clone();
-            return Err(InvalidatedCommand::because(
-                "churn",
-                Reason::DoNotDisruptPod { pod },
-            ));
-        }
-        let moves_pods = !command.moves.placements.is_empty() || !command.moves.claims.is_empty();
-        if command.method == Method::Emptiness
-            && !moves_pods
-            && let Some(pod) = node.reschedulable().next()
-        {
-            return Err(InvalidatedCommand::scheduling(format!(
-                "pod {} came",
-                pod.key
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Where a command begins.

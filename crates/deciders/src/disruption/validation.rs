@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use mortise_apis::names::ClaimName;
+use mortise_engine::decider::StepInput;
 use mortise_planning::disruption::candidate::Candidate;
 use mortise_planning::disruption::command::{
-    DisruptedNode, DisruptionCommand, Method, RelocationPlan,
+    DisruptedNode, DisruptionCommand, DisruptionReason, Method, RelocationPlan,
 };
 use mortise_planning::disruption::disruption_view::DisruptionView;
 use mortise_planning::disruption::price::narrow_to;
 use mortise_planning::disruption::search::{Ineligible, eligible};
 use mortise_planning::disruption::simulation::{SimulationRules, what_if};
 use mortise_planning::disruption::static_drift;
+use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 
 /// Why a command is abandoned.
@@ -275,4 +277,49 @@ fn repacked(
     Err(InvalidatedCommand::scheduling(format!(
         "moving its pods saves {LEAST_LEFT_PERCENT} % of what was decided"
     )))
+}
+
+/// Between taint and deletion minutes may pass: nothing that came to be protected meanwhile is touched.
+pub(super) fn last_look(
+    command: &DisruptionCommand,
+    input: &StepInput<'_>,
+) -> Result<(), InvalidatedCommand> {
+    for target in &command.targets {
+        let Some(node) = input.snapshot.nodes.get(&*target.key) else {
+            continue;
+        };
+        if node.do_not_disrupt() {
+            return Err(InvalidatedCommand::because(
+                "churn",
+                Reason::DoNotDisruptNode,
+            ));
+        }
+        if let Some(pause) = pause::of_node(input.snapshot, node, input.now) {
+            return Err(InvalidatedCommand::because("churn", Reason::Paused(pause)));
+        }
+        let eventual = command.reason() == DisruptionReason::Drifted
+            && node
+                .claim
+                .as_ref()
+                .is_some_and(|claim| claim.spec.termination_grace_period.is_some());
+        let protected = node.pods.iter().find(|pod| !pod.is_disruptable(input.now));
+        if let Some(pod) = protected.filter(|_| !eventual) {
+            let pod = pod.key.clone();
+            return Err(InvalidatedCommand::because(
+                "churn",
+                Reason::DoNotDisruptPod { pod },
+            ));
+        }
+        let moves_pods = !command.moves.placements.is_empty() || !command.moves.claims.is_empty();
+        if command.method == Method::Emptiness
+            && !moves_pods
+            && let Some(pod) = node.reschedulable().next()
+        {
+            return Err(InvalidatedCommand::scheduling(format!(
+                "pod {} came",
+                pod.key
+            )));
+        }
+    }
+    Ok(())
 }

@@ -54,6 +54,7 @@ use mortise_engine::effect::{Effect, EffectError, Outcome};
 use mortise_engine::metric_event::MetricEvent;
 use mortise_engine::record::Verdict;
 use mortise_engine::write::{NodeTaints, ObjectWrite};
+use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::RebalancePolicy;
 use mortise_state::index::Changes;
@@ -254,6 +255,11 @@ impl InterruptionDecider {
         let pool = name
             .as_ref()
             .and_then(|name| input.snapshot.pools.get(name));
+        let node = input.snapshot.node_of_claim(&claim.name());
+        if node.is_some_and(|node| pause::of_node(input.snapshot, node, input.now).is_some()) {
+            // What the cloud recommends is voluntary.
+            return RebalancePolicy::Ignore;
+        }
         let (policy, fault) = policy_of(pool.map(|pool| &**pool), input.settings.rebalance);
         if let (Some(fault), Some(name)) = (fault, name) {
             let target = ObjectRef::Pool(name);

@@ -5,7 +5,8 @@
 //! termination grace period, so that its pods are deleted at once and volumes are not waited for.
 //!
 //! Must never: act while more nodes of the pool are unhealthy than its limit (20 %, rounded up): then it is more likely
-//! the network or a rollout than the nodes; act without the feature gate; act on a pool that has switched it off.
+//! the network or a rollout than the nodes; act without the feature gate; act on a pool that has switched it off, or on a
+//! node that a pause protects.
 //!
 //! Budgets, protecting annotations and disruption budgets of pods do not hold a forceful repair up, as in Karpenter: a
 //! node that does not answer runs nothing that could be protected. With grace they do.
@@ -37,6 +38,7 @@ use mortise_engine::effect::Effect;
 use mortise_engine::freshness;
 use mortise_engine::record::Verdict;
 use mortise_engine::write::{DeletionReason, ObjectWrite};
+use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::RepairPolicies as Served;
 use mortise_state::index::Changes;
@@ -107,11 +109,22 @@ impl RepairDecider {
             self.told.outdated(told, &target, old, step);
             return Some(after(input.now, freshness::RECHECK_MS));
         }
+        if let Some(pause) = pause::of_node(input.snapshot, state_node, input.now) {
+            let again = pause::look_again(&pause, input.now);
+            self.held_up(input, state_node, Reason::Paused(pause), step);
+            return Some(again);
+        }
         let counts = counts.get_or_insert_with(|| count(input));
         let pool = state_node.pool();
         let HealthCount { nodes, unhealthy } = counts.get(&pool).copied().unwrap_or_default();
         if unhealthy > rules.limit.allowed(nodes) {
-            self.held_up(input, state_node, &rules, (unhealthy, nodes), step);
+            let reason = Reason::TooManyUnhealthy {
+                unhealthy,
+                nodes,
+                limit: rules.limit_text(),
+                in_pool: known_pool(input, state_node).is_some(),
+            };
+            self.held_up(input, state_node, reason, step);
             return Some(after(input.now, RECHECK_MS));
         }
         self.replace(input, state_node, claim, rules.mode, &ailment, step)
@@ -153,24 +166,16 @@ impl RepairDecider {
         again
     }
 
-    /// Says that too many nodes are unhealthy.
+    /// Says what keeps an unhealthy node: too many others are, or a pause.
     fn held_up(
         &mut self,
         input: &StepInput<'_>,
         state_node: &StateNode,
-        rules: &RepairRules,
-        (unhealthy, nodes): (i64, i64),
+        reason: Reason,
         step: &mut Step,
     ) {
-        let pool = state_node
-            .pool()
-            .filter(|pool| input.snapshot.pools.contains_key(pool));
-        let reason = Reason::TooManyUnhealthy {
-            unhealthy,
-            nodes,
-            limit: rules.limit_text(),
-            in_pool: pool.is_some(),
-        };
+        let is_of_pool = matches!(reason, Reason::TooManyUnhealthy { .. });
+        let pool = known_pool(input, state_node).filter(|_| is_of_pool);
         let about = [
             state_node.node_name().map(ObjectRef::Node),
             state_node.claim_name().map(ObjectRef::Claim),
@@ -206,6 +211,12 @@ impl RepairDecider {
             }
         }
     }
+}
+
+/// The node's pool, if it exists.
+fn known_pool(input: &StepInput<'_>, state_node: &StateNode) -> Option<PoolName> {
+    let pools = &input.snapshot.pools;
+    state_node.pool().filter(|pool| pools.contains_key(pool))
 }
 
 /// Every pool, at the first step.

@@ -4,7 +4,7 @@
 //! too many, those first with which least is lost.
 //!
 //! Must never: exceed `limits.nodes`, counted with the nodes that are still being deleted; make a node for one that is
-//! only on its way; take away a node because its drifted neighbour is being replaced; touch pools without `replicas`,
+//! only on its way; take away a node because its drifted neighbour is being replaced, or one that a pause protects; touch pools without `replicas`,
 //! or do anything while the feature gate is off.
 //!
 //! A drifted node is replaced by disruption, under the pool's budgets. Its replacement says on itself whom it replaces
@@ -36,6 +36,7 @@ use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectError, Outcome};
 use mortise_engine::record::Verdict;
+use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 use mortise_planning::scheduling::plan_static_claim;
 use mortise_state::index::Changes;
@@ -237,7 +238,31 @@ impl StaticCapacityDecider {
         let there = replicas + surplus;
         let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
         let order = deletion_order::by_loss(&census.counted, input.snapshot, input.now);
-        for claim in order.iter().take(surplus) {
+        let mut paused = None;
+        let free = order.iter().filter(|claim| {
+            let state_node = input.snapshot.node_of_claim(&claim.name());
+            let pause = state_node
+                .and_then(|state_node| pause::of_node(input.snapshot, state_node, input.now));
+            let is_free = pause.is_none();
+            if let Some(pause) = pause {
+                paused = Some((claim.name(), pause));
+            }
+            is_free
+        });
+        let free: Vec<_> = free.take(surplus).collect();
+        if let Some((claim, pause)) = paused.filter(|_| free.len() < surplus) {
+            step.wake_at(pause::look_again(&pause, input.now));
+            let target = ObjectRef::Claim(claim);
+            let every_ms = SHORT_EVERY_MS;
+            if self
+                .told
+                .is_news(&target, "paused", &pause, input.now, every_ms)
+            {
+                let (by, verdict) = (DeciderId::StaticCapacity, Verdict::Blocked);
+                step.announce(input, by, [target], verdict, vec![Reason::Paused(pause)]);
+            }
+        }
+        for claim in free {
             let reason = Reason::Replicas {
                 pool: pool.clone(),
                 wanted: replicas,

@@ -98,6 +98,13 @@ fn set_up(world: &mut TestCluster, shape: DrainBlockerKind) {
         }
         DrainBlockerKind::DoNotDisrupt => world.pod("web", "node-c", &annotated("true")),
         DrainBlockerKind::DoNotDisruptUntil => world.pod("web", "node-c", &annotated("3h")),
+        DrainBlockerKind::DisruptionPaused => {
+            world.pod("web", "node-c", &json!({}));
+            world.edit(
+                "Node/node-c",
+                &json!({ "metadata": { "annotations": { labels::PAUSE: "release" } } }),
+            );
+        }
         DrainBlockerKind::InGracePeriod => endless(world, 600, &json!({})),
         DrainBlockerKind::PodFinalizer => endless(
             world,
@@ -210,6 +217,7 @@ fn each_shape_is_told_within_a_minute_with_owner_age_and_what_would_clear_it() {
             "{shape:?} since {first}, told {at}"
         );
         let owned = match shape.event() {
+            _ if shape == DrainBlockerKind::DisruptionPaused => None,
             "FailedDraining" => Some("ReplicaSet web"),
             "AwaitingVolumeDetachment" => Some("driver ebs.csi"),
             _ => None,

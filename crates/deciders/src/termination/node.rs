@@ -23,6 +23,7 @@ use mortise_engine::record::Verdict;
 use mortise_engine::write::{NodeTaints, ObjectWrite, node_ref};
 use mortise_planning::drain::groups::Drain;
 use mortise_planning::drain::volumes::{self, Attached};
+use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::Pod;
 
@@ -159,6 +160,9 @@ impl TerminationDecider {
                 verdict,
                 vec![Reason::PodsWaiting { count }],
             );
+        }
+        if let Some(pause) = pause::of_drain(input.snapshot, going.state_node, now) {
+            return Some(Some(pause::look_again(&pause, now)));
         }
         let mut again = drain.changes;
         let reason = &going

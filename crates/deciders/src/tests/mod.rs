@@ -2,6 +2,7 @@
 
 mod coexistence;
 mod node_histories;
+mod pauses;
 
 use mortise_engine::decider::Decider;
 use mortise_planning::settings::Settings;

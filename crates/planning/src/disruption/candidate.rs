@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::cost;
 use super::disruption_view::DisruptionView;
 use super::pdb::EvictionBlocked;
+use crate::pause::{self, Pause};
 use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -67,6 +68,8 @@ pub enum CandidateBlocker {
     Nominated(PodKey),
     /// Its annotation, or its claim's.
     DoNotDisrupt,
+    /// A pause of it, of its pool or of the cluster.
+    Paused(Pause),
     /// It belongs to no pool.
     NoPoolLabel,
     /// Its NodePool does not exist.
@@ -100,6 +103,7 @@ impl Candidate {
         if node.do_not_disrupt() {
             return Err(CandidateBlocker::DoNotDisrupt);
         }
+        check_pause(node, view)?;
         let pool_name = node.pool().ok_or(CandidateBlocker::NoPoolLabel)?;
         let Some(pool) = view.snapshot().pools.get(&pool_name).cloned() else {
             return Err(CandidateBlocker::NoPool(pool_name));
@@ -120,6 +124,7 @@ impl Candidate {
         class: DisruptionClass,
     ) -> Result<Self, CandidateBlocker> {
         check_nominations(&self.node_name, &self.claim_name, view)?;
+        check_pause(&self.node, view)?;
         let pool = view.snapshot().pools.get(&self.pool_name);
         let pool = pool.ok_or_else(|| CandidateBlocker::NoPool(self.pool_name.clone()))?;
         if view.snapshot().catalog_of(pool).is_none() {
@@ -275,6 +280,11 @@ fn check_nominations(
     }
 }
 
+fn check_pause(node: &StateNode, view: &DisruptionView<'_>) -> Result<(), CandidateBlocker> {
+    let pause = pause::of_node(view.snapshot(), node, view.now);
+    pause.map_or(Ok(()), |pause| Err(CandidateBlocker::Paused(pause)))
+}
+
 impl CandidateBlocker {
     /// Whether it gets an event. Unmanaged nodes get none.
     pub const fn is_reported(&self) -> bool {
@@ -286,6 +296,7 @@ impl CandidateBlocker {
         match self {
             Self::Nominated(pod) => Reason::PodNominated { pod: pod.clone() },
             Self::DoNotDisrupt => Reason::DoNotDisruptNode,
+            Self::Paused(pause) => Reason::Paused(pause.clone()),
             Self::Pod(pod) => Reason::DoNotDisruptPod { pod: pod.clone() },
             Self::Pdb(pdb) => Reason::Pdb { pdb: pdb.clone() },
             Self::Pdbs(pod, pdbs) => Reason::MultiplePdbs {

@@ -356,18 +356,21 @@ impl ConsolidationSearch {
         stop: &dyn Fn() -> bool,
     ) -> SearchOutcome {
         let candidates = best_first(candidates);
+        let groups = view.context.settings.consolidate_groups;
         match self.several(&candidates, view, stop) {
             SearchOutcome::Nothing => {}
-            SearchOutcome::Found(found) => {
+            SearchOutcome::Found(found) if groups => {
                 return SearchOutcome::Found(Box::new(repacked(*found, view, stop)));
             }
             other => return other,
         }
         match self.one(&candidates, view, refused, stop) {
-            SearchOutcome::Found(found) => {
+            SearchOutcome::Found(found) if groups => {
                 SearchOutcome::Found(Box::new(repacked(*found, view, stop)))
             }
-            SearchOutcome::Nothing => self.neighborhoods.evaluate(&candidates, view, stop),
+            SearchOutcome::Nothing if groups => {
+                self.neighborhoods.evaluate(&candidates, view, stop)
+            }
             other => other,
         }
     }

@@ -13,6 +13,7 @@ use super::volumes::{self, Attached};
 use super::{DrainErrors, EvictionError, EvictionFailure, budgets};
 use crate::drain::groups::Drain;
 use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
+use crate::pause::{self, Pause, PauseScope};
 use mortise_apis::k8s::VolumeAttachment;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
@@ -164,6 +165,11 @@ impl DrainView<'_> {
     fn pods(&self) -> Vec<DrainBlocker> {
         let deadline = self.claim().and_then(NodeClaim::termination_deadline);
         let drain = Drain::new(&self.node.pods, self.now, deadline);
+        if !(drain.evict.is_empty() && drain.force.is_empty())
+            && let Some(pause) = pause::of_drain(self.snapshot, self.node, self.now)
+        {
+            return vec![self.paused(&pause)];
+        }
         let mut found: Vec<DrainBlocker> = Vec::new();
         for pod in drain.first_group() {
             if found.len() == MOST {
@@ -183,6 +189,24 @@ impl DrainView<'_> {
             found.push(blocker);
         }
         found
+    }
+
+    fn paused(&self, pause: &Pause) -> DrainBlocker {
+        let on = match &pause.scope {
+            PauseScope::Cluster => format!("namespace {}", self.snapshot.own_namespace),
+            scope => scope.to_string(),
+        };
+        let by_hand = format!("remove the annotation {} from {on}", labels::PAUSE);
+        let what = match self.node.node_name() {
+            Some(name) => format!("node {name}"),
+            None => "the node".to_owned(),
+        };
+        let unblocks = match pause.until {
+            Some(_) => format!("it ends automatically, or {by_hand}"),
+            None => by_hand,
+        };
+        let kind = DrainBlockerKind::DisruptionPaused;
+        self.blocker(kind, what, pause.to_string(), unblocks)
     }
 
     fn pod(&self, pod: &Pod) -> Option<DrainBlocker> {

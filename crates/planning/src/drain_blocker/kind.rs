@@ -47,6 +47,8 @@ shapes! {
     DoNotDisrupt = "do_not_disrupt",
     /// A pod's annotation protects it for a while.
     DoNotDisruptUntil = "do_not_disrupt_until",
+    /// A pause of the node, its NodePool or the cluster.
+    DisruptionPaused = "disruption_paused",
     /// A pod terminates slowly.
     InGracePeriod = "in_grace_period",
     /// A finalizer keeps a pod that has terminated.
@@ -106,6 +108,7 @@ impl DrainBlockerKind {
             | Self::MultiplePdbs
             | Self::DoNotDisrupt
             | Self::DoNotDisruptUntil
+            | Self::DisruptionPaused
             | Self::InGracePeriod
             | Self::PodFinalizer
             | Self::KubeletNotResponding

@@ -22,6 +22,7 @@ pub use scheduling_failure::SchedulingFailure;
 pub use unschedulable_pod::{UnschedulableCause, UnschedulablePod};
 
 use crate::drain_blocker::DrainBlocker;
+use crate::pause::Pause;
 use mortise_apis::names::{
     ClaimName, NamespacedName, NodeName, ObjectRef, PodKey, PoolName, ProviderId,
 };
@@ -149,6 +150,8 @@ pub enum Reason {
     DoNotDisruptPod { pod: PodKey },
     /// The node may not be disrupted.
     DoNotDisruptNode,
+    /// Voluntary disruption is paused.
+    Paused(Pause),
     /// The pool's budget allows no more.
     Budget { pool: PoolName, allowed: i64 },
     /// The node is nominated to a pod.

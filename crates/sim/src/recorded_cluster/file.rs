@@ -31,7 +31,6 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::RecordedCluster;
-use super::catalog_line::InstanceTypeLine;
 use super::file_error::SnapshotFileError;
 
 /// Version of the format. It increases when older programs could not read a file, or would read it wrongly.
@@ -69,7 +68,7 @@ struct ServedKind {
 #[derive(Serialize)]
 struct CatalogLine<'a> {
     catalog: &'a NodeClassKey,
-    types: Vec<InstanceTypeLine>,
+    types: &'a [InstanceType],
 }
 
 #[derive(Serialize)]
@@ -117,7 +116,6 @@ impl RecordedCluster {
                 .collect(),
         })?;
         for (catalog, types) in &self.catalogs {
-            let types = types.iter().map(InstanceTypeLine::from).collect();
             lines.write(&CatalogLine { catalog, types })?;
         }
         for (key, object) in &self.objects {
@@ -300,10 +298,7 @@ impl<'de> Visitor<'de> for AnyLine<'_> {
             Some("catalog") => {
                 let key: NodeClassKey = map.next_value()?;
                 expect_key(&mut map, "types")?;
-                let lines: Vec<InstanceTypeLine> = map.next_value()?;
-                let types = lines.into_iter().map(InstanceType::try_from);
-                let types = types.collect::<Result<_, _>>().map_err(A::Error::custom)?;
-                Ok(Line::Catalog(key, types))
+                Ok(Line::Catalog(key, map.next_value()?))
             }
             Some("end") => Ok(Line::End(map.next_value()?)),
             other => Err(A::Error::custom(format!(

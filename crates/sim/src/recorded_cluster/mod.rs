@@ -4,17 +4,13 @@
 //! | what | where |
 //! |---|---|
 //! | the file: compressed lines of JSON, its version, its errors | `file.rs`, `file_error.rs` |
-//! | instance types as a line of the file | `catalog_line.rs` |
-//! | what is left out of objects | `reduction.rs` |
 //! | names replaced by hashes | `hashed_names.rs` |
 //!
 //! Invariant: objects are of the types that the watches feed to the index, so there is no second reader of Kubernetes objects.
 
-mod catalog_line;
 mod file;
 mod file_error;
 mod hashed_names;
-mod reduction;
 
 use std::collections::BTreeMap;
 
@@ -25,7 +21,7 @@ use mortise_apis::node_class::NodeClassKind;
 use mortise_cloudprovider::InstanceType;
 use mortise_planning::scheduling::SchedulerConfig;
 use mortise_planning::settings::Settings;
-use mortise_state::resource_kinds::{Object, ObjectKey};
+use mortise_state::resource_kinds::{Object, ObjectKey, reduced};
 
 pub use file::FORMAT_VERSION;
 pub use file_error::SnapshotFileError;
@@ -57,7 +53,8 @@ pub struct RecordedCluster {
 impl RecordedCluster {
     /// Adds an object, without what no decision reads.
     pub fn add(&mut self, object: Object) {
-        let object = reduction::reduced(object, &self.served);
+        let groups: Vec<&str> = self.served.iter().map(|kind| kind.group).collect();
+        let object = reduced(object, &groups);
         self.objects.insert(object.key(), object);
     }
 

@@ -166,7 +166,7 @@ impl TestCluster {
     /// Kills the service and starts it again: memory is lost, objects and instances stay. It leads.
     pub fn restart(&mut self) {
         self.engine = engine(self.deciders, &self.settings, self.now());
-        list_all(&mut self.engine, &mut self.cluster);
+        list_all(&mut self.engine, &mut self.cluster, false);
         self.lead(true);
         self.resolve_classes();
     }

@@ -92,6 +92,13 @@ impl Index {
         self
     }
 
+    /// Sets the namespace of the service.
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: &str) -> Self {
+        self.state.own_namespace = namespace.into();
+        self
+    }
+
     /// Marks every list as read.
     pub fn set_synced(&mut self) {
         if !self.state.synced {

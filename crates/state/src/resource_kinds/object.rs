@@ -102,14 +102,14 @@ macro_rules! define_objects {
         }
 
         /// A watched kind. Node classes are one variant; a restart of one provider's watch lists only that provider's.
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[allow(missing_docs, reason = "each variant is the kind of its name")]
         pub enum ObjectKind {
             $($name $({ $($parameter: Arc<str>),* })?,)*
         }
 
         /// Key of a watched object: enough to delete it, even if the object itself cannot be parsed.
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[allow(missing_docs, reason = "each variant is the key of the kind of its name")]
         pub enum ObjectKey {
             $($name($key),)*

@@ -135,6 +135,8 @@ pub struct Snapshot {
     pub well_known: WellKnown,
     /// Kinds of node classes that this process serves.
     pub served: ServedNodeClasses,
+    /// Namespace of the service; empty where there is none, as in most tests.
+    pub own_namespace: Arc<str>,
     /// NodeClaims and NodePools of another autoscaler, with the node class that each refers to. They are in no other table.
     pub foreign: Arc<BTreeMap<ObjectRef, NodeClassKey>>,
     /// Objects that exist and cannot be parsed. Their last parsed version stays in the other tables.
@@ -205,6 +207,7 @@ impl Snapshot {
             assumed: Arc::default(),
             well_known,
             served: ServedNodeClasses::All,
+            own_namespace: Arc::from(""),
             foreign: Arc::default(),
             unreadable: Arc::default(),
         }

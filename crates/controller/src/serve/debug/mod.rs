@@ -9,6 +9,7 @@ mod decisions;
 mod explain;
 mod extender;
 mod node;
+mod pauses;
 mod quantities;
 mod routes;
 mod stream;

@@ -15,7 +15,8 @@ use serde_json::Value;
 
 use super::table::TextTable;
 use super::{
-    DebugView, buffers, capacity, decisions, extender, json, respond, stream, subject, views,
+    DebugView, buffers, capacity, decisions, extender, json, pauses, respond, stream, subject,
+    views,
 };
 use crate::service_state::ServiceState;
 
@@ -62,6 +63,12 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
         query: &[],
         shows: "capacity buffers: pods that room is kept for, how many of them fit on ready and on coming nodes and how many nowhere (on the replica that leads), or why the buffer is not served",
         view: View::Page(|state, _| Ok(buffers::view(&state.shared))),
+    },
+    DebugRoute {
+        path: "/debug/pauses",
+        query: &[],
+        shows: "where voluntary disruption is paused: the cluster, NodePools, nodes; until when, and why",
+        view: View::Page(|state, _| Ok(pauses::view(&state.shared))),
     },
     DebugRoute {
         path: "/debug/decisions",

@@ -6,6 +6,7 @@ use mortise_apis::schema::conditions::find;
 use mortise_apis::values::since;
 use mortise_planning::drain::{going_since, stuck_drains};
 use mortise_planning::drain_blocker::DrainBlockerKind;
+use mortise_planning::pause;
 use mortise_state::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -46,6 +47,22 @@ pub(super) fn paused_launches(live: &mut Registry, snapshot: &Snapshot) {
         "mortise_nodeclaim_launches_paused",
         "NodeClaims whose launch is paused",
         claims,
+    );
+}
+
+/// Pauses of voluntary disruption, by what they cover. A scope without one has no series.
+pub(super) fn pauses(live: &mut Registry, snapshot: &Snapshot, now: Timestamp) {
+    let pauses = Family::<labels::PauseScopeOnly, Gauge>::default();
+    for (_, pause) in pause::all(snapshot, now) {
+        let scope = pause.scope.label();
+        pauses
+            .get_or_create(&labels::PauseScopeOnly { scope })
+            .inc();
+    }
+    live.register(
+        "mortise_disruption_pauses",
+        "Pauses of voluntary disruption that hold, by what they cover: cluster, nodepool or node",
+        pauses,
     );
 }
 

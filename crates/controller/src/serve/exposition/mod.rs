@@ -64,6 +64,7 @@ pub(crate) fn render(
     nodes::utilization(&mut live, &snapshot);
     let omitted = pools::register(&mut live, &snapshot, limit.scaled(MOST_POOLS));
     lifecycle::paused_launches(&mut live, &snapshot);
+    lifecycle::pauses(&mut live, &snapshot, now);
     lifecycle::drains(&mut live, &shared.records, &snapshot, now);
     pools::budgets(&mut live, &snapshot, now, limit);
     let gauges: Vec<_> = shared

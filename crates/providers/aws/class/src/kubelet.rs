@@ -6,6 +6,7 @@ use mortise_apis::values::{GoDuration, Quantity};
 use serde_json::{Map, Value};
 
 use crate::hash::resolved_ami_family;
+use crate::kubelet_fields::{FieldType, field_type, names};
 use crate::spec::Ec2NodeClassSpec;
 
 /// What can be short on a node.
@@ -33,128 +34,6 @@ pub(crate) const UNDERSTOOD: [&str; 12] = [
     "maxPods",
     "podsPerCore",
     "systemReserved",
-];
-
-/// Fields of the kubelet's configuration that hold durations.
-pub(crate) const DURATIONS: [&str; 16] = [
-    "containerLogMonitorInterval",
-    "cpuCFSQuotaPeriod",
-    "cpuManagerReconcilePeriod",
-    "evictionPressureTransitionPeriod",
-    "fileCheckFrequency",
-    "httpCheckFrequency",
-    "imageMaximumGCAge",
-    "imageMinimumGCAge",
-    "nodeStatusReportFrequency",
-    "nodeStatusUpdateFrequency",
-    "runtimeRequestTimeout",
-    "shutdownGracePeriod",
-    "shutdownGracePeriodCriticalPods",
-    "streamingConnectionIdleTimeout",
-    "syncFrequency",
-    "volumeStatsAggPeriod",
-];
-
-/// Its other fields (`kubelet.config.k8s.io/v1beta1` of Kubernetes 1.36).
-pub(crate) const OTHERS: &[&str] = &[
-    "address",
-    "allowedUnsafeSysctls",
-    "apiVersion",
-    "authentication",
-    "authorization",
-    "cgroupDriver",
-    "cgroupRoot",
-    "cgroupsPerQOS",
-    "clusterDomain",
-    "configMapAndSecretChangeDetectionStrategy",
-    "containerLogMaxFiles",
-    "containerLogMaxSize",
-    "containerLogMaxWorkers",
-    "containerRuntimeEndpoint",
-    "contentType",
-    "cpuManagerPolicy",
-    "cpuManagerPolicyOptions",
-    "crashLoopBackOff",
-    "enableContentionProfiling",
-    "enableControllerAttachDetach",
-    "enableDebugFlagsHandler",
-    "enableDebuggingHandlers",
-    "enableProfilingHandler",
-    "enableServer",
-    "enableSystemLogHandler",
-    "enableSystemLogQuery",
-    "enforceNodeAllocatable",
-    "eventBurst",
-    "eventRecordQPS",
-    "evictionMinimumReclaim",
-    "failCgroupV1",
-    "failSwapOn",
-    "featureGates",
-    "hairpinMode",
-    "healthzBindAddress",
-    "healthzPort",
-    "imagePullCredentialsVerificationPolicy",
-    "imageServiceEndpoint",
-    "iptablesDropBit",
-    "iptablesMasqueradeBit",
-    "kernelMemcgNotification",
-    "kind",
-    "kubeAPIBurst",
-    "kubeAPIQPS",
-    "kubeReservedCgroup",
-    "kubeletCgroups",
-    "localStorageCapacityIsolation",
-    "logging",
-    "makeIPTablesUtilChains",
-    "maxOpenFiles",
-    "maxParallelImagePulls",
-    "memoryManagerPolicy",
-    "memorySwap",
-    "memoryThrottlingFactor",
-    "mergeDefaultEvictionSettings",
-    "nodeLeaseDurationSeconds",
-    "nodeStatusMaxImages",
-    "oomScoreAdj",
-    "podCIDR",
-    "podLogsDir",
-    "podPidsLimit",
-    "port",
-    "preloadedImagesVerificationAllowlist",
-    "protectKernelDefaults",
-    "providerID",
-    "qosReserved",
-    "readOnlyPort",
-    "registerNode",
-    "registerWithTaints",
-    "registryBurst",
-    "registryPullQPS",
-    "reservedMemory",
-    "reservedSystemCPUs",
-    "resolvConf",
-    "rotateCertificates",
-    "runOnce",
-    "seccompDefault",
-    "serializeImagePulls",
-    "serverTLSBootstrap",
-    "showHiddenMetricsForVersion",
-    "shutdownGracePeriodByPodPriority",
-    "singleProcessOOMKill",
-    "staticPodPath",
-    "staticPodURL",
-    "staticPodURLHeader",
-    "systemCgroups",
-    "systemReservedCgroup",
-    "tlsCertFile",
-    "tlsCipherSuites",
-    "tlsMinVersion",
-    "tlsPrivateKeyFile",
-    "topologyManagerPolicy",
-    "topologyManagerPolicyOptions",
-    "topologyManagerScope",
-    "tracing",
-    "userNamespaces",
-    "volumePluginDir",
-    "tlsCurvePreferences",
 ];
 
 /// Adds what is wrong with the kubelet's settings of a class.
@@ -249,7 +128,7 @@ fn field(name: &str, value: &Value, at: &str, sink: &mut IssueCollector) {
                 );
             }
         }
-        _ if DURATIONS.contains(&name) => {
+        _ if field_type(name) == Some(FieldType::Duration) => {
             if value
                 .as_str()
                 .is_none_or(|text| GoDuration::parse(text).is_err())
@@ -262,9 +141,8 @@ fn field(name: &str, value: &Value, at: &str, sink: &mut IssueCollector) {
                 );
             }
         }
-        _ if UNDERSTOOD.contains(&name) || OTHERS.contains(&name) => {}
+        _ if field_type(name).is_some() => {}
         _ => {
-            let known = || UNDERSTOOD.iter().chain(&DURATIONS).chain(OTHERS);
             sink.suspicious(
                 at.to_owned(),
                 value,
@@ -272,7 +150,7 @@ fn field(name: &str, value: &Value, at: &str, sink: &mut IssueCollector) {
                     "is not a supported kubelet field; all AMI families support {}",
                     UNDERSTOOD.join(", ")
                 ),
-                meant(name, known(), || "take it out".to_owned()),
+                meant(name, names(), || "take it out".to_owned()),
             );
         }
     }

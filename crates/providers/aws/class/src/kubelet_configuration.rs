@@ -5,141 +5,8 @@
 use mortise_apis::values::{GoDuration, Quantity};
 use serde_json::{Map, Value};
 
-use crate::kubelet::{DURATIONS, OTHERS, RESERVABLE, SIGNALS, UNDERSTOOD};
-
-/// Field types of the kubelet's configuration (`kubelet.config.k8s.io/v1beta1` of Kubernetes 1.36), where they are not structures.
-const TYPES: [(FieldType, &[&str]); 7] = [
-    (
-        FieldType::Int32,
-        &[
-            "containerLogMaxFiles",
-            "containerLogMaxWorkers",
-            "eventBurst",
-            "eventRecordQPS",
-            "evictionMaxPodGracePeriod",
-            "healthzPort",
-            "imageGCHighThresholdPercent",
-            "imageGCLowThresholdPercent",
-            "iptablesDropBit",
-            "iptablesMasqueradeBit",
-            "kubeAPIBurst",
-            "kubeAPIQPS",
-            "maxParallelImagePulls",
-            "maxPods",
-            "nodeLeaseDurationSeconds",
-            "nodeStatusMaxImages",
-            "oomScoreAdj",
-            "podsPerCore",
-            "port",
-            "readOnlyPort",
-            "registryBurst",
-            "registryPullQPS",
-        ],
-    ),
-    (FieldType::Int64, &["maxOpenFiles", "podPidsLimit"]),
-    (
-        FieldType::Bool,
-        &[
-            "cgroupsPerQOS",
-            "cpuCFSQuota",
-            "enableContentionProfiling",
-            "enableControllerAttachDetach",
-            "enableDebugFlagsHandler",
-            "enableDebuggingHandlers",
-            "enableProfilingHandler",
-            "enableServer",
-            "enableSystemLogHandler",
-            "enableSystemLogQuery",
-            "failCgroupV1",
-            "failSwapOn",
-            "kernelMemcgNotification",
-            "localStorageCapacityIsolation",
-            "makeIPTablesUtilChains",
-            "mergeDefaultEvictionSettings",
-            "protectKernelDefaults",
-            "registerNode",
-            "rotateCertificates",
-            "runOnce",
-            "seccompDefault",
-            "serializeImagePulls",
-            "serverTLSBootstrap",
-            "singleProcessOOMKill",
-        ],
-    ),
-    (
-        FieldType::Text,
-        &[
-            "address",
-            "cgroupDriver",
-            "cgroupRoot",
-            "clusterDomain",
-            "configMapAndSecretChangeDetectionStrategy",
-            "containerLogMaxSize",
-            "containerRuntimeEndpoint",
-            "contentType",
-            "cpuManagerPolicy",
-            "hairpinMode",
-            "healthzBindAddress",
-            "imagePullCredentialsVerificationPolicy",
-            "imageServiceEndpoint",
-            "kubeReservedCgroup",
-            "kubeletCgroups",
-            "memoryManagerPolicy",
-            "podCIDR",
-            "podLogsDir",
-            "providerID",
-            "reservedSystemCPUs",
-            "resolvConf",
-            "showHiddenMetricsForVersion",
-            "staticPodPath",
-            "staticPodURL",
-            "systemCgroups",
-            "systemReservedCgroup",
-            "tlsCertFile",
-            "tlsMinVersion",
-            "tlsPrivateKeyFile",
-            "topologyManagerPolicy",
-            "topologyManagerScope",
-            "volumePluginDir",
-        ],
-    ),
-    (
-        FieldType::Texts,
-        &[
-            "allowedUnsafeSysctls",
-            "clusterDNS",
-            "enforceNodeAllocatable",
-            "preloadedImagesVerificationAllowlist",
-            "tlsCipherSuites",
-        ],
-    ),
-    (
-        FieldType::TextByName,
-        &[
-            "cpuManagerPolicyOptions",
-            "evictionHard",
-            "evictionMinimumReclaim",
-            "evictionSoft",
-            "evictionSoftGracePeriod",
-            "kubeReserved",
-            "qosReserved",
-            "systemReserved",
-            "topologyManagerPolicyOptions",
-        ],
-    ),
-    (FieldType::BoolByName, &["featureGates"]),
-];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FieldType {
-    Int32,
-    Int64,
-    Bool,
-    Text,
-    Texts,
-    TextByName,
-    BoolByName,
-}
+use crate::kubelet::{RESERVABLE, SIGNALS, UNDERSTOOD};
+use crate::kubelet_fields::{FieldType, field_type};
 
 /// What a JSON value is called in decoding errors.
 fn kind(value: &Value) -> &'static str {
@@ -164,7 +31,7 @@ pub fn faults(kubelet: &Map<String, Value>) -> Vec<String> {
     }
     let mut all: Vec<String> = kubelet
         .keys()
-        .filter(|name| !is_known(name))
+        .filter(|name| field_type(name).is_none())
         .map(|name| format!("spec.kubelet: unknown field {name:?}"))
         .collect();
     if kubelet.contains_key("registerWithTaints") {
@@ -184,28 +51,12 @@ pub fn faults(kubelet: &Map<String, Value>) -> Vec<String> {
     all
 }
 
-fn is_known(name: &str) -> bool {
-    UNDERSTOOD.contains(&name) || DURATIONS.contains(&name) || OTHERS.contains(&name)
-}
-
 /// Why a field does not decode.
 fn undecodable(name: &str, value: &Value) -> Option<String> {
     if value.is_null() || (name == "maxPods" && value.is_string()) {
         return None; // a text is an expression
     }
-    if DURATIONS.contains(&name) {
-        return match value.as_str() {
-            None => Some(format!(
-                "json: cannot unmarshal {} into Go value of type string",
-                kind(value)
-            )),
-            Some(text) if GoDuration::parse(text).is_err() => {
-                Some(format!("time: invalid duration {text:?}"))
-            }
-            Some(_) => None,
-        };
-    }
-    let (field_type, _) = TYPES.iter().find(|(_, names)| names.contains(&name))?;
+    let field_type = field_type(name)?;
     let wrong = |value: &Value, expected: &str| {
         format!(
             "json: cannot unmarshal {} into Go struct field KubeletConfiguration.{name} of type {expected}",
@@ -214,6 +65,17 @@ fn undecodable(name: &str, value: &Value) -> Option<String> {
     };
     let not_text = |each: &&Value| !matches!(each, Value::String(_) | Value::Null);
     match field_type {
+        FieldType::Structure => None,
+        FieldType::Duration => match value.as_str() {
+            None => Some(format!(
+                "json: cannot unmarshal {} into Go value of type string",
+                kind(value)
+            )),
+            Some(text) if GoDuration::parse(text).is_err() => {
+                Some(format!("time: invalid duration {text:?}"))
+            }
+            Some(_) => None,
+        },
         FieldType::Int32 | FieldType::Int64 => {
             let (expected, fits) = match field_type {
                 FieldType::Int32 => (

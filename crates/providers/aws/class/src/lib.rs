@@ -12,6 +12,7 @@ pub mod hash;
 pub mod install;
 mod kubelet;
 pub mod kubelet_configuration;
+mod kubelet_fields;
 pub mod labels;
 mod patterns;
 mod rules;

@@ -1,4 +1,8 @@
-//! Instances whose status checks fail, and scheduled events of instances, asked for every minute. Needs no queue.
+//! Instances whose status checks fail, and scheduled events of instances. Needs no queue.
+//!
+//! A status counts once it has failed for two minutes, so it is asked for every two minutes, and again at the moment at which a
+//! failure will count: no later than by asking every minute, with half the calls. EC2 announces events days ahead, and a queue
+//! has them at once; they are asked for every ten minutes.
 //!
 //! EC2 offers no filter by tag: what is asked concerns the whole account, and instances of others are left out by whoever acts.
 //!
@@ -11,7 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_ec2::primitives::DateTime;
-use aws_sdk_ec2::types::{InstanceStatus, InstanceStatusEvent, InstanceStatusSummary, StatusType};
+use aws_sdk_ec2::types::{
+    Filter, InstanceStatus, InstanceStatusEvent, InstanceStatusSummary, StatusType,
+};
 use jiff::{SignedDuration, Timestamp};
 use mortise_cloudprovider::{
     BoxFuture, CloudError, InterruptionKind, InterruptionNotice, NoticeSource,
@@ -22,8 +28,12 @@ use crate::failure::Failure;
 use crate::sdk::AwsClients;
 use crate::sdk::arguments::filter;
 
-/// Time between two polls.
-const INTERVAL: Duration = Duration::from_secs(60);
+/// Time between two polls of statuses while none has begun to fail: with the toleration, the longest that delays nothing.
+const STATUS_INTERVAL: Duration = Duration::from_secs(120);
+/// Time between two polls of events.
+const EVENT_INTERVAL: Duration = Duration::from_secs(600);
+/// The least time between two polls, whatever EC2's clock says.
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 /// Time to the next poll while polling is not allowed.
 const DENIED_INTERVAL: Duration = Duration::from_secs(600);
 /// A status must have failed for this long.
@@ -41,10 +51,31 @@ const OVER: [&str; 2] = ["[Completed]", "[Canceled]"];
 /// Why polling fails without the permission.
 const DENIED: &str = "UnauthorizedOperation";
 
+/// What one poll asks for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    statuses: bool,
+    events: bool,
+}
+
+impl Asked {
+    /// EC2 meets all filters of one call or none, so each kind is a call.
+    fn filters(self) -> impl Iterator<Item = Filter> {
+        let statuses = ["instance-status.status", "system-status.status"]
+            .into_iter()
+            .filter(move |_| self.statuses)
+            .map(|name| filter(name, ["impaired"]));
+        let events = self.events.then(|| filter("event.code", EVENT_CODES));
+        statuses.chain(events)
+    }
+}
+
 #[derive(Debug, Default)]
 struct PollState {
-    /// When to poll again; `None` before the first time.
-    next: Option<Instant>,
+    /// When to ask for statuses again; `None` before the first time.
+    next_statuses: Option<Instant>,
+    /// When to ask for events again; `None` before the first time.
+    next_events: Option<Instant>,
     /// Why polling is not allowed.
     denied: Option<String>,
 }
@@ -65,14 +96,10 @@ impl InstanceStatusPoll {
         }
     }
 
-    /// Every status that one of three filters finds, by instance.
-    async fn list(&self) -> Result<BTreeMap<String, InstanceStatus>, Failure> {
-        let (mut found, impaired) = (BTreeMap::new(), ["impaired"]);
-        for filter in [
-            filter("instance-status.status", impaired),
-            filter("system-status.status", impaired),
-            filter("event.code", EVENT_CODES),
-        ] {
+    /// Every status that one of the filters finds, by instance.
+    async fn list(&self, asked: Asked) -> Result<BTreeMap<String, InstanceStatus>, Failure> {
+        let mut found = BTreeMap::new();
+        for filter in asked.filters() {
             let call = self.clients.ec2.describe_instance_status().filters(filter);
             let mut pages = call.into_paginator().send();
             while let Some(page) = pages.next().await {
@@ -87,27 +114,57 @@ impl InstanceStatusPoll {
         Ok(found)
     }
 
-    /// What is to be acted on now.
+    /// What is to be acted on now, with statuses and events.
+    #[cfg(test)]
     pub(crate) async fn poll(&self, now: Timestamp) -> Result<Vec<InterruptionNotice>, Failure> {
-        Ok(notices(&self.list().await?, now))
+        let asked = Asked {
+            statuses: true,
+            events: true,
+        };
+        Ok(notices(&self.list(asked).await?, now))
     }
 
-    async fn next_poll(&self) -> Result<Vec<InterruptionNotice>, CloudError> {
-        let next = self.lock().next;
+    /// Waits until something is to be asked for, and notes when it is again: an attempt that is cut off counts as well.
+    async fn due(&self) -> Asked {
+        let next = {
+            let state = self.lock();
+            state.next_statuses.min(state.next_events)
+        };
         if let Some(next) = next {
             tokio::time::sleep_until(next).await;
         }
-        // An attempt that is cut off counts as well.
-        self.lock().next = Some(Instant::now() + INTERVAL);
-        let result = self.poll(Timestamp::now()).await;
+        let now = Instant::now();
+        let is_due = |at: &mut Option<Instant>, interval| {
+            let due = at.is_none_or(|at| at <= now);
+            if due {
+                *at = Some(now + interval);
+            }
+            due
+        };
+        let mut state = self.lock();
+        Asked {
+            statuses: is_due(&mut state.next_statuses, STATUS_INTERVAL),
+            events: is_due(&mut state.next_events, EVENT_INTERVAL),
+        }
+    }
+
+    async fn next_poll(&self) -> Result<Vec<InterruptionNotice>, CloudError> {
+        let asked = self.due().await;
+        let result = self.list(asked).await;
+        let now = Timestamp::now();
         let mut state = self.lock();
         match result {
-            Ok(notices) => {
+            Ok(statuses) => {
                 state.denied = None;
-                Ok(notices)
+                if let Some(left) = until_failed(&statuses, now) {
+                    let next = Instant::now() + left.max(MIN_INTERVAL);
+                    state.next_statuses = state.next_statuses.map(|planned| planned.min(next));
+                }
+                Ok(notices(&statuses, now))
             }
             Err(failure) if failure.code == DENIED => {
-                state.next = Some(Instant::now() + DENIED_INTERVAL);
+                let next = Instant::now() + DENIED_INTERVAL;
+                (state.next_statuses, state.next_events) = (Some(next), Some(next));
                 state.denied = Some(failure.to_string());
                 Ok(Vec::new())
             }
@@ -163,16 +220,36 @@ fn notices(statuses: &BTreeMap<String, InstanceStatus>, now: Timestamp) -> Vec<I
     found.into_iter().map(notice).collect()
 }
 
+/// For how long each failing check has failed; `None` for one that does not say.
+fn failing(
+    summary: Option<&InstanceStatusSummary>,
+    now: Timestamp,
+) -> impl Iterator<Item = Option<SignedDuration>> {
+    let details = summary.map(|summary| summary.details()).unwrap_or_default();
+    details
+        .iter()
+        .filter(|detail| detail.status() == Some(&StatusType::Failed))
+        .map(move |detail| {
+            let since = detail.impaired_since().and_then(timestamp)?;
+            Some(now.duration_since(since))
+        })
+}
+
 /// A check has failed for long enough. One that does not say since when has.
 fn has_failed(summary: Option<&InstanceStatusSummary>, now: Timestamp) -> bool {
-    let details = summary.map(|summary| summary.details()).unwrap_or_default();
-    details.iter().any(|detail| {
-        let is_old = detail
-            .impaired_since()
-            .and_then(timestamp)
-            .is_none_or(|since| now.duration_since(since) >= TOLERATION);
-        detail.status() == Some(&StatusType::Failed) && is_old
-    })
+    failing(summary, now).any(|age| age.is_none_or(|age| age >= TOLERATION))
+}
+
+/// Time until the first check that fails now will have failed for long enough.
+fn until_failed(statuses: &BTreeMap<String, InstanceStatus>, now: Timestamp) -> Option<Duration> {
+    statuses
+        .values()
+        .flat_map(|status| [status.instance_status(), status.system_status()])
+        .flat_map(|summary| failing(summary, now))
+        .flatten()
+        .filter(|age| *age < TOLERATION)
+        .max()
+        .map(|age| (TOLERATION - age).unsigned_abs())
 }
 
 /// When the first event begins that is not over: `Some(None)` if that is not known.

@@ -244,8 +244,37 @@ async fn polling_works_without_a_queue_and_goes_on_when_it_is_allowed_again() {
         .collect();
     assert_eq!(found, [(InterruptionKind::SystemStatus, false)]);
     statuses.next().await.unwrap();
-    assert_eq!(begun.elapsed(), Duration::from_secs(660));
-    assert_eq!(log.count("DescribeInstanceStatus"), 7);
+    assert_eq!(begun.elapsed(), Duration::from_secs(720));
+    assert_eq!(log.count("DescribeInstanceStatus"), 1 + 3 + 2);
+    for _ in 0..4 {
+        statuses.next().await.unwrap();
+    }
+    assert_eq!(begun.elapsed(), Duration::from_secs(1200));
+    assert_eq!(
+        log.count("DescribeInstanceStatus"),
+        6 + 4 * 2 + 1,
+        "events are asked for again after ten minutes"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_has_just_begun_to_fail_is_asked_for_when_it_counts() {
+    let (_, interruptions) = interruptions(None, |call, _| match call.op.as_str() {
+        "DescribeInstanceStatus" => {
+            let began = Timestamp::now() - Duration::from_secs(30);
+            Ok(json!({ "InstanceStatuses": [{
+            "InstanceId": "i-1",
+            "InstanceStatus": { "Status": "impaired", "Details": [{ "Name": "reachability", "Status": "failed", "ImpairedSince": began.to_string() }] },
+        }] }))
+        }
+        _ => Ok(Value::Null),
+    });
+    let statuses = source(&interruptions, "instance-status");
+    let begun = tokio::time::Instant::now();
+    assert!(statuses.next().await.unwrap().is_empty());
+    statuses.next().await.unwrap();
+    let waited = begun.elapsed().as_secs();
+    assert!((85..=90).contains(&waited), "{waited} s");
 }
 
 #[tokio::test(start_paused = true)]

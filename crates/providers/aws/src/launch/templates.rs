@@ -26,7 +26,7 @@ const SEEN: Duration = Duration::from_secs(3600);
 /// How long a template is kept that nothing used.
 const UNUSED: Duration = Duration::from_secs(3600);
 /// How often unused templates are searched for.
-const SWEEP: Duration = Duration::from_secs(600);
+const SWEEP: Duration = Duration::from_secs(1800);
 /// A process that was asked for nothing for so long is not the one that works: its templates may be another's.
 const WORKING: Duration = Duration::from_secs(900);
 

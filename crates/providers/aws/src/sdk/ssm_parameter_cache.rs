@@ -15,8 +15,10 @@ use crate::failure::Failure;
 const PUBLIC_TTL: Duration = Duration::from_secs(24 * 3600);
 /// How long the user's own parameters are believed: people who change them wait for the effect.
 const CUSTOM_TTL: Duration = Duration::from_secs(5 * 60);
-/// How long a parameter is believed not to exist: AWS publishes the images of a release one after the other.
+/// How long a parameter is believed not to exist at first: AWS publishes the images of a release one after the other.
 const ABSENT_TTL: Duration = Duration::from_secs(5 * 60);
+/// How long one of AWS's own is believed not to exist at most: some families have no image of a variant, and never will.
+const MAX_ABSENT_TTL: Duration = Duration::from_secs(3600);
 /// How old a value must be before it is read again because its image was deprecated.
 /// # Source
 /// The reference implementation looks for deprecated images this often.
@@ -27,13 +29,18 @@ struct Parameter {
     read: Instant,
     /// `None` for one that does not exist.
     value: Option<String>,
+    /// For how long it had been absent when it was read, without a value in between.
+    absent: Duration,
 }
 
 impl Parameter {
     fn is_fresh(&self, name: &str) -> bool {
+        let is_public = name.starts_with("/aws/service/");
         let ttl = match &self.value {
+            // As long again as it has been absent.
+            None if is_public => self.absent.clamp(ABSENT_TTL, MAX_ABSENT_TTL),
             None => ABSENT_TTL,
-            Some(_) if name.starts_with("/aws/service/") => PUBLIC_TTL,
+            Some(_) if is_public => PUBLIC_TTL,
             Some(_) => CUSTOM_TTL,
         };
         self.read.elapsed() < ttl
@@ -71,9 +78,11 @@ impl SsmParameterCache {
                 failure => return known_before(name, remembered, failure),
             },
         };
+        let before = remembered.filter(|each| value.is_none() && each.value.is_none());
         let parameter = Parameter {
             read: Instant::now(),
             value: value.clone(),
+            absent: before.map_or(Duration::ZERO, |each| each.absent + each.read.elapsed()),
         };
         self.lock().insert(name.to_owned(), parameter);
         Ok(value)
@@ -182,5 +191,21 @@ mod tests {
         tokio::time::advance(ABSENT_TTL).await;
         ssm.0.lock().unwrap().1 = Ok("ami-1");
         assert!(cache.get("/aws/service/x").await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_image_that_was_never_published_is_asked_for_less_and_less() {
+        let (ssm, cache) = cache(Err("ParameterNotFound"));
+        for _ in 0..12 * 60 {
+            cache.get("/aws/service/x").await.unwrap();
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        // At 0, 5, 10, 20, 40, 80 minutes, and every hour then.
+        assert_eq!(ssm.0.lock().unwrap().0, 6 + 10);
+        for _ in 0..12 * 60 {
+            cache.get("/mine").await.unwrap();
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        assert_eq!(ssm.0.lock().unwrap().0, 16 + 144, "users wait for theirs");
     }
 }

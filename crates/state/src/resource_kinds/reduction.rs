@@ -1,13 +1,14 @@
-//! Leaves out of objects what no decision reads: annotations of others, and specifications of node classes, which may hold user
-//! data. Environment variables, commands, images and Secrets are not part of the types in the first place.
+//! Leaves out of objects what no decision reads, before they are written to a file: annotations of others, and specifications of node
+//! classes, which may hold user data. Environment variables, commands, images and Secrets are not part of the types in the first place.
 
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mortise_apis::labels::{self, POD_DELETION_COST};
-use mortise_apis::node_class::{NodeClassKind, NodeClassObject};
-use mortise_state::resource_kinds::Object;
+use mortise_apis::node_class::NodeClassObject;
 use serde_json::{Value, json};
+
+use super::object::Object;
 
 /// Annotations that are read, next to those in the domains of Karpenter, mortise and the node classes.
 const READ: [&str; 4] = [
@@ -29,34 +30,57 @@ const CLASS_METADATA: [&str; 8] = [
     "uid",
 ];
 
-/// The object without what no decision reads.
-pub(super) fn reduced(mut object: Object, served: &[NodeClassKind]) -> Object {
+/// The object without what no decision reads. `groups`: API groups of node classes, whose annotations are read. Of a node class its
+/// conditions are left: what it stands for is recorded as instance types.
+#[must_use]
+pub fn reduced(object: Object, groups: &[&str]) -> Object {
+    reduce(object, groups, |_| None)
+}
+
+/// The same for a recording of changes: a node class keeps its status, and the number of its specification instead of the
+/// specification, so that one that changes is seen to change.
+#[must_use]
+pub fn reduced_with_status(object: Object, groups: &[&str], specification: u64) -> Object {
+    reduce(object, groups, |class| {
+        let status = class.object.get("status").cloned();
+        Some((specification, status.unwrap_or_default()))
+    })
+}
+
+fn reduce(
+    mut object: Object,
+    groups: &[&str],
+    kept: impl Fn(&NodeClassObject) -> Option<(u64, Value)>,
+) -> Object {
     if let Some(metadata) = object.metadata_mut() {
-        reduce_metadata(metadata, served);
+        reduce_metadata(metadata, groups);
     }
     match object {
         // Its template is all that is used of it, and has annotations of its own.
         Object::DaemonSet(mut set) => {
-            reduce_metadata(&mut set.spec.template.metadata, served);
+            reduce_metadata(&mut set.spec.template.metadata, groups);
             Object::DaemonSet(set)
         }
-        Object::NodeClass(class) => Object::NodeClass(Box::new(reduced_class(&class, served))),
+        Object::NodeClass(class) => {
+            let reduced = reduced_class(&class, groups, kept(&class));
+            Object::NodeClass(Box::new(reduced))
+        }
         other => other,
     }
 }
 
-fn reduce_metadata(metadata: &mut ObjectMeta, served: &[NodeClassKind]) {
+fn reduce_metadata(metadata: &mut ObjectMeta, groups: &[&str]) {
     metadata.managed_fields = None;
     metadata.self_link = None;
     if let Some(annotations) = &mut metadata.annotations {
-        annotations.retain(|key, _| is_read(key, served));
+        annotations.retain(|key, _| is_read(key, groups));
         if annotations.is_empty() {
             metadata.annotations = None;
         }
     }
 }
 
-fn is_read(annotation: &str, served: &[NodeClassKind]) -> bool {
+fn is_read(annotation: &str, groups: &[&str]) -> bool {
     let domain = labels::domain(annotation);
     let is_below = |parent: &str| {
         domain
@@ -66,26 +90,36 @@ fn is_read(annotation: &str, served: &[NodeClassKind]) -> bool {
     READ.contains(&annotation)
         || is_below(labels::GROUP)
         || is_below(labels::OWN)
-        || served.iter().any(|kind| domain == kind.group)
+        || groups.contains(&domain)
 }
 
-/// A node class with its conditions: what it stands for is recorded as instance types.
-fn reduced_class(class: &NodeClassObject, served: &[NodeClassKind]) -> NodeClassObject {
+fn reduced_class(
+    class: &NodeClassObject,
+    groups: &[&str],
+    kept: Option<(u64, Value)>,
+) -> NodeClassObject {
     let mut metadata = class.object.get("metadata").cloned().unwrap_or_default();
     if let Some(fields) = metadata.as_object_mut() {
         fields.retain(|field, _| CLASS_METADATA.contains(&field.as_str()));
         if let Some(Value::Object(annotations)) = fields.get_mut("annotations") {
-            annotations.retain(|key, _| is_read(key, served));
+            annotations.retain(|key, _| is_read(key, groups));
         }
     }
-    let conditions = class.object.pointer("/status/conditions");
     let version = class.object.get("apiVersion").cloned();
-    let object = json!({
+    let mut object = json!({
         "apiVersion": version.unwrap_or_default(),
         "kind": &*class.key.kind,
         "metadata": metadata,
-        "status": { "conditions": conditions.cloned().unwrap_or_default() },
     });
+    if let Some((specification, status)) = kept {
+        object["spec"] = json!({ "number": specification });
+        if !status.is_null() {
+            object["status"] = status;
+        }
+    } else {
+        let conditions = class.object.pointer("/status/conditions");
+        object["status"] = json!({ "conditions": conditions.cloned().unwrap_or_default() });
+    }
     let key = class.key.clone();
     NodeClassObject {
         object: Arc::new(object.clone()),
@@ -102,18 +136,13 @@ mod tests {
     )]
 
     use super::*;
-    use mortise_state::resource_kinds::ObjectKind;
+    use crate::resource_kinds::ObjectKind;
 
-    const SERVED: [NodeClassKind; 1] = [NodeClassKind {
-        group: "cloud.example.com",
-        version: "v1",
-        kind: "ExampleNodeClass",
-        plural: "examplenodeclasses",
-    }];
+    const GROUPS: [&str; 1] = ["cloud.example.com"];
 
     fn written(kind: &ObjectKind, object: Value) -> Value {
         let object = kind.deserialize(object).unwrap();
-        serde_json::to_value(reduced(object, &SERVED)).unwrap()
+        serde_json::to_value(reduced(object, &GROUPS)).unwrap()
     }
 
     #[test]
@@ -146,8 +175,8 @@ mod tests {
         assert!(!pod.to_string().contains("secret"), "{pod}");
 
         let kind = ObjectKind::NodeClass {
-            group: SERVED[0].group.into(),
-            kind: SERVED[0].kind.into(),
+            group: GROUPS[0].into(),
+            kind: "ExampleNodeClass".into(),
         };
         let class = json!({
             "apiVersion": "cloud.example.com/v1", "kind": "ExampleNodeClass",
@@ -157,6 +186,12 @@ mod tests {
             "spec": { "userData": "export TOKEN=secret" },
             "status": { "conditions": [{ "type": "Ready", "status": "True" }], "amis": ["secret"] },
         });
+        let changing = kind.deserialize(class.clone()).unwrap();
+        let changing = reduced_with_status(changing, &GROUPS, 3);
+        let changing = serde_json::to_value(changing).unwrap();
+        assert_eq!(changing["spec"], json!({ "number": 3 }));
+        assert_eq!(changing["status"], class["status"]);
+        assert!(!changing.to_string().contains("TOKEN"), "{changing}");
         let class = written(&kind, class);
         assert!(!class.to_string().contains("secret"), "{class}");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Instance types as lines of a snapshot file.
+//! Instance types as files have them: snapshots and recordings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +9,16 @@ use mortise_apis::k8s::devices::ResourceSliceSpec;
 use mortise_apis::requirements::requirements_of;
 use mortise_apis::resources::{ResourceError, Resources};
 use mortise_apis::values::money::MicroUsd;
-use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::capacity_type::CapacityType;
+use crate::instance_type::{InstanceType, Offering};
 
 /// An instance type.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct InstanceTypeLine {
+struct InstanceTypeLine {
     name: Arc<str>,
     requirements: Vec<RequirementSpec>,
     capacity: BTreeMap<String, Quantity>,
@@ -38,6 +41,19 @@ struct OfferingLine {
     reservation: Option<(Arc<str>, u32)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     labels: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl Serialize for InstanceType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        InstanceTypeLine::from(self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for InstanceType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let line = InstanceTypeLine::deserialize(deserializer)?;
+        Self::try_from(line).map_err(D::Error::custom)
+    }
 }
 
 impl From<&InstanceType> for InstanceTypeLine {
