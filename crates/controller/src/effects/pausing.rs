@@ -17,9 +17,9 @@ use mortise_planning::pause::{self, Pause, PauseScope};
 use serde_json::json;
 
 use crate::client::Clients;
+use crate::client::clients::connection_error;
 use crate::client::error_class::message;
 use crate::error::RunError;
-use crate::run::connection_error;
 
 /// An object that can be paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
