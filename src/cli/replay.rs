@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use mortise_engine::journal::{JournalFileError, JournalHeader, JournalReader};
+use mortise_engine::journal::{EXTENSION, JournalFileError, JournalHeader, JournalReader};
 use mortise_sim::replay::{NamedFile, ReplayReport, SettingChange, replay};
 use serde_json::json;
 
@@ -159,7 +159,7 @@ fn recordings(directory: &Path) -> anyhow::Result<Vec<Recording>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).with_context(place)? {
         let path = entry.with_context(place)?.path();
-        if path.extension().is_some_and(|found| found == "recording") {
+        if path.extension().is_some_and(|found| found == EXTENSION) {
             let header = header(&path)?;
             files.push((header.started_at, header.file, path));
         }

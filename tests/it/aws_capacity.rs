@@ -46,6 +46,17 @@ async fn reserved_nodes(scene: &Scene) -> Result<Vec<String>> {
         .collect())
 }
 
+/// Waits until the class, which was there without terms, has found what its terms select: until then, launches know no reservation.
+async fn reservation_known(scene: &Scene, id: &str) -> Result<()> {
+    wait_until("the reservation in the status", SOON, || async {
+        let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
+        let found = classes.get("default").await?.status.capacity_reservations;
+        ensure!(found.len() == 1 && found[0].id == id, "{found:?}");
+        Ok(())
+    })
+    .await
+}
+
 /// Reserved capacity is used first, on-demand capacity when it is used up; a reservation that no class selected stays full, open or not.
 #[tokio::test]
 async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
@@ -67,13 +78,7 @@ async fn a_reservation_is_used_until_it_is_empty() -> Result<()> {
     scene
         .apply(&[selecting, ec2_pool("default", "default", &requirements)])
         .await?;
-    wait_until("the reservation in the status", SOON, || async {
-        let classes: Api<Ec2NodeClass> = Api::all(scene.plane.client());
-        let found = classes.get("default").await?.status.capacity_reservations;
-        ensure!(found.len() == 1 && found[0].id == "cr-0mine", "{found:?}");
-        Ok(())
-    })
-    .await?;
+    reservation_known(&scene, "cr-0mine").await?;
     scene.apply(&[web(1)]).await?;
     scene.running("web", 1).await?;
     ensure!(reserved_nodes(&scene).await? == ["cr-0mine"]);
@@ -138,12 +143,10 @@ async fn a_capacity_block_is_left_before_it_ends() -> Result<()> {
     selecting["spec"]["capacityReservationSelectorTerms"] = json!([{ "id": "cr-0block" }]);
     let requirements = [types(&["m5.large"]), ANY_CAPACITY];
     scene
-        .apply(&[
-            selecting,
-            ec2_pool("default", "default", &requirements),
-            web(1),
-        ])
+        .apply(&[selecting, ec2_pool("default", "default", &requirements)])
         .await?;
+    reservation_known(&scene, "cr-0block").await?;
+    scene.apply(&[web(1)]).await?;
     scene.running("web", 1).await?;
     ensure!(reserved_nodes(&scene).await? == ["cr-0block"]);
     let blocked = scene.settled(1).await?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use mortise_apis::{NodeClaim, NodePool};
 use mortise_tests::harness::wait_until;
@@ -152,15 +152,31 @@ const SCENARIOS: [Scenario; 7] = [
 ];
 
 impl Scenario {
-    fn objects(&self, cloud: &Cloud) -> Vec<Value> {
+    fn pool(&self, cloud: &Cloud) -> Value {
         let pool = (cloud.pool)(self.name, [cloud.small, cloud.large]);
-        let pool = merged(pool, (self.pool)());
+        merged(pool, (self.pool)())
+    }
+
+    /// Its pods, all of them, before there is a pool for them: when one comes later than the others, it gets a node of its own.
+    async fn create_pods(&self, scene: &Scene) -> Result<()> {
         let selector = json!({ "nodeSelector": { "karpenter.sh/nodepool": self.name } });
         let pods = deployment(self.name, self.pods, (self.cpu, "1Gi"), selector);
-        let has_pods = self.pods > 0;
-        std::iter::once(pool)
-            .chain(has_pods.then_some(pods))
-            .collect()
+        scene.apply(&[pods]).await?;
+        let what = format!("{} pods of {}", self.pods, self.name);
+        wait_until(&what, SOON, || async {
+            let pods = scene.pods(self.name).await?;
+            let refused = |pod: &Pod| {
+                let status = pod.status.as_ref();
+                let mut conditions = status
+                    .into_iter()
+                    .flat_map(|it| it.conditions.iter().flatten());
+                conditions.any(|it| it.reason.as_deref() == Some("Unschedulable"))
+            };
+            let count = pods.iter().filter(|pod| refused(pod)).count();
+            ensure!(count == self.pods, "{count} wait for a node");
+            Ok(())
+        })
+        .await
     }
 
     /// The nodes of its pool, when all of them are up.
@@ -270,7 +286,10 @@ impl Scenario {
 async fn run(scene: &Scene, cloud: &Cloud, class: Value) -> Result<usize> {
     scene.apply(&[class]).await?;
     for scenario in &SCENARIOS {
-        scene.apply(&scenario.objects(cloud)).await?;
+        scenario.create_pods(scene).await?;
+    }
+    for scenario in &SCENARIOS {
+        scene.apply(&[scenario.pool(cloud)]).await?;
     }
     let mut before = Vec::new();
     for scenario in &SCENARIOS {

@@ -109,17 +109,12 @@ impl ExpirationDecider {
     ) -> Option<Timestamp> {
         let state_node = input.snapshot.node_of_claim(&claim.name())?;
         let pause = pause::of_node(input.snapshot, state_node, input.now)?;
+        let again = pause::look_again(&pause, input.now);
         let target = ObjectRef::Claim(claim.name());
-        let every_ms = PAUSED_EVERY_MS;
-        if self
-            .told
-            .is_news(&target, "paused", &pause, input.now, every_ms)
-        {
-            let (by, verdict) = (DeciderId::Expiration, Verdict::Blocked);
-            let reasons = vec![Reason::Paused(pause.clone())];
-            step.announce(input, by, [target], verdict, reasons);
-        }
-        Some(pause::look_again(&pause, input.now))
+        let told = (input, DeciderId::Expiration);
+        self.told
+            .paused(told, target, (pause, PAUSED_EVERY_MS), step);
+        Some(again)
     }
 }
 

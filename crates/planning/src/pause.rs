@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use mortise_apis::labels;
 use mortise_apis::names::PoolName;
-use mortise_apis::values::after;
+use mortise_apis::values::{after, stated_time};
 use mortise_state::snapshot::{Snapshot, StateNode};
 
 /// How long after its end a pause may go unnoticed.
@@ -80,17 +80,6 @@ impl fmt::Display for Pause {
     }
 }
 
-/// The end of a pause as its annotation states it.
-///
-/// # Errors
-/// The value, when it is no time. The pause holds then until its annotation is removed: a typo must not start what was stopped.
-pub fn until(annotations: &BTreeMap<String, String>) -> Result<Option<Timestamp>, &str> {
-    let Some(text) = annotations.get(labels::PAUSE_UNTIL) else {
-        return Ok(None);
-    };
-    text.trim().parse().map(Some).map_err(|_| text.as_str())
-}
-
 /// The pause that an object's annotations state, if it holds now.
 #[must_use]
 pub fn stated(
@@ -100,7 +89,9 @@ pub fn stated(
 ) -> Option<Pause> {
     let annotations = annotations?;
     let reason = annotations.get(labels::PAUSE)?;
-    let until = until(annotations).unwrap_or_default();
+    // An end that cannot be read is none: a typo must not start what was stopped.
+    let until = annotations.get(labels::PAUSE_UNTIL);
+    let until = until.and_then(|text| stated_time(text));
     if reason == "false" || until.is_some_and(|until| until <= now) {
         return None;
     }

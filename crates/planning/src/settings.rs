@@ -12,6 +12,7 @@ use mortise_cloudprovider::{LaunchWindow, RepairPolicy};
 #[serde(default)]
 pub struct Settings {
     /// Namespace of the service; empty where there is none, as in most tests.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// A batch of pending pods ends when none was added for this long (`batch-idle-duration`, 1 s).
     pub batch_idle_ms: i64,

@@ -240,7 +240,7 @@ fn steps_of(content: &[u8]) -> u64 {
         .count() as u64
 }
 
-/// Works until it is told to stop, and waits for as many milliseconds as it has worked.
+/// Works until the stop signal comes, and waits for as many milliseconds as it has worked.
 struct Patient;
 
 impl Decider for Patient {

@@ -14,7 +14,7 @@ use crate::labels::{self, WellKnown};
 use crate::nearest::nearest;
 use crate::node_class::NodeClassRegistry;
 use crate::requirements::Operator;
-use crate::values::{CronSchedule, GoDuration, Quantity};
+use crate::values::{CronSchedule, GoDuration, Quantity, stated_time};
 
 /// Most items of a list that are checked. No list of a definition may be as long, where there is a limit; a node has no
 /// use for as many taints.
@@ -76,7 +76,7 @@ fn pause(object: &Value, sink: &mut IssueCollector) {
         return;
     };
     let field = format!("metadata.annotations[{:?}]", labels::PAUSE_UNTIL);
-    let is_time = |text: &str| text.trim().parse::<Timestamp>().is_ok();
+    let is_time = |text: &str| stated_time(text).is_some();
     if start.is_none() {
         let fix = format!("add {} with the reason", labels::PAUSE);
         let problem = format!("pauses nothing without {}", labels::PAUSE);

@@ -24,4 +24,4 @@ pub use price::{ParsePriceChangeError, PriceChange};
 pub use quantity::{Format, ParseQuantityError, Quantity};
 pub use split_mix::SplitMix64;
 pub use static_text::{StaticList, StaticText};
-pub use time::{after, doubled, since};
+pub use time::{after, doubled, since, stated_time};

@@ -15,6 +15,12 @@ pub fn since(now: Timestamp, then: Timestamp) -> i64 {
     now.as_millisecond().saturating_sub(then.as_millisecond())
 }
 
+/// A time that a user stated as text, in RFC 3339 with any offset; `None` when it is none.
+#[must_use]
+pub fn stated_time(text: &str) -> Option<Timestamp> {
+    text.trim().parse().ok()
+}
+
 /// `base_ms` doubled `times` times, `max_ms` at most.
 #[must_use]
 pub fn doubled(base_ms: i64, times: u32, max_ms: i64) -> i64 {

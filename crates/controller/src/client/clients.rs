@@ -8,6 +8,7 @@ use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower::util::MapRequestLayer;
 
+use super::error_class;
 use super::reader::Reader;
 use super::transport;
 use crate::error::RunError;
@@ -175,6 +176,23 @@ fn base64_of_pem(certificates: &[Vec<u8>]) -> Option<String> {
         text.push_str("\n-----END CERTIFICATE-----\n");
     }
     (!text.is_empty()).then(|| encode(text.as_bytes()))
+}
+
+/// Why the API server could not be asked.
+pub(crate) fn connection_error(clients: &Clients, error: &kube::Error) -> RunError {
+    let server = clients.server.clone();
+    let message = match error {
+        // The layers around a failed connection have no message of their own.
+        kube::Error::Service(cause) => with_causes(&**cause),
+        other => with_causes(other),
+    };
+    match error {
+        kube::Error::Api(status) if status.code == 401 => RunError::Unauthenticated {
+            server,
+            message: error_class::message(error),
+        },
+        _ => RunError::Unreachable { server, message },
+    }
 }
 
 /// An error with its causes, in one line; a parser's multi-line excerpt is omitted.

@@ -1,7 +1,9 @@
 //! Which kinds are read and written, and the identity of an object that may not be parsed.
 
+use kube::api::ApiResource;
 use mortise_apis::names::ObjectRef;
 use mortise_apis::node_class::NodeClassKind;
+use mortise_apis::schema::api_kind::ApiKind;
 use mortise_state::resource_kinds::{ObjectKey, ResourceKind};
 use serde::Deserialize;
 
@@ -18,6 +20,17 @@ impl ResourceKinds {
     pub(crate) fn of(&self, target: &ObjectRef) -> Option<&ResourceKind> {
         let kind = ObjectKey::from(target).kind();
         self.0.iter().find(|each| each.index == kind)
+    }
+}
+
+/// A kind as the client library names it.
+pub(crate) fn api_resource(kind: &ApiKind) -> ApiResource {
+    ApiResource {
+        group: kind.group.to_owned(),
+        version: kind.version.to_owned(),
+        api_version: kind.api_version(),
+        kind: kind.kind.to_owned(),
+        plural: kind.plural.to_owned(),
     }
 }
 

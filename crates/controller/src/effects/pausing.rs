@@ -17,9 +17,10 @@ use mortise_planning::pause::{self, Pause, PauseScope};
 use serde_json::json;
 
 use crate::client::Clients;
+use crate::client::clients::connection_error;
 use crate::client::error_class::message;
+use crate::client::resource_kinds::api_resource;
 use crate::error::RunError;
-use crate::run::connection_error;
 
 /// An object that can be paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,13 +59,7 @@ impl PauseTarget {
             Self::NodePool(_) => NodePool::KIND,
             Self::Node(_) => k8s::Node::KIND,
         };
-        ApiResource {
-            group: kind.group.to_owned(),
-            version: kind.version.to_owned(),
-            api_version: kind.api_version(),
-            kind: kind.kind.to_owned(),
-            plural: kind.plural.to_owned(),
-        }
+        api_resource(&kind)
     }
 
     fn scope(&self) -> PauseScope {

@@ -14,10 +14,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use mortise_engine::journal::{JournalFileError, JournalHeader, JournalWriter};
-
-/// Extension of the files.
-const EXTENSION: &str = "recording";
+use mortise_engine::journal::{EXTENSION, JournalFileError, JournalHeader, JournalWriter};
 
 /// Bytes that may wait in buffers when a file is found to be full.
 const BUFFERED: u64 = 1 << 17;

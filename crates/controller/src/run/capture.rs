@@ -19,9 +19,9 @@ use mortise_state::resource_kinds::{Object, ResourceKind, WatchCondition};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::preflight::connection_error;
 use super::{watched_kinds, well_known};
 use crate::client::Clients;
+use crate::client::clients::connection_error;
 use crate::client::error_class::{self, ErrorClass};
 use crate::effects::cloud::CloudProviders;
 use crate::error::RunError;

@@ -29,7 +29,6 @@ use crate::tls::certificates::Certificates;
 pub use capture::{CapturedCluster, capture};
 use components::{Components, ServiceContext};
 use preflight::RequiredPermissions;
-pub(crate) use preflight::connection_error;
 pub use shutdown::Shutdown;
 use supervision::{ShutdownTokens, supervise};
 

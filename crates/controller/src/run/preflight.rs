@@ -7,8 +7,7 @@ use futures::stream;
 use mortise_state::resource_kinds::{ObjectKind, ResourceKind};
 
 use crate::client::Clients;
-use crate::client::clients::with_causes;
-use crate::client::error_class;
+use crate::client::clients::connection_error;
 use crate::client::permissions::{Permission, is_allowed, is_served, user_name};
 use crate::error::RunError;
 
@@ -79,22 +78,6 @@ async fn check_reachable(clients: &Clients) -> Result<(), RunError> {
             Ok(())
         }
         Err(error) => Err(connection_error(clients, &error)),
-    }
-}
-
-pub(crate) fn connection_error(clients: &Clients, error: &kube::Error) -> RunError {
-    let server = clients.server.clone();
-    let message = match error {
-        // The layers around a failed connection have no message of their own.
-        kube::Error::Service(cause) => with_causes(&**cause),
-        other => with_causes(other),
-    };
-    match error {
-        kube::Error::Api(status) if status.code == 401 => RunError::Unauthenticated {
-            server,
-            message: error_class::message(error),
-        },
-        _ => RunError::Unreachable { server, message },
     }
 }
 

@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::backoff::{Backoff, jitter};
 use crate::client::error_class;
 use crate::client::reader::{KindReader, Reader};
-use crate::client::resource_kinds::ObjectIdentity;
+use crate::client::resource_kinds::{ObjectIdentity, api_resource};
 use crate::driver_message::DriverMessage;
 use crate::service_state::ServiceState;
 pub(crate) use watch_health::WatchHealth;
@@ -102,7 +102,7 @@ impl Watch {
     }
 
     async fn list_and_watch(&self) -> Result<(), WatchEnd> {
-        let resource = api_resource(&self.kind);
+        let resource = api_resource(&self.kind.api);
         let api: KindReader<WatchedObject> = self.reader.all(&resource);
         let mut state = WatchProgress {
             unreadable: BTreeSet::new(),
@@ -410,7 +410,7 @@ pub(crate) async fn list_once(
     reader: &Reader,
     kind: &ResourceKind,
 ) -> Result<ListedObjects, kube::Error> {
-    let api: KindReader<WatchedObject> = reader.all(&api_resource(kind));
+    let api: KindReader<WatchedObject> = reader.all(&api_resource(&kind.api));
     let mut params = ListParams::default().limit(PAGE_SIZE);
     let mut listed = ListedObjects::default();
     loop {
@@ -425,17 +425,6 @@ pub(crate) async fn list_once(
             Some(token) => params = params.continue_token(&token),
             None => return Ok(listed),
         }
-    }
-}
-
-fn api_resource(kind: &ResourceKind) -> ApiResource {
-    let kind = &kind.api;
-    ApiResource {
-        group: kind.group.to_owned(),
-        version: kind.version.to_owned(),
-        api_version: kind.api_version(),
-        kind: kind.kind.to_owned(),
-        plural: kind.plural.to_owned(),
     }
 }
 

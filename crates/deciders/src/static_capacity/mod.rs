@@ -252,15 +252,10 @@ impl StaticCapacityDecider {
         let free: Vec<_> = free.take(surplus).collect();
         if let Some((claim, pause)) = paused.filter(|_| free.len() < surplus) {
             step.wake_at(pause::look_again(&pause, input.now));
-            let target = ObjectRef::Claim(claim);
-            let every_ms = SHORT_EVERY_MS;
-            if self
-                .told
-                .is_news(&target, "paused", &pause, input.now, every_ms)
-            {
-                let (by, verdict) = (DeciderId::StaticCapacity, Verdict::Blocked);
-                step.announce(input, by, [target], verdict, vec![Reason::Paused(pause)]);
-            }
+            let told = (input, DeciderId::StaticCapacity);
+            let subject = ObjectRef::Claim(claim);
+            self.told
+                .paused(told, subject, (pause, SHORT_EVERY_MS), step);
         }
         for claim in free {
             let reason = Reason::Replicas {

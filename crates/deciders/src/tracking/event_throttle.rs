@@ -12,6 +12,7 @@ use mortise_apis::values::since;
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::record::Verdict;
+use mortise_planning::pause::Pause;
 use mortise_planning::reason::Reason;
 use mortise_state::watch_age::OldWatch;
 
@@ -122,6 +123,20 @@ impl EventThrottle {
         if self.is_news(subject, "outdated", &old.kind, input.now, 60_000) {
             let reasons = vec![Reason::Outdated(old)];
             step.record(input, by, subject.clone(), Verdict::Blocked, reasons);
+        }
+    }
+
+    /// Says that a pause protects a subject, and again after this time.
+    pub(crate) fn paused(
+        &mut self,
+        (input, by): (&StepInput<'_>, DeciderId),
+        subject: ObjectRef,
+        (pause, every_ms): (Pause, i64),
+        step: &mut Step,
+    ) {
+        if self.is_news(&subject, "paused", &pause, input.now, every_ms) {
+            let reasons = vec![Reason::Paused(pause)];
+            step.announce(input, by, [subject], Verdict::Blocked, reasons);
         }
     }
 

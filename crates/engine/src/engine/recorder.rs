@@ -33,7 +33,7 @@ pub enum JournalEvent {
 pub struct RecordedStep {
     /// Whose step it was.
     pub decider: DeciderId,
-    /// How often it asked whether to stop before it was told so; `None`: it was not.
+    /// How often it asked whether to stop before the signal came; `None`: it did not.
     pub stopped_after: Option<u64>,
     /// When it wants to be stepped next although nothing changes.
     pub wake: Option<Timestamp>,

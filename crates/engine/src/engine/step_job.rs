@@ -35,7 +35,7 @@ pub struct CompletedStep {
     pub(super) term: Term,
     pub(super) decider: Box<dyn Decider>,
     pub(super) step: Step,
-    /// How often the step asked whether to stop before it was told so; `None`: it was not.
+    /// How often the step asked whether to stop before the signal came; `None`: it did not.
     pub(super) stopped_after: Option<u64>,
 }
 

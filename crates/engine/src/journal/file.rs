@@ -24,6 +24,9 @@ use serde::{Deserialize, Serialize};
 use super::file_error::JournalFileError;
 use super::line::JournalLine;
 
+/// Extension of the files of recordings.
+pub const EXTENSION: &str = "recording";
+
 /// Version of the format. It increases when older programs could not read a file, or would read it wrongly.
 pub const FORMAT_VERSION: u64 = 1;
 

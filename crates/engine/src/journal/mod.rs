@@ -12,7 +12,7 @@
 //!
 //! # Why this is all
 //! The engine has no clock, no chance and no input or output. A step depends on its decider's memory, the snapshot, and the seed, which
-//! follow from earlier entries, and on the stop signal: how often a step asked before it was told to stop is recorded with it.
+//! follow from earlier entries, and on the stop signal: how often a step asked before the signal came is recorded with it.
 //!
 //! # Must never
 //! Block the engine: what a recorder does is its own affair, but the engine waits for it.
@@ -25,7 +25,7 @@ mod line;
 mod step_summary;
 
 pub use encoder::JournalEncoder;
-pub use file::{FORMAT_VERSION, JournalHeader, JournalReader, JournalWriter};
+pub use file::{EXTENSION, FORMAT_VERSION, JournalHeader, JournalReader, JournalWriter};
 pub use file_error::JournalFileError;
 pub use line::{JournalLine, LineBody, RecordedObject, RecordedOutcome};
 pub use step_summary::{RequestLine, StepSummary};

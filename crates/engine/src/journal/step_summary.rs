@@ -28,7 +28,7 @@ const LONGEST: usize = 400;
 pub struct StepSummary {
     /// Whose step it was.
     pub decider: DeciderId,
-    /// How often it asked whether to stop before it was told so.
+    /// How often it asked whether to stop before the signal came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_after: Option<u64>,
     /// When it wants to be stepped next although nothing changes.

@@ -214,6 +214,7 @@ impl RecordedCluster {
             objects.insert(hashed.key(), hashed);
         }
         self.objects = objects;
+        self.settings.namespace = hasher.hash(&self.settings.namespace);
         self.names_are_hashed = true;
         Ok(self)
     }
