@@ -14,6 +14,7 @@ pub mod candidate;
 pub mod candidate_cache;
 pub mod command;
 pub mod cost;
+mod covering_dual;
 pub mod disruption_view;
 pub mod feasibility_bound;
 pub mod neighborhood_search;

@@ -13,6 +13,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::candidate::Candidate;
 use super::candidate_cache::CandidateCache;
 use super::command::{DisruptionReason, Method, RelocationPlan};
@@ -23,6 +25,7 @@ use super::search::{FoundCommand, SearchOutcome};
 use super::simulation::{SimulationRules, what_if, worth_the_moves};
 use mortise_apis::labels;
 use mortise_apis::names::ClaimName;
+use mortise_apis::values::after;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::CapacityType;
 use mortise_state::snapshot::StateNode;
@@ -41,6 +44,9 @@ const EVERY_SET: usize = 8;
 
 /// Most neighborhoods that one search evaluates: less than a second among 2,000 nodes. Those that remain come in the next one.
 const MOST_EVALUATED: usize = 100;
+
+/// How long a node that replaced others is in no neighborhood.
+const REST_MS: i64 = 6 * 3_600_000;
 
 /// Plans without the nodes that the plan before would only launch again.
 const SHRINKS: usize = 4;
@@ -109,6 +115,13 @@ impl NeighborhoodSearch {
     }
 }
 
+/// Whether a node replaced others a short time ago. It was chosen for its pods: moving them again soon would be churn.
+fn rests(candidate: &Candidate, now: Timestamp) -> bool {
+    let replaces = candidate.claim.annotation(labels::REPLACES).is_some();
+    let created = candidate.node.created();
+    replaces && created.is_none_or(|created| now < after(created, REST_MS))
+}
+
 /// Nodes that cost more than their pods are worth, by enough to be worth the moves; the best first.
 fn overpaid<'a>(
     candidates: &[&'a Candidate],
@@ -116,8 +129,7 @@ fn overpaid<'a>(
     view: &DisruptionView<'_>,
 ) -> Vec<&'a Candidate> {
     let waste = |candidate: &Candidate| -> Option<MicroUsd> {
-        // What replaces other nodes was chosen for its pods: moving them again for a few percent would be churn.
-        if candidate.claim.annotation(labels::REPLACES).is_some() {
+        if rests(candidate, view.now) {
             return None;
         }
         let price = candidate.price()?;

@@ -6,26 +6,16 @@
 //! the value of its pods at these prices, and no replacement of a group of nodes saves more than they are overpaid together,
 //! unless it uses room that is free on other nodes.
 //!
-//! # Algorithm
-//! Multiplicative weights: repeatedly select the instance type with the lowest price per weighted capacity, and lower the weights
-//! of the resources that it has most of. Every round gives dual prices that are feasible; the best are kept.
+//! [`CoveringDual`] solves it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::candidate::Candidate;
+use super::covering_dual::CoveringDual;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::snapshot::Snapshot;
-
-/// Rounds: the prices are within some percent of the optimum then.
-const ROUNDS: usize = 256;
-
-/// Bits behind the point of weights and of shares of the demand.
-const SHARE_BITS: u32 = 28;
-
-/// A weight is lowered by at most this part of itself, at first; the divisor grows with the rounds.
-const FIRST_DIVISOR: i64 = 8;
 
 /// Bits behind the point of prices per unit.
 const PRICE_BITS: u32 = 40;
@@ -43,8 +33,8 @@ impl ResourceValues {
     /// The prices for the pods of managed nodes, given what NodePools may launch.
     ///
     /// # Cost
-    /// One pass over the pods and the instance types of each NodePool; some hundred multiplications per instance type that is
-    /// not both smaller and more expensive than another.
+    /// One pass over the pods and the instance types of each NodePool, and the dual of those types that are not both smaller and
+    /// more expensive than another.
     #[must_use]
     pub fn of_pods(snapshot: &Snapshot) -> Self {
         let mut demand = Resources::zero();
@@ -55,23 +45,13 @@ impl ResourceValues {
         Self::of_demand(&demand, &offered(snapshot))
     }
 
-    /// The prices for a total of requests, when these instance types are offered.
+    /// The prices for a total of requests, when these instance types are offered, cheapest first.
     fn of_demand(demand: &Resources, types: &[(MicroUsd, Resources)]) -> Self {
-        let dimensions: Vec<(&str, i64)> =
-            demand.iter().filter(|(_, amount)| *amount > 0).collect();
-        let one = 1_i64 << SHARE_BITS;
-        let share = |capacity: &Resources, name: &str, all: i64| {
-            let share = (i128::from(capacity.get(name).max(0)) << SHARE_BITS) / i128::from(all);
-            i64::try_from(share).unwrap_or(one).min(one)
-        };
-        let shares = |capacity: &Resources| -> Vec<i64> {
-            let each = dimensions.iter();
-            each.map(|(name, all)| share(capacity, name, *all))
-                .collect()
-        };
+        let wanted = demand.iter().filter(|(_, amount)| *amount > 0);
+        let (names, demand): (Vec<&str>, Vec<i64>) = wanted.unzip();
         let mut rows: Vec<(i64, Vec<i64>)> = Vec::new();
         for (price, capacity) in types {
-            let row = shares(capacity);
+            let row: Vec<i64> = names.iter().map(|name| capacity.get(name).max(0)).collect();
             let covers = |(_, cheaper): &(i64, Vec<i64>)| {
                 cheaper
                     .iter()
@@ -82,43 +62,10 @@ impl ResourceValues {
                 rows.push((price.0, row));
             }
         }
-        let mut weights: Vec<i64> = vec![one; dimensions.len()];
-        let mut best: (i128, Vec<i128>) = (0, Vec::new());
-        for round in 0..ROUNDS {
-            // The lowest price per weighted capacity, times 2^PRICE_BITS.
-            let rate = |(price, row): &(i64, Vec<i64>)| {
-                let pairs = row.iter().zip(&weights);
-                let capacity: i128 = pairs.map(|(a, b)| i128::from(*a) * i128::from(*b)).sum();
-                (capacity > 0).then(|| (i128::from(*price) << (PRICE_BITS + SHARE_BITS)) / capacity)
-            };
-            let rates = rows.iter().filter_map(|row| Some((rate(row)?, &row.1)));
-            let Some((rate, row)) = rates.min_by_key(|(rate, _)| *rate) else {
-                break;
-            };
-            let total: i128 = weights
-                .iter()
-                .map(|weight| i128::from(*weight) * rate)
-                .sum();
-            if total > best.0 {
-                let each = weights.iter().map(|weight| i128::from(*weight) * rate);
-                best = (total, each.collect());
-            }
-            let most = row.iter().copied().max().unwrap_or(1).max(1);
-            let divisor = FIRST_DIVISOR + i64::try_from(round / 2).unwrap_or(i64::MAX);
-            for (weight, share) in weights.iter_mut().zip(row) {
-                *weight = (*weight - *weight / divisor * *share / most).max(1);
-            }
-            // Only their ratio matters.
-            let largest = weights.iter().copied().max().unwrap_or(one);
-            if largest < one / 2 {
-                weights.iter_mut().for_each(|weight| *weight *= 2);
-            }
-        }
-        let prices = dimensions.iter().zip(best.1);
+        let prices = CoveringDual::new(&demand, &rows).prices(PRICE_BITS);
+        let names = names.into_iter().map(Arc::from);
         Self {
-            prices: prices
-                .map(|((name, all), total)| (Arc::from(*name), total / i128::from(*all)))
-                .collect(),
+            prices: names.zip(prices).collect(),
         }
     }
 
