@@ -158,8 +158,9 @@ fn random_cluster(seed: u64) -> TestCluster {
     world
 }
 
-/// The most that a search misses in these clusters. The first commands are Karpenter's; what is left after them may be too little
-/// for another one, and nodes that replaced others are in no group. Measured: 18.6 % at worst, 2.7 % on average.
+/// The most that a day of consolidation misses in these clusters, compared with the best single command at its start. Most of it is
+/// not decided but comes of placement: this kube-scheduler asks no extender, so it may place relocated pods in another way than
+/// planned, one of them finds no room, and its new node rests. Measured over 100 clusters: 11.8 % at worst, 1.0 % on average.
 const MOST_MISSED_PERCENT: i64 = 20;
 
 #[test]

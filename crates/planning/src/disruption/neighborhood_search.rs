@@ -17,15 +17,15 @@ use jiff::Timestamp;
 
 use super::candidate::Candidate;
 use super::candidate_cache::CandidateCache;
-use super::command::{DisruptionReason, Method, RelocationPlan};
+use super::command::{Method, RelocationPlan};
+use super::command_improvement::{best_set, by_one, extended};
 use super::disruption_view::DisruptionView;
+use super::node_sets::{EVERY_SET, EverySet, rests, within_limits};
 use super::price::repeated;
 use super::resource_values::ResourceValues;
 use super::search::{FoundCommand, SearchOutcome};
 use super::simulation::{SimulationRules, what_if, worth_the_moves};
-use mortise_apis::labels;
 use mortise_apis::names::ClaimName;
-use mortise_apis::values::after;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::CapacityType;
 use mortise_state::snapshot::StateNode;
@@ -33,20 +33,8 @@ use mortise_state::snapshot::StateNode;
 /// Most nodes of a neighborhood, in the order in which they are tried.
 const SIZES: [usize; 3] = [10, 4, 1];
 
-/// Most pods that a neighborhood of several nodes moves: repacking takes some 10 us for each.
-const MOST_PODS: usize = 200;
-
-/// Most pods that the replacement of one node by several moves.
-const MOST_PODS_OF_ONE: usize = 1_000;
-
-/// Up to this many overpaid nodes, every set of them is a neighborhood.
-const EVERY_SET: usize = 8;
-
 /// Most neighborhoods that one search evaluates: less than a second among 2,000 nodes. Those that remain come in the next one.
 const MOST_EVALUATED: usize = 100;
-
-/// How long a node that replaced others is in no neighborhood.
-const REST_MS: i64 = 6 * 3_600_000;
 
 /// Plans without the nodes that the plan before would only launch again.
 const SHRINKS: usize = 4;
@@ -91,7 +79,7 @@ impl NeighborhoodSearch {
                 .get_or_insert_with(|| ResourceValues::of_pods(snapshot));
             overpaid(candidates, values, view)
         };
-        for nodes in Neighborhoods::new(&overpaid) {
+        for nodes in Neighborhoods::new(&overpaid, candidates, view.now) {
             let nodes = within_limits(nodes, view);
             let names: Vec<ClaimName> = nodes.iter().map(|each| each.claim_name.clone()).collect();
             if nodes.is_empty() || self.refused.contains_key(&names) || is_frozen(&nodes, view) {
@@ -100,7 +88,7 @@ impl NeighborhoodSearch {
             if self.evaluated >= MOST_EVALUATED {
                 break;
             }
-            match best_plan(&nodes, view, stop) {
+            match planned(&nodes, candidates.len() <= EVERY_SET, view, stop) {
                 Planned::Found(found) => return SearchOutcome::Found(found),
                 Planned::Unknown => return SearchOutcome::Unfinished,
                 Planned::Refused { scored } => {
@@ -113,13 +101,27 @@ impl NeighborhoodSearch {
         }
         SearchOutcome::Nothing
     }
-}
 
-/// Whether a node replaced others a short time ago. It was chosen for its pods: moving them again soon would be churn.
-fn rests(candidate: &Candidate, now: Timestamp) -> bool {
-    let replaces = candidate.claim.annotation(labels::REPLACES).is_some();
-    let created = candidate.node.created();
-    replaces && created.is_none_or(|created| now < after(created, REST_MS))
+    /// A command that was found, improved where that saves more.
+    pub(super) fn improve(
+        &mut self,
+        found: FoundCommand,
+        candidates: &[&Candidate],
+        view: &DisruptionView<'_>,
+        stop: &dyn Fn() -> bool,
+    ) -> FoundCommand {
+        let rested = |each: &Candidate| !rests(each, view.now);
+        if found.moves.claims.is_empty() || !found.candidates.iter().all(rested) {
+            return found;
+        }
+        if candidates.len() <= EVERY_SET {
+            return best_set(found, candidates, view, stop);
+        }
+        let values = self
+            .values
+            .get_or_insert_with(|| ResourceValues::of_pods(view.snapshot()));
+        extended(found, &overpaid(candidates, values, view), view, stop)
+    }
 }
 
 /// Nodes that cost more than their pods are worth, by enough to be worth the moves; the best first.
@@ -150,25 +152,6 @@ fn overpaid<'a>(
     all.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// The first of these nodes, as many as the budgets and the number of their pods allow.
-fn within_limits<'a>(nodes: Vec<&'a Candidate>, view: &DisruptionView<'_>) -> Vec<&'a Candidate> {
-    let mut allocation = view.budgets.allocation(DisruptionReason::Underutilized);
-    let mut pods = 0_usize;
-    let most = if nodes.len() > 1 {
-        MOST_PODS
-    } else {
-        MOST_PODS_OF_ONE
-    };
-    let mut kept = nodes;
-    kept.retain(|each| {
-        let fits = pods + each.pods.len() <= most;
-        let kept = fits && allocation.allocate(&each.pool_name);
-        pods += if kept { each.pods.len() } else { 0 };
-        kept
-    });
-    kept
-}
-
 /// Spot nodes that no other spot nodes may replace.
 fn is_frozen(nodes: &[&Candidate], view: &DisruptionView<'_>) -> bool {
     let spot = Some(CapacityType::Spot);
@@ -185,6 +168,28 @@ enum Planned {
     },
     /// Time ran out.
     Unknown,
+}
+
+/// The plan for these nodes. Where every set is tried, they may be replaced by one node as well, whatever that saves.
+fn planned(
+    nodes: &[&Candidate],
+    is_small: bool,
+    view: &DisruptionView<'_>,
+    stop: &dyn Fn() -> bool,
+) -> Planned {
+    let planned = best_plan(nodes, view, stop);
+    if !is_small || !matches!(planned, Planned::Refused { .. }) {
+        return planned;
+    }
+    match what_if(nodes, SimulationRules::Cheaper, view, stop) {
+        Ok(moves) => Planned::Found(Box::new(FoundCommand {
+            method: by_one(nodes),
+            candidates: nodes.iter().map(|each| (*each).clone()).collect(),
+            moves,
+        })),
+        Err(refusal) if refusal.stopped => Planned::Unknown,
+        Err(_) => planned,
+    }
 }
 
 /// The plan for these nodes, or for those of them that it would not only launch again, that saves most for its disruption.
@@ -236,32 +241,22 @@ fn saves_more(
 /// Neighborhoods of overpaid nodes, in the order in which they are tried.
 struct Neighborhoods<'n, 'a> {
     overpaid: &'n [&'a Candidate],
-    /// Index into [`SIZES`]; after these, every set.
+    /// Every set, after these sizes.
+    sets: EverySet<'a>,
+    /// Index into [`SIZES`].
     size: usize,
-    /// The next node that may begin a neighborhood, or the next set.
+    /// The next node that may begin a neighborhood.
     next: usize,
 }
 
 impl<'n, 'a> Neighborhoods<'n, 'a> {
-    const fn new(overpaid: &'n [&'a Candidate]) -> Self {
+    fn new(overpaid: &'n [&'a Candidate], candidates: &[&'a Candidate], now: Timestamp) -> Self {
         Self {
             overpaid,
+            sets: EverySet::of(candidates, now),
             size: 0,
             next: 0,
         }
-    }
-
-    fn next_set(&mut self) -> Option<Vec<&'a Candidate>> {
-        let count = self.overpaid.len();
-        if count > EVERY_SET || self.next >= 1 << count {
-            return None;
-        }
-        // From all of them down to one.
-        let set = (1_usize << count) - 1 - self.next;
-        self.next += 1;
-        let all = self.overpaid.iter().enumerate();
-        let chosen = all.filter(|(at, _)| set & (1 << at) != 0);
-        Some(chosen.map(|(_, each)| *each).collect())
     }
 }
 
@@ -281,7 +276,7 @@ impl<'a> Iterator for Neighborhoods<'_, 'a> {
                 return Some(rest.iter().take(size).copied().collect());
             }
         }
-        self.next_set()
+        self.sets.next()
     }
 }
 

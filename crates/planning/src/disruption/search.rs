@@ -20,11 +20,11 @@ use super::disruption_view::DisruptionView;
 use super::neighborhood_search::NeighborhoodSearch;
 use super::refusals::Refusals;
 use super::rejection::DisruptionRejection;
+use super::rest::rests_until;
 use super::simulation::{SimulationRules, what_if};
 use crate::reason::DisruptionBlocker;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName};
-use mortise_apis::values::after;
 use mortise_state::snapshot::StateNode;
 
 /// Most nodes that one command consolidates.
@@ -272,11 +272,7 @@ pub fn eligible(
         return Err(Ineligible::NotYet);
     }
     let rest = view.context.settings.disruption_cooldown_ms;
-    let launched = candidate
-        .claim
-        .annotation(labels::REPLACES)
-        .and_then(|_| candidate.node.created())
-        .map(|created| after(created, rest));
+    let launched = rests_until(&candidate.claim, candidate.node.created(), rest);
     let until = received.get(&candidate.claim_name).copied().max(launched);
     match until {
         Some(until) if until > view.now => Err(Ineligible::Resting(until)),
@@ -357,16 +353,14 @@ impl ConsolidationSearch {
     ) -> SearchOutcome {
         let candidates = best_first(candidates);
         let groups = view.context.settings.consolidate_groups;
-        match self.several(&candidates, view, stop) {
-            SearchOutcome::Nothing => {}
+        let found = match self.several(&candidates, view, stop) {
+            SearchOutcome::Nothing => self.one(&candidates, view, refused, stop),
+            other => other,
+        };
+        match found {
             SearchOutcome::Found(found) if groups => {
-                return SearchOutcome::Found(Box::new(repacked(*found, view, stop)));
-            }
-            other => return other,
-        }
-        match self.one(&candidates, view, refused, stop) {
-            SearchOutcome::Found(found) if groups => {
-                SearchOutcome::Found(Box::new(repacked(*found, view, stop)))
+                let improved = self.neighborhoods.improve(*found, &candidates, view, stop);
+                SearchOutcome::Found(Box::new(improved))
             }
             SearchOutcome::Nothing if groups => {
                 self.neighborhoods.evaluate(&candidates, view, stop)
@@ -493,28 +487,6 @@ fn found(method: Method, candidates: &[&Candidate], moves: RelocationPlan) -> Se
         candidates: candidates.iter().copied().cloned().collect(),
         moves,
     }))
-}
-
-/// The same nodes replaced by several new ones, where these cost less than the one that was found.
-fn repacked(
-    found: FoundCommand,
-    view: &DisruptionView<'_>,
-    stop: &dyn Fn() -> bool,
-) -> FoundCommand {
-    if found.moves.claims.is_empty() {
-        return found;
-    }
-    view.grant();
-    let candidates: Vec<&Candidate> = found.candidates.iter().collect();
-    let rules = SimulationRules::CheaperTogether;
-    match what_if(&candidates, rules, view, stop) {
-        Ok(moves) if moves.savings() > found.moves.savings() => FoundCommand {
-            method: Method::Repack,
-            moves,
-            ..found
-        },
-        Ok(_) | Err(_) => found,
-    }
 }
 
 /// Pairs of indices below `count`, the best first; the first two are a prefix and left out.
