@@ -228,6 +228,9 @@ struct OwnArgs {
     /// Time between the fence of a node and the last check of its pods
     #[arg(long, env = "MORTISE_BIND_GRACE_PERIOD", default_value = "2s")]
     bind_grace_period: Millis,
+    /// Experimental: consolidation may replace groups of nodes by several cheaper ones, and split single nodes
+    #[arg(long, env = "MORTISE_CONSOLIDATE_GROUPS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    consolidate_groups: bool,
     /// How long a node that replaced another one, or received its pods, is excluded from disruption
     #[arg(long, env = "MORTISE_DISRUPTION_COOLDOWN", default_value = "5m")]
     disruption_cooldown: Millis,
@@ -304,6 +307,7 @@ impl ServeArgs {
             ignore_devices: core.ignore_dra_requests,
             disruption_validation_delay_ms: own.disruption_validation_delay.0,
             bind_grace_period_ms: own.bind_grace_period.0,
+            consolidate_groups: own.consolidate_groups,
             disruption_cooldown_ms: own.disruption_cooldown.0,
             // The parser has checked the word.
             rebalance: RebalancePolicy::parse(&own.rebalance_recommendation).unwrap_or_default(),

@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 78] = [
+const READERS: [(&str, Reader); 79] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -54,6 +54,7 @@ const READERS: [(&str, Reader); 78] = [
     ("cluster_ca_bundle", Command("args.cluster_ca_bundle")),
     ("cluster_endpoint", Command("args.endpoint_of_cluster()")),
     ("cluster_name", Command("args.cluster_name")),
+    ("consolidate_groups", Configured("")),
     ("conversion_webhook", Configured("")),
     ("cpu_requests", Unread),
     ("deny_unsatisfiable", Configured("")),

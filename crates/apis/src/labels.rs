@@ -298,6 +298,9 @@ pub const PLANNED_CAPACITY: &str = "mortise.sh/planned-capacity";
 pub const INTENT: &str = "mortise.sh/intent";
 /// Annotation of NodeClaims, set by mortise: names of the NodeClaims that it replaces, separated by commas.
 pub const REPLACES: &str = "mortise.sh/replaces";
+/// Annotation of NodeClaims next to [`REPLACES`], from the second on: how many replacements in a row there were, each of them less
+/// than a day after the one before.
+pub const REPLACEMENTS_IN_A_ROW: &str = "mortise.sh/replacements-in-a-row";
 /// Annotation of NodeClaims that are deleted by force, set by mortise: decider and reason.
 pub const DELETION_REASON: &str = "mortise.sh/deletion-reason";
 /// Annotation of Nodes, NodeClaims, NodePools and the namespace of the service: no voluntary disruption; by convention with the

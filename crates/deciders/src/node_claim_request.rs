@@ -13,6 +13,7 @@ use mortise_apis::values::{GoDuration, NillableDuration, SplitMix64, after};
 use mortise_apis::{DurationText, labels};
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::effect::Effect;
+use mortise_planning::disruption::rest::next_in_a_row;
 use mortise_planning::reason::Reason;
 use mortise_planning::scheduling::PlannedClaim;
 use mortise_state::ledger::{LedgerOp, NominationTarget};
@@ -118,6 +119,16 @@ impl NodeClaimRequest<'_> {
         if !replaces.is_empty() {
             let names: Vec<&str> = replaces.iter().map(ClaimName::as_str).collect();
             annotations.insert(labels::REPLACES.to_owned(), names.join(","));
+            let replaced = replaces
+                .iter()
+                .filter_map(|name| input.snapshot.claims.get(name));
+            let in_a_row = next_in_a_row(replaced.map(|claim| &**claim), now);
+            if in_a_row > 1 {
+                annotations.insert(
+                    labels::REPLACEMENTS_IN_A_ROW.to_owned(),
+                    in_a_row.to_string(),
+                );
+            }
         }
         let intent = (name, now.as_nanosecond(), &uids);
         let intent = FixedState::with_seed(input.seed).hash_one(intent);

@@ -71,6 +71,8 @@ pub struct Settings {
     pub launch_failure_threshold: u32,
     /// Initial pause; doubles with each probe that does not register, up to 1 h (5 min).
     pub launch_backoff_ms: i64,
+    /// Consolidation may replace groups of nodes by several cheaper ones (`--consolidate-groups`, off).
+    pub consolidate_groups: bool,
     /// Cooldown of launched nodes and of pods relocated by consolidation.
     pub disruption_cooldown_ms: i64,
     /// How often orphaned NodeClaims and instances are collected (2 min).
@@ -113,6 +115,7 @@ impl Default for Settings {
             max_unproven_launches: 8,
             launch_failure_threshold: 3,
             launch_backoff_ms: 5 * 60_000,
+            consolidate_groups: false,
             disruption_cooldown_ms: 5 * 60_000,
             garbage_collection_interval_ms: 2 * 60_000,
             nodeclass_resync_interval_ms: 5 * 60_000,

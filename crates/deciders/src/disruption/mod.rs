@@ -124,6 +124,10 @@ struct Methods {
     renewed: Option<Timestamp>,
     /// Since then, more changed than the nodes.
     outdated: bool,
+    /// Since consolidation began last, pods can find more room.
+    grew: bool,
+    /// Since it began with nothing remembered, pods can find more room.
+    grew_since_renewed: bool,
 }
 
 impl Methods {
@@ -131,13 +135,19 @@ impl Methods {
     /// nominations end, pods that wait go away, and spread becomes more even without more room on any node.
     fn restart_consolidation(&mut self, now: Timestamp) {
         let due = self.renewed.is_none_or(|at| after(at, RECHECK_MS) <= now);
-        if due || self.outdated {
+        let grew = std::mem::take(&mut self.grew);
+        self.grew_since_renewed |= grew;
+        if self.outdated || (due && self.grew_since_renewed) {
             self.search.restart();
-            self.renewed = Some(now);
             self.outdated = false;
+            self.grew_since_renewed = false;
+        } else if due || grew {
+            self.search.restart_with_room(&self.nodes);
         } else {
             self.search.resume(&self.nodes);
+            return;
         }
+        self.renewed = self.renewed.filter(|_| !due).or(Some(now));
     }
 }
 
@@ -282,7 +292,7 @@ impl DisruptionDecider {
         self.evaluated_at = Some(input.now);
         self.resume_at = None;
         let world = DisruptionView::new(input.context(), &self.commands, None);
-        self.methods.outdated |= self.methods.nodes.refresh(&world);
+        self.methods.grew |= self.methods.nodes.refresh(&world);
         // What consolidation has begun it ends first; the other methods begin again at each look.
         if is_fresh && !self.methods.unfinished {
             self.begun_at = Some(input.now);

@@ -545,10 +545,9 @@ pub(super) fn first_phase(method: Method, input: &StepInput<'_>) -> CommandPhase
     match method {
         // Drift saves no money, so there is nothing that a moment's change could make untrue.
         Method::Drift => CommandPhase::Held(input.now),
-        Method::Emptiness | Method::Multi | Method::Single => CommandPhase::Held(after(
-            input.now,
-            input.settings.disruption_validation_delay_ms,
-        )),
+        Method::Emptiness | Method::Multi | Method::Single | Method::Repack => CommandPhase::Held(
+            after(input.now, input.settings.disruption_validation_delay_ms),
+        ),
     }
 }
 

@@ -158,23 +158,25 @@ fn still(
                 && world.room().pods_on(candidate.key()) == 0
         }
         Method::Drift => candidate.drifted().is_some(),
-        Method::Multi | Method::Single => match eligible(&candidate, world, received) {
-            Ok(()) => true,
-            // Without pods it is a better candidate than before.
-            Err(Ineligible::NotYet) => candidate.is_empty() && candidate.is_consolidatable(),
-            Err(Ineligible::Resting(until)) => {
-                return Err(InvalidatedCommand::because(
-                    "churn",
-                    Reason::CooldownActive { until },
-                ));
+        Method::Multi | Method::Single | Method::Repack => {
+            match eligible(&candidate, world, received) {
+                Ok(()) => true,
+                // Without pods it is a better candidate than before.
+                Err(Ineligible::NotYet) => candidate.is_empty() && candidate.is_consolidatable(),
+                Err(Ineligible::Resting(until)) => {
+                    return Err(InvalidatedCommand::because(
+                        "churn",
+                        Reason::CooldownActive { until },
+                    ));
+                }
+                Err(Ineligible::Refused(refusal)) => {
+                    return Err(InvalidatedCommand {
+                        word: "churn",
+                        reasons: refusal.reasons,
+                    });
+                }
             }
-            Err(Ineligible::Refused(refusal)) => {
-                return Err(InvalidatedCommand {
-                    word: "churn",
-                    reasons: refusal.reasons,
-                });
-            }
-        },
+        }
     };
     if holds {
         return Ok(candidate);
@@ -182,7 +184,9 @@ fn still(
     let what = match method {
         Method::Emptiness => format!("node {} is empty and consolidatable", target.node),
         Method::Drift => format!("node {} is drifted", target.node),
-        Method::Multi | Method::Single => format!("node {} is consolidatable", target.node),
+        Method::Multi | Method::Single | Method::Repack => {
+            format!("node {} is consolidatable", target.node)
+        }
     };
     Err(InvalidatedCommand::new("churn", what))
 }
@@ -209,6 +213,7 @@ fn moves(
         Method::Emptiness => SimulationRules::ExistingOnly,
         Method::Drift => SimulationRules::AnyPrice,
         Method::Multi | Method::Single => SimulationRules::Cheaper,
+        Method::Repack => SimulationRules::CheaperTogether,
     };
     let mut moves =
         what_if(&candidates, rules, world, stop).map_err(|refusal| InvalidatedCommand {
@@ -226,6 +231,9 @@ fn moves(
         return Err(InvalidatedCommand::scheduling(
             "its pods fit without a new node",
         ));
+    }
+    if command.method == Method::Repack {
+        return repacked(command, moves);
     }
     let mut claims = Vec::new();
     for (fresh, decided) in moves.claims.into_iter().zip(&command.moves.claims) {
@@ -248,6 +256,27 @@ fn moves(
         .sum();
     moves.claims = claims;
     Ok(moves)
+}
+
+/// What a repacking must still save, in percent of what it was to save when it was decided.
+const LEAST_LEFT_PERCENT: i64 = 90;
+
+/// New nodes may be others than those decided, since each packing is one of many. They keep the rules of the search, and save
+/// nearly as much as decided.
+fn repacked(
+    command: &DisruptionCommand,
+    fresh: RelocationPlan,
+) -> Result<RelocationPlan, InvalidatedCommand> {
+    let decided = command.moves.savings().unwrap_or_default();
+    let holds = fresh.savings().is_some_and(|fresh| {
+        fresh.0.saturating_mul(100) >= decided.0.saturating_mul(LEAST_LEFT_PERCENT)
+    });
+    if holds {
+        return Ok(fresh);
+    }
+    Err(InvalidatedCommand::scheduling(format!(
+        "moving its pods saves {LEAST_LEFT_PERCENT} % of what was decided"
+    )))
 }
 
 /// Between taint and deletion minutes may pass: nothing that came to be protected meanwhile is touched.

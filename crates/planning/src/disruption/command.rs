@@ -45,6 +45,8 @@ pub enum Method {
     Multi,
     /// The pods of one node do.
     Single,
+    /// The pods of some nodes fit on existing nodes and several new ones.
+    Repack,
 }
 
 impl Method {
@@ -53,7 +55,9 @@ impl Method {
     pub const fn candidate_class(self) -> DisruptionClass {
         match self {
             Self::Drift => DisruptionClass::Eventual,
-            Self::Emptiness | Self::Multi | Self::Single => DisruptionClass::Graceful,
+            Self::Emptiness | Self::Multi | Self::Single | Self::Repack => {
+                DisruptionClass::Graceful
+            }
         }
     }
 
@@ -62,7 +66,7 @@ impl Method {
         match self {
             Self::Emptiness => DisruptionReason::Empty,
             Self::Drift => DisruptionReason::Drifted,
-            Self::Multi | Self::Single => DisruptionReason::Underutilized,
+            Self::Multi | Self::Single | Self::Repack => DisruptionReason::Underutilized,
         }
     }
 
@@ -71,14 +75,14 @@ impl Method {
         match self {
             Self::Emptiness => ("empty", "empty"),
             Self::Drift => ("drifted", ""),
-            Self::Multi => ("underutilized", "multi"),
+            Self::Multi | Self::Repack => ("underutilized", "multi"),
             Self::Single => ("underutilized", "single"),
         }
     }
 
     /// It moves pods to save money.
     pub const fn is_consolidation(self) -> bool {
-        matches!(self, Self::Multi | Self::Single)
+        matches!(self, Self::Multi | Self::Single | Self::Repack)
     }
 }
 

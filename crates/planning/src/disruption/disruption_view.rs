@@ -231,6 +231,11 @@ impl<'a> DisruptionView<'a> {
         self.turn.set(self.left.get().max(1));
     }
 
+    /// Grants one more simulation, so that a command that was found can be improved.
+    pub fn grant(&self) {
+        self.turn.set(self.turn.get().max(1));
+    }
+
     /// Uses one simulation of the method, or more for one that relocates many pods; `false` when none is left.
     pub fn may_simulate(&self, relocated_pods: usize) -> bool {
         let turn = self.turn.get();

@@ -14,6 +14,7 @@ use crate::reason::{DisruptionBlocker, Reason};
 use crate::scheduling::{PlannedClaim, PlannedOffering};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::{CAPACITY_TYPE, WellKnown};
+use mortise_apis::names::ClaimName;
 use mortise_apis::requirements::{Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
@@ -43,24 +44,7 @@ pub fn cheaper(
     let Some(old) = old else {
         return Err(DisruptionRejection::from_reason(Reason::UnknownPrice));
     };
-    let pool = view.snapshot().pools.get(&claim.pool);
-    let catalog = pool.and_then(|pool: &Arc<NodePool>| view.snapshot().catalog_of(pool));
-    let Some(catalog) = catalog else {
-        let pool = claim.pool;
-        let blocker = DisruptionBlocker::PoolNotFound { pool };
-        return Err(DisruptionRejection::from_reason(blocker));
-    };
-    let types = claim
-        .instance_types
-        .iter()
-        .filter_map(|name| catalog.get(name).cloned())
-        .collect();
-    let mut filter = PriceFilter {
-        catalog,
-        known: &view.snapshot().well_known,
-        claim,
-        types,
-    };
+    let mut filter = PriceFilter::new(claim, view)?;
     let all_spot = candidates
         .iter()
         .all(|each| each.capacity_type() == Some(CapacityType::Spot));
@@ -71,9 +55,78 @@ pub fn cheaper(
         filter.pin()?;
     }
     if candidates.len() > 1 {
-        filter.not_the_same(candidates, old)?;
+        filter.not_the_same(&removed_types(candidates), old)?;
     }
     Ok(filter.finish(view.context.settings.max_instance_types))
+}
+
+/// The removed nodes that these NodeClaims only repeat, because they are of the same types: one for each NodeClaim, with the most
+/// pods. It would be better to keep them.
+pub fn repeated<'c>(claims: &[PlannedClaim], candidates: &[&'c Candidate]) -> Vec<&'c ClaimName> {
+    let mut repeated: Vec<&ClaimName> = Vec::new();
+    for claim in claims {
+        let Some(cheapest) = &claim.cheapest else {
+            continue;
+        };
+        let is_same = |each: &&&Candidate| {
+            each.node.instance_type() == Some(&*cheapest.instance_type)
+                && each.price() <= cheapest.price
+                && !repeated.contains(&&each.claim_name)
+        };
+        let same = candidates.iter().filter(is_same);
+        let most = same.max_by_key(|each| (each.cost, std::cmp::Reverse(&each.claim_name)));
+        repeated.extend(most.map(|each| &each.claim_name));
+    }
+    repeated
+}
+
+/// Narrows planned NodeClaims to instance types that together cost no more than `limit`, whichever of them the cloud selects,
+/// or reports why none do. What is left between `limit` and the cheapest types is shared in proportion to their prices.
+pub fn cheaper_together(
+    claims: Vec<PlannedClaim>,
+    candidates: &[&Candidate],
+    limit: MicroUsd,
+    view: &DisruptionView<'_>,
+) -> Result<Vec<PlannedClaim>, DisruptionRejection> {
+    let old: MicroUsd = candidates.iter().filter_map(|each| each.price()).sum();
+    let mut filters = Vec::with_capacity(claims.len());
+    for claim in claims {
+        filters.push(PriceFilter::new(claim, view)?);
+    }
+    let all_spot = candidates
+        .iter()
+        .all(|each| each.capacity_type() == Some(CapacityType::Spot));
+    let mut least = Vec::with_capacity(filters.len());
+    for filter in &mut filters {
+        if all_spot && filter.allows(CapacityType::Spot) {
+            PriceFilter::check_spot_to_spot(view)?;
+            filter.claim.requirements = filter.pinned(CapacityType::Spot);
+        } else {
+            filter.pin()?;
+        }
+        least.push(filter.least()?);
+    }
+    let total: i128 = least.iter().map(|price| i128::from(price.0)).sum();
+    let left = i128::from(limit.0) - total;
+    if left < 0 {
+        let new = MicroUsd(i64::try_from(total).unwrap_or(i64::MAX));
+        return Err(DisruptionRejection::from_reason(Reason::NotCheaper {
+            old,
+            new,
+        }));
+    }
+    for (filter, least) in filters.iter_mut().zip(least) {
+        let share = left * i128::from(least.0) / total.max(1);
+        let most = least + MicroUsd(i64::try_from(share).unwrap_or(0));
+        // `below` excludes its limit.
+        filter.below(most + MicroUsd(1), old)?;
+        if candidates.len() == 1 && all_spot && filter.allows(CapacityType::Spot) {
+            filter.keep_spot_types()?;
+        }
+    }
+    let most_types = view.context.settings.max_instance_types;
+    let each = filters.into_iter();
+    Ok(each.map(|filter| filter.finish(most_types)).collect())
 }
 
 /// Narrows a planned NodeClaim to instance types that were decided before.
@@ -101,7 +154,43 @@ pub fn narrow_to(
     filter.finish(view.context.settings.max_instance_types)
 }
 
-impl PriceFilter<'_> {
+/// The lowest price of the removed nodes of each instance type.
+fn removed_types<'c>(candidates: &[&'c Candidate]) -> BTreeMap<&'c str, MicroUsd> {
+    let mut removed: BTreeMap<&str, MicroUsd> = BTreeMap::new();
+    for candidate in candidates {
+        let (Some(name), Some(price)) = (candidate.node.instance_type(), candidate.price()) else {
+            continue;
+        };
+        removed
+            .entry(name)
+            .and_modify(|least| *least = price.min(*least))
+            .or_insert(price);
+    }
+    removed
+}
+
+impl<'a> PriceFilter<'a> {
+    /// A filter that keeps all instance types of the claim.
+    fn new(claim: PlannedClaim, view: &DisruptionView<'a>) -> Result<Self, DisruptionRejection> {
+        let pool = view.snapshot().pools.get(&claim.pool);
+        let catalog = pool.and_then(|pool: &Arc<NodePool>| view.snapshot().catalog_of(pool));
+        let Some(catalog) = catalog else {
+            let pool = claim.pool;
+            let blocker = DisruptionBlocker::PoolNotFound { pool };
+            return Err(DisruptionRejection::from_reason(blocker));
+        };
+        let types = claim.instance_types.iter();
+        let types = types
+            .filter_map(|name| catalog.get(name).cloned())
+            .collect();
+        Ok(Self {
+            catalog,
+            known: &view.snapshot().well_known,
+            claim,
+            types,
+        })
+    }
+
     fn allows(&self, capacity_type: CapacityType) -> bool {
         let asked = self.claim.requirements.get(CAPACITY_TYPE);
         asked.is_none_or(|asked| asked.has(capacity_type.as_str()))
@@ -112,6 +201,14 @@ impl PriceFilter<'_> {
         let kinds = self.catalog.table().kinds_meeting(asked, self.known);
         let of = |each: &Arc<InstanceType>| self.catalog.worst_of(&each.name, &kinds);
         self.types.iter().map(of).collect()
+    }
+
+    /// The least of the highest prices of the types: what the claim costs if the cloud selects its cheapest type.
+    fn least(&self) -> Result<MicroUsd, DisruptionRejection> {
+        let worst = self.worst(&self.claim.requirements);
+        let least = worst.into_iter().flatten().min();
+        let unknown = || DisruptionRejection::from_reason(Reason::UnknownReplacementPrice);
+        least.ok_or_else(unknown)
     }
 
     /// The instance types whose highest price satisfies a condition.
@@ -179,15 +276,26 @@ impl PriceFilter<'_> {
         old: MicroUsd,
         view: &DisruptionView<'_>,
     ) -> Result<(), DisruptionRejection> {
-        if !view.context.settings.gates.spot_to_spot_consolidation {
-            let blocker = DisruptionBlocker::SpotToSpotDisabled;
-            return Err(DisruptionRejection::from_reason(blocker));
-        }
+        Self::check_spot_to_spot(view)?;
         self.claim.requirements = self.pinned(CapacityType::Spot);
         self.below(old, old)?;
         if candidates.len() > 1 {
             return Ok(());
         }
+        self.keep_spot_types()
+    }
+
+    /// Whether spot nodes may replace spot nodes at all.
+    fn check_spot_to_spot(view: &DisruptionView<'_>) -> Result<(), DisruptionRejection> {
+        if view.context.settings.gates.spot_to_spot_consolidation {
+            return Ok(());
+        }
+        let blocker = DisruptionBlocker::SpotToSpotDisabled;
+        Err(DisruptionRejection::from_reason(blocker))
+    }
+
+    /// Keeps as many of the cheapest types as the replacement of a single spot node must have, if there are enough.
+    fn keep_spot_types(&mut self) -> Result<(), DisruptionRejection> {
         let count = self.types.len();
         if count < SPOT_TO_SPOT_TYPES {
             let blocker = DisruptionBlocker::SpotToSpotTypes {
@@ -209,20 +317,9 @@ impl PriceFilter<'_> {
     /// otherwise keeping that node and removing only the others is better.
     fn not_the_same(
         &mut self,
-        candidates: &[&Candidate],
+        removed: &BTreeMap<&str, MicroUsd>,
         old: MicroUsd,
     ) -> Result<(), DisruptionRejection> {
-        let mut removed: BTreeMap<&str, MicroUsd> = BTreeMap::new();
-        for candidate in candidates {
-            let (Some(name), Some(price)) = (candidate.node.instance_type(), candidate.price())
-            else {
-                continue;
-            };
-            removed
-                .entry(name)
-                .and_modify(|least| *least = price.min(*least))
-                .or_insert(price);
-        }
         let limit = self
             .types
             .iter()

@@ -2,8 +2,9 @@
 //!
 //! # Heuristic
 //! Consolidation first tries prefixes of the candidates in order of savings per disruption (binary search for the longest
-//! feasible one), then pairs that are no prefix, then single nodes, round robin over NodePools. A search may take several
-//! steps. A node that was refused on its own stays refused while it does not change and no pod can find more room than
+//! feasible one), then pairs that are no prefix, then single nodes, round robin over NodePools. Where one of these launches a
+//! node, several that are cheaper take its place. If none finds anything, [`NeighborhoodSearch`] replaces groups of nodes by
+//! several new ones. A search may take several steps. A node that was refused on its own stays refused while it does not change and no pod can find more room than
 //! before: a command only uses room up, so the search after it goes on where the last one was.
 
 use std::collections::BTreeMap;
@@ -16,13 +17,14 @@ use super::candidate_cache::CandidateCache;
 use super::command::{DisruptionReason, Method, RelocationPlan};
 use super::cost;
 use super::disruption_view::DisruptionView;
+use super::neighborhood_search::NeighborhoodSearch;
 use super::refusals::Refusals;
 use super::rejection::DisruptionRejection;
+use super::rest::rests_until;
 use super::simulation::{SimulationRules, what_if};
 use crate::reason::DisruptionBlocker;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName};
-use mortise_apis::values::after;
 use mortise_state::snapshot::StateNode;
 
 /// Most nodes that one command consolidates.
@@ -270,11 +272,7 @@ pub fn eligible(
         return Err(Ineligible::NotYet);
     }
     let rest = view.context.settings.disruption_cooldown_ms;
-    let launched = candidate
-        .claim
-        .annotation(labels::REPLACES)
-        .and_then(|_| candidate.node.created())
-        .map(|created| after(created, rest));
+    let launched = rests_until(&candidate.claim, candidate.node.created(), rest);
     let until = received.get(&candidate.claim_name).copied().max(launched);
     match until {
         Some(until) if until > view.now => Err(Ineligible::Resting(until)),
@@ -288,6 +286,7 @@ pub struct ConsolidationSearch {
     stage: SearchStage,
     /// Nodes that were refused one by one.
     examined: BTreeMap<ClaimName, ExaminedNode>,
+    neighborhoods: NeighborhoodSearch,
 }
 
 #[derive(Clone, Debug)]
@@ -327,10 +326,19 @@ impl ConsolidationSearch {
         *self = Self::default();
     }
 
+    /// Starts again after a change that gives pods more room. Groups of nodes that were refused are not examined again unless
+    /// one of them changed: more room elsewhere rarely makes several new nodes worth their moves.
+    pub fn restart_with_room(&mut self, nodes: &CandidateCache) {
+        self.stage = SearchStage::default();
+        self.examined.clear();
+        self.neighborhoods.resume(nodes);
+    }
+
     /// Starts again after a change that gives no pod more room. Nodes that were refused on their own are not examined again
     /// unless they changed.
     pub fn resume(&mut self, nodes: &CandidateCache) {
         self.stage = SearchStage::default();
+        self.neighborhoods.resume(nodes);
         self.examined
             .retain(|_, known| !known.scored && nodes.is_unchanged(&known.node));
     }
@@ -344,8 +352,19 @@ impl ConsolidationSearch {
         stop: &dyn Fn() -> bool,
     ) -> SearchOutcome {
         let candidates = best_first(candidates);
-        match self.several(&candidates, view, stop) {
+        let groups = view.context.settings.consolidate_groups;
+        let found = match self.several(&candidates, view, stop) {
             SearchOutcome::Nothing => self.one(&candidates, view, refused, stop),
+            other => other,
+        };
+        match found {
+            SearchOutcome::Found(found) if groups => {
+                let improved = self.neighborhoods.improve(*found, &candidates, view, stop);
+                SearchOutcome::Found(Box::new(improved))
+            }
+            SearchOutcome::Nothing if groups => {
+                self.neighborhoods.evaluate(&candidates, view, stop)
+            }
             other => other,
         }
     }

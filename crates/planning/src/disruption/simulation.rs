@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::candidate::{Candidate, Policy};
 use super::command::RelocationPlan;
 use super::disruption_view::DisruptionView;
-use super::price::cheaper;
+use super::price::{cheaper, cheaper_together};
 pub use super::rejection::DisruptionRejection;
 use crate::reason::{
     BalancedScore, DisruptionBlocker, Reason, UnschedulableCause, UnschedulablePod,
@@ -21,8 +21,19 @@ const MOST_UNPLACED: usize = 20;
 /// Most of them with a cause: events are small.
 const MOST_EXPLAINED: usize = 5;
 
+/// Work of repacking for each pod, a quarter of what provisioning spends: neighborhoods are small.
+const REPACK_STEPS: u32 = 500;
+
+/// Placing and repacking a pod costs as much as relocating this many.
+const REPACKED_POD: usize = 4;
+
 /// Placing this many virtual pods costs as much as relocating one pod: they are alike, and come last.
 const VIRTUAL_PODS: usize = 16;
+
+/// What replacing nodes by several must save, in percent of their price, and of the price of an average node for each pod that
+/// moves. With 5 % a cluster of 500 mixed nodes ends 3.7 % above the bound of its price and moves 4,582 pods, with 8 % it ends
+/// 5.0 % above and moves 3,667.
+const LEAST_SAVING_PERCENT: i128 = 8;
 
 /// What a simulation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +42,8 @@ pub enum SimulationRules {
     ExistingOnly,
     /// At most one new node that is cheaper.
     Cheaper,
+    /// As many new nodes as needed that are cheaper together, by enough to be worth the moves.
+    CheaperTogether,
     /// As many new nodes as needed, at any price.
     AnyPrice,
 }
@@ -47,17 +60,24 @@ pub fn what_if(
     }
     let closed = match rules {
         SimulationRules::AnyPrice => view.closed(),
-        SimulationRules::ExistingOnly | SimulationRules::Cheaper => view.closed_to_consolidation(),
+        SimulationRules::ExistingOnly
+        | SimulationRules::Cheaper
+        | SimulationRules::CheaperTogether => view.closed_to_consolidation(),
     };
     let room = view.room().displaced(candidates, closed);
     let pods: usize = candidates.iter().map(|each| each.pods.len()).sum();
-    if stop() || !view.may_simulate(pods + room.len() / VIRTUAL_PODS) {
+    let work = match rules {
+        SimulationRules::CheaperTogether => REPACKED_POD * pods,
+        _ => pods,
+    };
+    if stop() || !view.may_simulate(work + room.len() / VIRTUAL_PODS) {
         return Err(DisruptionRejection::stopped());
     }
     let moves = simulate(candidates, rules, (closed, &room), view, stop)?;
     match rules {
         SimulationRules::ExistingOnly | SimulationRules::AnyPrice => Ok(moves),
         SimulationRules::Cheaper => check_savings(moves, candidates, view),
+        SimulationRules::CheaperTogether => check_savings_together(moves, candidates, view),
     }
 }
 
@@ -86,6 +106,12 @@ fn simulate(
         } else {
             ReservedCapacityMode::Uncounted
         },
+        repack: if rules == SimulationRules::CheaperTogether {
+            REPACK_STEPS
+        } else {
+            0
+        },
+        split: rules == SimulationRules::CheaperTogether,
         seed: 0, // the same question must get the same answer when it is asked again
         ..SolveOptions::default()
     };
@@ -187,6 +213,49 @@ fn check_savings(
     }
     check_balance(&moves, candidates, view)?;
     Ok(moves)
+}
+
+/// Like [`check_savings`], with any number of new nodes; what is saved must be worth the moves.
+fn check_savings_together(
+    mut moves: RelocationPlan,
+    candidates: &[&Candidate],
+    view: &DisruptionView<'_>,
+) -> Result<RelocationPlan, DisruptionRejection> {
+    let old = moves.old;
+    let Some(old) = old else {
+        return Err(DisruptionRejection::from_reason(Reason::UnknownPrice));
+    };
+    let least = worth_the_moves(old, candidates, view);
+    if !moves.claims.is_empty() {
+        let claims = std::mem::take(&mut moves.claims);
+        moves.claims = cheaper_together(claims, candidates, old - least, view)?;
+        moves.new = moves
+            .claims
+            .iter()
+            .map(|claim| claim.cheapest.as_ref().and_then(|cheapest| cheapest.price))
+            .sum();
+    }
+    check_balance(&moves, candidates, view)?;
+    Ok(moves)
+}
+
+/// What nodes of this price must save, so that replacing them by several nodes is worth the moves of their pods.
+pub fn worth_the_moves(
+    old: MicroUsd,
+    candidates: &[&Candidate],
+    view: &DisruptionView<'_>,
+) -> MicroUsd {
+    let percent = |of: i128| i64::try_from(of * LEAST_SAVING_PERCENT / 100).unwrap_or(i64::MAX);
+    let of_price = percent(i128::from(old.0));
+    let pools: BTreeSet<&PoolName> = candidates.iter().map(|each| &each.pool_name).collect();
+    let (mut price, mut disruption) = (0_i128, 0_i128);
+    for totals in pools.into_iter().map(|pool| view.totals(pool)) {
+        price += i128::from(totals.price.0);
+        disruption += i128::from(totals.disruption);
+    }
+    let own: i128 = candidates.iter().map(|each| i128::from(each.cost.0)).sum();
+    let of_moves = percent(price * own / disruption.max(1));
+    MicroUsd(of_price.max(of_moves).max(1))
 }
 
 /// The scores of a command, one for each NodePool with the policy `Balanced` whose nodes it removes.

@@ -46,6 +46,8 @@ pub struct SolveOptions {
     pub reserved: ReservedCapacityMode,
     /// Work of repacking, in steps of some nanoseconds for each pod on a new NodeClaim; 0 disables it.
     pub repack: u32,
+    /// Repacking may also replace a single NodeClaim by several.
+    pub split: bool,
     /// Pods that claim devices are rejected, as in Karpenter by default.
     pub ignore_devices: bool,
     /// Nodes on which kube-scheduler rejected a pod: it is placed elsewhere.
@@ -88,6 +90,7 @@ impl Default for SolveOptions {
             spread_defaults: SpreadDefaults::default(),
             reserved: ReservedCapacityMode::default(),
             repack: 0,
+            split: false,
             ignore_devices: true,
             refused: BTreeMap::new(),
             seed: 0,

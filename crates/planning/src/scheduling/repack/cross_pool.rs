@@ -86,7 +86,8 @@ impl CrossPoolRepack<'_, '_, '_> {
         }
     }
 
-    /// The problem of all NodeClaims whose pods are unconstrained; `None` when there are fewer than two.
+    /// The problem of all NodeClaims whose pods are unconstrained; `None` when there are too few to
+    /// save anything.
     fn problem(&mut self) -> Option<CoveringProblem> {
         let usable: Vec<bool> = self
             .pass
@@ -154,7 +155,8 @@ impl CrossPoolRepack<'_, '_, '_> {
                 problem.pods[class].push(pod);
             }
         }
-        (problem.claims.len() > 1).then_some(problem)
+        let least = if self.pass.options.split { 1 } else { 2 };
+        (problem.claims.len() >= least).then_some(problem)
     }
 
     /// The item class of a pod on a NodeClaim with this template; `None` when the pod is constrained.
