@@ -10,6 +10,7 @@ use mortise_apis::schema::conditions::ConditionStatus;
 use mortise_apis::values::since;
 use mortise_apis::{Condition, labels};
 use mortise_engine::record::Record;
+use mortise_planning::disruption::BudgetState;
 use mortise_planning::disruption::pdb::Pdbs;
 use mortise_planning::drain::{drain_blockers, going_since};
 use mortise_planning::drain_blocker::DrainBlocker;
@@ -286,13 +287,7 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
             && condition.type_ != "Consolidatable"
     };
     for condition in conditions.iter().filter(not_true) {
-        lines.push((
-            "waits for",
-            format!(
-                "{}: {} {}",
-                condition.type_, condition.reason, condition.message
-            ),
-        ));
+        lines.push(awaited(condition));
     }
     let blockers_now = current_blockers(shared, snapshot, node, now);
     lines.extend(
@@ -497,27 +492,13 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
         .iter()
         .filter(|condition| condition.status != ConditionStatus::True)
     {
-        lines.push((
-            "waits for",
-            format!(
-                "{}: {} {}",
-                condition.type_, condition.reason, condition.message
-            ),
-        ));
+        lines.push(awaited(condition));
     }
     let now = shared.now();
     let states = disruption::states_by_pool(snapshot, now)
         .remove(name)
         .unwrap_or_default();
-    for state in &states {
-        let allowed = state
-            .allowed
-            .map_or_else(|| "no limit".to_owned(), |allowed| allowed.to_string());
-        lines.push((
-            "budget",
-            format!("{}: {} of {allowed}", state.reason, state.consumed),
-        ));
-    }
+    lines.extend(states.iter().map(|state| ("budget", budget_text(state))));
     let mut json = json!({
         "nodepool": name,
         "ready": found.is_ready(),
@@ -538,6 +519,25 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
         json,
         text: with_decisions(shared, &lines, &records),
     })
+}
+
+/// `Empty: 1 of 2`.
+fn budget_text(state: &BudgetState) -> String {
+    let allowed = state
+        .allowed
+        .map_or_else(|| "no limit".to_owned(), |allowed| allowed.to_string());
+    format!("{}: {} of {allowed}", state.reason, state.consumed)
+}
+
+/// A condition that is not true.
+fn awaited(condition: &Condition) -> (&'static str, String) {
+    let Condition {
+        type_,
+        reason,
+        message,
+        ..
+    } = condition;
+    ("waits for", format!("{type_}: {reason} {message}"))
 }
 
 fn with_decisions(
