@@ -29,7 +29,7 @@ The service is found by its Lease, and reached by `kubectl port-forward` to the 
 Examples:\n  mortise top --sort fill\n  mortise top --watch --service-account kube-system/mortise-reader\n  mortise top -o json --url https://127.0.0.1:8443 --token-file token"
 )]
 pub(super) struct TopArgs {
-    /// Order of nodes: the dearest, the fullest or the oldest first, or by name
+    /// Order of nodes: the most expensive, the fullest or the oldest first, or by name
     #[arg(long, value_name = "BY", default_value = "cost")]
     sort: NodeOrder,
     /// Draw again every two seconds
@@ -45,7 +45,7 @@ pub(super) struct TopArgs {
 /// Order of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum NodeOrder {
-    /// The dearest first
+    /// The most expensive first
     Cost,
     /// The fullest first
     Fill,

@@ -96,7 +96,9 @@ fn outlook(node: &Node) -> Vec<(&'static str, String)> {
     if let Some(begun) = times.deleting_since {
         let deadline = match times.terminates_by {
             Some(by) => format!("it is terminated {} whatever blocks", in_time(now, by)),
-            None => "it has no terminationGracePeriod, so blockers may hold it for ever".to_owned(),
+            None => {
+                "it has no terminationGracePeriod, so blockers may hold it without end".to_owned()
+            }
         };
         all.push((
             "removal",

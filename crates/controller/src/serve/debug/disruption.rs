@@ -22,7 +22,7 @@ use super::table::{TextTable, ago};
 use crate::service_state::ServiceState;
 use mortise_apis::values::since;
 
-/// How far ahead the next change of a budget is looked for.
+/// How far ahead the next change of a budget is searched.
 const AHEAD: SignedDuration = SignedDuration::from_hours(24 * 14);
 
 /// Something that keeps a node from being disrupted voluntarily.
