@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 #[derive(Debug, Deserialize)]
 pub(super) struct State {
     pub(super) totals: Totals,
-    pub(super) pools: Vec<Pool>,
-    pub(super) nodes: Vec<Node>,
+    pub(super) pools: Vec<PoolRow>,
+    pub(super) nodes: Vec<NodeRow>,
     pub(super) pending: Vec<PendingPod>,
 }
 
@@ -24,13 +24,13 @@ pub(super) struct Totals {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Pool {
+pub(super) struct PoolRow {
     pub(super) name: String,
     pub(super) ready: bool,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Node {
+pub(super) struct NodeRow {
     pub(super) key: String,
     pub(super) name: String,
     pub(super) pool: Option<String>,
@@ -78,11 +78,11 @@ pub(super) struct Blocker {
 #[derive(Debug, Deserialize)]
 pub(super) struct PoolBudgets {
     pub(super) name: String,
-    pub(super) now: Vec<BudgetNow>,
+    pub(super) now: Vec<BudgetUse>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct BudgetNow {
+pub(super) struct BudgetUse {
     pub(super) reason: String,
     pub(super) allowed: Option<i64>,
     pub(super) disrupted: i64,

@@ -8,7 +8,7 @@ use mortise_apis::values::since;
 use serde_json::Value;
 
 use super::NodeOrder;
-use super::cluster::{Disruption, Node, NodeDisruption, PendingPod, State};
+use super::cluster::{Disruption, NodeDisruption, NodeRow, PendingPod, State};
 use crate::cli::layout::{ago, aligned, cut, in_time, wrapped};
 
 /// Pending pods that are listed.
@@ -66,7 +66,7 @@ fn amount(of: &serde_json::Map<String, Value>, name: &str) -> f64 {
 }
 
 /// Used part of the nodes in percent; `-` without capacity.
-fn fill<'a>(nodes: impl Iterator<Item = &'a Node>, name: &str) -> String {
+fn fill<'a>(nodes: impl Iterator<Item = &'a NodeRow>, name: &str) -> String {
     let (used, all) = nodes.fold((0.0, 0.0), |(used, all), node| {
         (
             used + amount(&node.used, name),
@@ -149,7 +149,7 @@ fn node_rows(state: &State, disruption: &Disruption, order: NodeOrder) -> Vec<Ve
         .iter()
         .map(|each| (each.key.as_str(), each))
         .collect();
-    let mut sorted: Vec<&Node> = state.nodes.iter().collect();
+    let mut sorted: Vec<&NodeRow> = state.nodes.iter().collect();
     sorted.sort_by(|a, b| compare(a, b, order).then_with(|| a.name.cmp(&b.name)));
     let mut rows = header(&[
         "NODE", "NODEPOOL", "TYPE", "ZONE", "CAPACITY", "CPU", "MEMORY", "PODS", "$/H", "AGE",
@@ -176,8 +176,8 @@ fn node_rows(state: &State, disruption: &Disruption, order: NodeOrder) -> Vec<Ve
     rows
 }
 
-fn compare(a: &Node, b: &Node, order: NodeOrder) -> Ordering {
-    let share = |node: &Node| {
+fn compare(a: &NodeRow, b: &NodeRow, order: NodeOrder) -> Ordering {
+    let share = |node: &NodeRow| {
         let of = |name| {
             let all = amount(&node.allocatable, name);
             if all > 0.0 {
@@ -193,7 +193,7 @@ fn compare(a: &Node, b: &Node, order: NodeOrder) -> Ordering {
         NodeOrder::Fill => share(b).total_cmp(&share(a)),
         // One without a time is the newest.
         NodeOrder::Age => {
-            let created = |node: &Node| node.created.unwrap_or(Timestamp::MAX);
+            let created = |node: &NodeRow| node.created.unwrap_or(Timestamp::MAX);
             created(a).cmp(&created(b))
         }
         NodeOrder::Name => a.name.cmp(&b.name),
@@ -201,7 +201,7 @@ fn compare(a: &Node, b: &Node, order: NodeOrder) -> Ordering {
 }
 
 /// Phase, what is planned, and the first blocker.
-fn node_state(node: &Node, disruption: Option<&NodeDisruption>, now: Timestamp) -> String {
+fn node_state(node: &NodeRow, disruption: Option<&NodeDisruption>, now: Timestamp) -> String {
     let mut parts = vec![node.phase.replace('_', " ")];
     if let Some(fence) = &node.fence {
         parts.push(format!("planned: {fence}"));
