@@ -8,6 +8,8 @@
 mod chart;
 mod check;
 mod completions;
+mod explain;
+mod layout;
 mod lint;
 mod man;
 mod manifests;
@@ -16,13 +18,16 @@ mod pause;
 mod plan;
 mod replay;
 mod serve;
+mod service;
 mod simulate;
 mod snapshot;
+mod top;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use mortise_process::{line, warning};
 
@@ -68,6 +73,8 @@ enum Command {
     Pause(pause::PauseArgs),
     Resume(pause::ResumeArgs),
     Replay(replay::ReplayArgs),
+    Explain(Box<explain::ExplainArgs>),
+    Top(Box<top::TopArgs>),
 }
 
 /// Go's flags may have one dash or two: converts `-metrics-port=1` to `--metrics-port=1`. Negative numbers are kept.
@@ -82,6 +89,23 @@ pub(crate) fn two_dashes(arg: OsString) -> OsString {
     }
 }
 
+/// The name that kubectl finds a plugin by.
+const PLUGIN: &str = "kubectl-mortise";
+
+/// Parses the arguments. A program of the name of kubectl's plugin calls itself what its user types.
+fn parsed(args: Vec<OsString>) -> Cli {
+    let is_plugin = args
+        .first()
+        .and_then(|program| Path::new(program).file_stem())
+        .is_some_and(|name| name == PLUGIN);
+    if !is_plugin {
+        return Cli::parse_from(args);
+    }
+    let command = Cli::command().name(PLUGIN).bin_name("kubectl mortise");
+    let matches = command.get_matches_from(args);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 /// Parses the command line and runs the command.
 #[must_use]
 pub fn run() -> ExitCode {
@@ -89,7 +113,7 @@ pub fn run() -> ExitCode {
     if args.get(1).is_some_and(|first| first == "serve") {
         args = args.into_iter().map(two_dashes).collect();
     }
-    let cli = Cli::parse_from(args);
+    let cli = parsed(args);
     let result = match cli.command {
         Command::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Demo(args) => mortise_demo::run(&args).map(|()| ExitCode::SUCCESS),
@@ -105,6 +129,8 @@ pub fn run() -> ExitCode {
         Command::Pause(args) => pause::run(args),
         Command::Resume(args) => pause::resume(args),
         Command::Replay(args) => replay::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Top(args) => top::run(&args),
     };
     match result {
         Ok(code) => code,

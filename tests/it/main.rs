@@ -40,6 +40,7 @@ mod edges;
 mod emulator;
 mod endings;
 mod examples;
+mod explain;
 mod extender;
 mod extender_criteria;
 mod extender_wire;

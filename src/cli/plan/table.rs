@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use mortise_apis::values::money::MicroUsd;
 use mortise_sim::plan::{BlockedNode, PlanReport, PlannedCommand, PlannedLaunch, RemovedNode};
 
+use crate::cli::layout::aligned;
+
 /// Nodes, pods or reasons that a cell or a table lists.
 const LISTED: usize = 3;
 /// Rows of a table of nodes that stay.
@@ -149,24 +151,6 @@ fn nodes(all: &[BlockedNode]) -> Vec<Vec<String>> {
 
 fn header(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-/// Rows with columns of equal width, indented.
-fn aligned(rows: &[Vec<String>]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let text = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        format!("  {}", cells.join("  ")).trim_end().to_owned()
-    };
-    rows.iter().map(text).collect()
 }
 
 /// The first of them, and how many more.

@@ -10,8 +10,11 @@ use mortise_apis::schema::conditions::ConditionStatus;
 use mortise_apis::values::since;
 use mortise_apis::{Condition, labels};
 use mortise_engine::record::Record;
+use mortise_planning::disruption::BudgetState;
+use mortise_planning::disruption::pdb::Pdbs;
 use mortise_planning::drain::{drain_blockers, going_since};
 use mortise_planning::drain_blocker::DrainBlocker;
+use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 use mortise_planning::scheduling::{self, PodExplanation, PodSchedulingState};
 use mortise_state::snapshot::{Pod, PoolUsage, Snapshot, StateNode};
@@ -20,7 +23,7 @@ use serde_json::{Value, json};
 use super::subject::Subject;
 use super::table::{ago, facts};
 use super::views::{decision, decision_table, place, reasons};
-use super::{DebugView, node, quantities};
+use super::{DebugView, disruption, node, quantities};
 use crate::service_state::ServiceState;
 use crate::service_state::decision_log::NumberedRecord;
 use crate::service_state::recent_drain_blockers::recent_drain_blockers;
@@ -143,7 +146,7 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
     if let Some(why) = &why {
         lines.push(("why", why.clone()));
     }
-    let json = json!({
+    let mut json = json!({
         "pod": key.to_string(),
         "uid": found.uid,
         "verdict": verdict,
@@ -160,15 +163,23 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
         "do_not_disrupt": found.do_not_disrupt.as_deref(),
         "disruption_budgets": budgets_of(snapshot, found).iter().map(|name| name.to_string()).collect::<Vec<_>>(),
         "state": explanation.state,
+        "scheduler_says": found.refusal.as_ref().map(|refusal| &*refusal.message),
         "not_confirmed_by": explanation.unconfirmed.as_deref(),
         "blockers": per_pool(&explanation.reasons),
         "why": why,
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
+    answered_by(shared, &mut json);
     Ok(DebugView {
         json,
         text: with_decisions(shared, &lines, &records),
     })
+}
+
+/// When the explanation was made, and whether by the replica that leads: only that one has decisions.
+fn answered_by(shared: &ServiceState, json: &mut Value) {
+    json["at"] = json!(shared.now());
+    json["leading"] = json!(shared.health.is_leading());
 }
 
 /// The blockers of a pod per NodePool, with the nearest instance type and what it lacks.
@@ -258,60 +269,17 @@ fn concerns_node(record: &Record, node: &StateNode) -> bool {
     subject || record.reasons.iter().any(mentions)
 }
 
-/// Everything in the snapshot that blocks the disruption of a node.
-fn blockers(snapshot: &Snapshot, node: &StateNode) -> Vec<String> {
-    let mut all = Vec::new();
-    if !node.is_managed() {
-        all.push("unmanaged node without a NodeClaim".to_owned());
-    }
-    if node.do_not_disrupt() {
-        all.push(format!(
-            "annotation {}: \"true\" on the node or its claim",
-            labels::DO_NOT_DISRUPT
-        ));
-    }
-    if !node.initialized {
-        all.push("it is not initialized".to_owned());
-    }
-    let (_, nominations) = node::nominated(snapshot, node);
-    if nominations > 0 {
-        all.push(format!("{nominations} pending pods are nominated to it"));
-    }
-    for pod in &node.pods {
-        if pod.do_not_disrupt.as_deref() == Some("true") {
-            all.push(format!(
-                "pod {} has annotation {}: \"true\"",
-                pod.key,
-                labels::DO_NOT_DISRUPT
-            ));
-        }
-        for budget in budgets_of(snapshot, pod) {
-            if snapshot
-                .pdbs
-                .get(&budget)
-                .is_some_and(|each| each.status.disruptions_allowed <= 0)
-            {
-                all.push(format!(
-                    "pod {} is protected by PodDisruptionBudget {budget}, which allows no eviction",
-                    pod.key
-                ));
-            }
-        }
-    }
-    all
-}
-
 fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> DebugView {
     let records = shared
         .records
         .newest(DECISIONS, |record| concerns_node(record, node));
-    let blockers = blockers(snapshot, node);
+    let now = shared.now();
+    let blockers = disruption::blockers(snapshot, &Pdbs::new(snapshot), node, now);
     let conditions = node
         .claim
         .as_ref()
         .map(|claim| claim.status.conditions.as_slice())
         .unwrap_or_default();
-    let now = shared.now();
     let mut lines = node_facts(snapshot, node, now);
     let not_true = |condition: &&Condition| {
         condition.status != ConditionStatus::True
@@ -319,13 +287,7 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
             && condition.type_ != "Consolidatable"
     };
     for condition in conditions.iter().filter(not_true) {
-        lines.push((
-            "waits for",
-            format!(
-                "{}: {} {}",
-                condition.type_, condition.reason, condition.message
-            ),
-        ));
+        lines.push(awaited(condition));
     }
     let blockers_now = current_blockers(shared, snapshot, node, now);
     lines.extend(
@@ -347,9 +309,15 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
         ));
     }
     for blocker in &blockers {
-        lines.push(("not disrupted", blocker.clone()));
+        lines.push((
+            "not disrupted",
+            format!("{}; {}", blocker.text, blocker.clears),
+        ));
     }
     let mut json = node::json(snapshot, node);
+    answered_by(shared, &mut json);
+    json["times"] = disruption::times(snapshot, node);
+    json["disruption_blockers"] = json!(blockers);
     json["conditions"] = conditions.iter().map(condition_json).collect();
     json["taints"] = node
         .taints
@@ -361,7 +329,10 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
         .iter()
         .map(|pod| Value::from(pod.key.to_string()))
         .collect();
-    json["not_disrupted_because"] = blockers.into_iter().map(Value::from).collect();
+    json["not_disrupted_because"] = blockers
+        .into_iter()
+        .map(|each| Value::from(each.text))
+        .collect();
     json["drain_blockers"] = json!(blockers_now);
     json["decisions"] = records.iter().map(|each| decision(each)).collect();
     DebugView {
@@ -521,15 +492,14 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
         .iter()
         .filter(|condition| condition.status != ConditionStatus::True)
     {
-        lines.push((
-            "waits for",
-            format!(
-                "{}: {} {}",
-                condition.type_, condition.reason, condition.message
-            ),
-        ));
+        lines.push(awaited(condition));
     }
-    let json = json!({
+    let now = shared.now();
+    let states = disruption::states_by_pool(snapshot, now)
+        .remove(name)
+        .unwrap_or_default();
+    lines.extend(states.iter().map(|state| ("budget", budget_text(state))));
+    let mut json = json!({
         "nodepool": name,
         "ready": found.is_ready(),
         "node_class": class.to_string(),
@@ -540,12 +510,34 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
         "capacity": quantities::json(&usage.capacity),
         "limits": limits.resources.iter().map(|(name, amount)| (name.clone(), Value::from(quantities::one(name, *amount)))).collect::<serde_json::Map<_, _>>(),
         "conditions": conditions.iter().map(condition_json).collect::<Vec<_>>(),
+        "budgets": disruption::budgets(found, &states, now),
+        "pause": pause::of_pool(snapshot, name, now),
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
+    answered_by(shared, &mut json);
     Ok(DebugView {
         json,
         text: with_decisions(shared, &lines, &records),
     })
+}
+
+/// `Empty: 1 of 2`.
+fn budget_text(state: &BudgetState) -> String {
+    let allowed = state
+        .allowed
+        .map_or_else(|| "no limit".to_owned(), |allowed| allowed.to_string());
+    format!("{}: {} of {allowed}", state.reason, state.consumed)
+}
+
+/// A condition that is not true.
+fn awaited(condition: &Condition) -> (&'static str, String) {
+    let Condition {
+        type_,
+        reason,
+        message,
+        ..
+    } = condition;
+    ("waits for", format!("{type_}: {reason} {message}"))
 }
 
 fn with_decisions(

@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use super::table::TextTable;
 use super::{
-    DebugView, buffers, capacity, decisions, extender, json, pauses, respond, stream, subject,
-    views,
+    DebugView, buffers, capacity, decisions, disruption, extender, json, pauses, respond, stream,
+    subject, views,
 };
 use crate::service_state::ServiceState;
 
@@ -69,6 +69,12 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
         query: &[],
         shows: "where voluntary disruption is paused: the cluster, NodePools, nodes; until when, and why",
         view: View::Page(|state, _| Ok(pauses::view(&state.shared))),
+    },
+    DebugRoute {
+        path: "/debug/disruption",
+        query: &[],
+        shows: "what keeps each node from voluntary disruption and what would free it, when it may be consolidated and expires, and the budgets of NodePools",
+        view: View::Page(|state, _| Ok(disruption::view(&state.shared))),
     },
     DebugRoute {
         path: "/debug/decisions",

@@ -169,6 +169,34 @@ async fn explain_joins_what_is_known() {
 }
 
 #[tokio::test]
+async fn disruption_lists_blockers_with_what_frees_them_and_budgets() {
+    let seen = json_of("/debug/disruption").await;
+    let blockers = &seen["nodes"][0]["blockers"];
+    let text =
+        "pod shop/web-1 is protected by PodDisruptionBudget shop/web, which allows no eviction";
+    let own = blockers.as_array().unwrap().iter();
+    let own: Vec<&Value> = own.filter(|each| each["text"] == text).collect();
+    assert_eq!(own.len(), 1, "{blockers}");
+    assert_eq!(
+        own[0]["clears"],
+        "more replicas of its workload become ready, or the budget allows more"
+    );
+    assert_eq!(
+        seen["pools"][0]["now"][0],
+        serde_json::json!({ "reason": "Empty", "allowed": 0, "disrupted": 0, "left": 0 })
+    );
+    assert!(text_of("/debug/disruption").await.contains(text));
+    let node = json_of("/debug/explain?node=n1").await;
+    assert_eq!(&node["disruption_blockers"], blockers);
+    assert_eq!(
+        (&node["leading"], &node["at"]),
+        (&false.into(), &"2026-05-01T12:00:00Z".into())
+    );
+    let pool = json_of("/debug/explain?nodepool=general").await;
+    assert_eq!(pool["budgets"]["now"], seen["pools"][0]["now"]);
+}
+
+#[tokio::test]
 async fn wrong_questions_are_answered_with_what_is_right() {
     for (path, status, part) in [
         ("/debug/explain", 400, "exactly one of"),

@@ -1,0 +1,298 @@
+//! What keeps each node from being disrupted voluntarily, what would free it, and when what waits for a time ends; and what the
+//! budgets of each NodePool allow.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use mortise_apis::karpenter::nodepool::NodePool;
+use mortise_apis::labels;
+use mortise_apis::names::PoolName;
+use mortise_apis::schema::conditions::{ConditionStatus, find};
+use mortise_apis::values::NillableDuration;
+use mortise_planning::disruption::pdb::{EvictionBlocked, Pdbs};
+use mortise_planning::disruption::{BudgetState, budget_states};
+use mortise_planning::drain::going_since;
+use mortise_planning::pause;
+use mortise_state::snapshot::{Pod, Snapshot, StateNode};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::DebugView;
+use super::table::{TextTable, ago};
+use crate::service_state::ServiceState;
+use mortise_apis::values::since;
+
+/// How far ahead the next change of a budget is searched.
+const AHEAD: SignedDuration = SignedDuration::from_hours(24 * 14);
+
+/// Something that keeps a node from being disrupted voluntarily.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct DisruptionBlocker {
+    /// The fact.
+    pub(super) text: String,
+    /// What would free the node.
+    pub(super) clears: String,
+    /// When it ends by itself; `None` without such a time.
+    pub(super) until: Option<Timestamp>,
+}
+
+impl DisruptionBlocker {
+    fn new(text: impl Into<String>, clears: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            clears: clears.into(),
+            until: None,
+        }
+    }
+}
+
+/// Everything in the snapshot that blocks the disruption of a node. Cost: a look-up for each label of its pods.
+pub(super) fn blockers(
+    snapshot: &Snapshot,
+    pdbs: &Pdbs<'_>,
+    node: &StateNode,
+    now: Timestamp,
+) -> Vec<DisruptionBlocker> {
+    let mut all = Vec::new();
+    if !node.is_managed() {
+        all.push(DisruptionBlocker::new(
+            "unmanaged node without a NodeClaim",
+            "nothing: mortise does not disrupt nodes that it did not launch",
+        ));
+    }
+    if node.do_not_disrupt() {
+        all.push(DisruptionBlocker::new(
+            format!(
+                "annotation {}: \"true\" on the node or its claim",
+                labels::DO_NOT_DISRUPT
+            ),
+            "remove the annotation",
+        ));
+    }
+    if let Some(pause) = pause::of_node(snapshot, node, now) {
+        all.push(DisruptionBlocker {
+            text: pause.to_string(),
+            clears: format!("mortise resume {}", pause.scope.label()),
+            until: pause.until,
+        });
+    }
+    if !node.initialized {
+        all.push(DisruptionBlocker::new(
+            "it is not initialized",
+            "it becomes Ready with all its resources and without startup taints",
+        ));
+    }
+    pool_blocker(snapshot, node, &mut all);
+    let (_, nominations) = super::node::nominated(snapshot, node);
+    if nominations > 0 {
+        all.push(DisruptionBlocker::new(
+            format!("{nominations} pending pods are nominated to it"),
+            "the pods are bound, or their nominations expire",
+        ));
+    }
+    for pod in &node.pods {
+        pod_blockers(pdbs, pod, now, &mut all);
+    }
+    all
+}
+
+fn pool_blocker(snapshot: &Snapshot, node: &StateNode, all: &mut Vec<DisruptionBlocker>) {
+    let Some(name) = node.pool().filter(|_| node.is_managed()) else {
+        return;
+    };
+    match snapshot.pools.get(&name) {
+        None => all.push(DisruptionBlocker::new(
+            format!("NodePool {name} does not exist"),
+            "delete the NodeClaim, or create the NodePool",
+        )),
+        Some(pool) if snapshot.catalog_of(pool).is_none() => all.push(DisruptionBlocker::new(
+            format!("instance types of NodePool {name} are not known yet"),
+            "the node class becomes Ready",
+        )),
+        Some(_) => {}
+    }
+}
+
+fn pod_blockers(pdbs: &Pdbs<'_>, pod: &Pod, now: Timestamp, all: &mut Vec<DisruptionBlocker>) {
+    let key = &pod.key;
+    if !pod.is_disruptable(now) {
+        let value = pod.do_not_disrupt.as_deref().unwrap_or("true");
+        all.push(DisruptionBlocker::new(
+            format!(
+                "pod {key} has annotation {}: \"{value}\"",
+                labels::DO_NOT_DISRUPT
+            ),
+            "remove the annotation, or delete the pod",
+        ));
+    }
+    match pdbs.check(pod, now) {
+        Ok(()) => {}
+        Err(EvictionBlocked::Exhausted(pdb)) => all.push(DisruptionBlocker::new(
+            format!(
+                "pod {key} is protected by PodDisruptionBudget {pdb}, which allows no eviction"
+            ),
+            "more replicas of its workload become ready, or the budget allows more",
+        )),
+        Err(EvictionBlocked::Several(pdbs)) => {
+            let names: Vec<String> = pdbs.iter().map(ToString::to_string).collect();
+            all.push(DisruptionBlocker::new(
+                format!(
+                    "pod {key} is selected by several PodDisruptionBudgets ({}), and the API server evicts no such pod",
+                    names.join(", ")
+                ),
+                "let one budget select the pod",
+            ));
+        }
+    }
+}
+
+/// When something is going to happen to a node.
+pub(super) fn times(snapshot: &Snapshot, node: &StateNode) -> Value {
+    let claim = node.claim.as_ref();
+    let pool = node.pool().and_then(|name| snapshot.pools.get(&name));
+    let disruption = pool.and_then(|pool| pool.spec.disruption.as_ref());
+    let drifted = claim.and_then(|claim| {
+        let condition = find(&claim.status.conditions, "Drifted")?;
+        (condition.status == ConditionStatus::True).then(|| {
+            json!({
+                "reason": condition.reason,
+                "since": condition.last_transition_time.as_ref().map(|time| time.0),
+            })
+        })
+    });
+    let fence = node
+        .claim_name()
+        .and_then(|claim| snapshot.ledger.fence(&claim))
+        .map(|fence| json!({ "reason": fence.reason.label(), "since": fence.from }));
+    json!({
+        "consolidation_policy": disruption.and_then(|each| each.consolidation_policy.as_deref()),
+        "consolidate_after": disruption.and_then(|each| each.consolidate_after.as_ref()).map(|text| text.as_str()),
+        "consolidatable": claim.is_some_and(|claim| claim.is_true("Consolidatable")),
+        "consolidatable_at": pool.and_then(|pool| consolidatable_at(pool, node)),
+        "drifted": drifted,
+        "expires_at": claim.and_then(|claim| claim.expires_at()),
+        "termination_grace_period": claim.and_then(|claim| claim.spec.termination_grace_period.as_ref()).map(|text| text.as_str()),
+        "deleting_since": going_since(snapshot, node),
+        "terminates_by": claim.and_then(|claim| claim.termination_deadline()),
+        "fence": fence,
+    })
+}
+
+/// When `consolidateAfter` has passed since the last pod event that is written, or since initialization; `None` for never.
+fn consolidatable_at(pool: &NodePool, node: &StateNode) -> Option<Timestamp> {
+    if pool.is_static() {
+        return None;
+    }
+    let disruption = pool.spec.disruption.as_ref();
+    let text = disruption.and_then(|each| each.consolidate_after.as_ref());
+    let wait = NillableDuration::parse(text.map_or("0s", |text| text.as_str()))
+        .ok()?
+        .duration()?;
+    let claim = node.claim.as_ref()?;
+    let initialized = find(&claim.status.conditions, "Initialized")
+        .filter(|condition| condition.status == ConditionStatus::True)?;
+    let last = claim.status.last_pod_event_time.as_ref();
+    let last = last.or(initialized.last_transition_time.as_ref())?.0;
+    let wait = SignedDuration::from(wait);
+    Some(last.checked_add(wait).unwrap_or(Timestamp::MAX))
+}
+
+/// What the budgets of a NodePool allow now, and the budgets with the next time at which each begins or ends.
+pub(super) fn budgets(pool: &NodePool, states: &[BudgetState], now: Timestamp) -> Value {
+    let now_allowed: Vec<Value> = states
+        .iter()
+        .map(|state| {
+            json!({
+                "reason": state.reason,
+                "allowed": state.allowed,
+                "disrupted": state.consumed,
+                "left": state.allowed.map(|allowed| allowed.saturating_sub(state.consumed).max(0)),
+            })
+        })
+        .collect();
+    let disruption = pool.spec.disruption.as_ref();
+    let written = disruption.and_then(|each| each.budgets.as_deref());
+    let written = written.unwrap_or_default();
+    let compiled = pool.budgets();
+    let windows: Vec<Value> = written
+        .iter()
+        .zip(compiled.iter())
+        .map(|(text, budget)| {
+            let spans = match budget.window() {
+                Ok(Some(window)) => {
+                    window.spans(now, now.checked_add(AHEAD).unwrap_or(Timestamp::MAX))
+                }
+                Ok(None) | Err(_) => Vec::new(),
+            };
+            let next = spans.first();
+            let is_active = budget.is_active(now).unwrap_or(true);
+            json!({
+                "nodes": text.nodes,
+                "reasons": text.reasons,
+                "schedule": text.schedule,
+                "duration": text.duration.as_ref().map(|text| text.as_str()),
+                "active": is_active,
+                "changes_at": next.map(|(begin, end)| if is_active { *end } else { *begin }),
+                "error": budget.error().map(ToString::to_string),
+            })
+        })
+        .collect();
+    json!({ "now": now_allowed, "written": windows })
+}
+
+/// The states of all budgets, by NodePool.
+pub(super) fn states_by_pool(
+    snapshot: &Snapshot,
+    now: Timestamp,
+) -> BTreeMap<PoolName, Vec<BudgetState>> {
+    let mut all: BTreeMap<PoolName, Vec<BudgetState>> = BTreeMap::new();
+    for state in budget_states(snapshot, now) {
+        all.entry(state.pool.clone()).or_default().push(state);
+    }
+    all
+}
+
+/// `/debug/disruption`.
+pub(super) fn view(shared: &ServiceState) -> DebugView {
+    let (snapshot, now) = (shared.snapshot(), shared.now());
+    let pdbs = Pdbs::new(&snapshot);
+    let mut table = TextTable::new(&["NODE", "POOL", "BLOCKED BY", "CLEARS"]);
+    let mut nodes = Vec::new();
+    for (_, node) in snapshot.nodes.sorted() {
+        let blockers = blockers(&snapshot, &pdbs, node, now);
+        let pool = node.pool().map(|pool| pool.to_string());
+        for blocker in &blockers {
+            let until = blocker
+                .until
+                .map(|until| format!(", or in {}", ago(since(until, now))))
+                .unwrap_or_default();
+            table.row(vec![
+                node.name().to_owned(),
+                pool.clone().unwrap_or_else(|| "-".to_owned()),
+                blocker.text.clone(),
+                format!("{}{until}", blocker.clears),
+            ]);
+        }
+        let mut entry = times(&snapshot, node);
+        entry["key"] = json!(&*node.key);
+        entry["name"] = json!(node.name());
+        entry["pool"] = json!(pool);
+        entry["blockers"] = json!(blockers);
+        nodes.push(entry);
+    }
+    let states = states_by_pool(&snapshot, now);
+    let pools: Vec<Value> = snapshot
+        .pools
+        .iter()
+        .map(|(name, pool)| {
+            let states = states.get(name).map(Vec::as_slice).unwrap_or_default();
+            let mut entry = budgets(pool, states, now);
+            entry["name"] = json!(name);
+            entry
+        })
+        .collect();
+    DebugView {
+        json: json!({ "at": now, "nodes": nodes, "pools": pools }),
+        text: table.render("nothing blocks the disruption of any node"),
+    }
+}
