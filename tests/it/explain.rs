@@ -61,7 +61,6 @@ async fn fails(said: Said, code: i32, parts: &[&str]) -> Result<()> {
 }
 
 #[tokio::test]
-#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn explain_and_top_say_why_and_what_is_missing() -> Result<()> {
     let rule = json!({ "nonResourceURLs": ["/debug/*"], "verbs": ["get"] });
     let scene = Scene::start(Setting {

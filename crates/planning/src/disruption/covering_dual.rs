@@ -214,8 +214,10 @@ mod tests {
     use super::*;
     use mortise_apis::values::SplitMix64;
 
+    type Row = (i64, Vec<i64>);
+
     /// What is wanted costs, and whether no row is above its price.
-    fn solved(demand: &[i64], rows: &[(i64, Vec<i64>)]) -> (i128, bool) {
+    fn solved(demand: &[i64], rows: &[Row]) -> (i128, bool) {
         let prices = CoveringDual::new(demand, rows).prices(PRICE_BITS);
         let value = |amounts: &[i64]| -> i128 {
             let pairs = amounts.iter().zip(&prices);
@@ -232,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_optimum_of_known_problems() {
-        let table: [(&[i64], &[(i64, Vec<i64>)], i128); 4] = [
+        let table: [(&[i64], &[Row], i128); 4] = [
             // One resource: the type with the lowest price for it.
             (&[100], &[(30, vec![10]), (20, vec![5])], 300),
             // Both types are used, twice each.
@@ -255,7 +257,7 @@ mod tests {
     }
 
     /// The optimum of a problem of two resources: the best of the points where two constraints meet.
-    fn by_enumeration(demand: [i128; 2], rows: &[(i64, Vec<i64>)]) -> i128 {
+    fn by_enumeration(demand: [i128; 2], rows: &[Row]) -> i128 {
         let each = rows.iter();
         let each =
             each.map(|(price, row)| [i128::from(row[0]), i128::from(row[1]), i128::from(*price)]);
@@ -284,7 +286,7 @@ mod tests {
             let mut random = SplitMix64::new(seed);
             let mut amount = |most: u64| i64::try_from(1 + random.below(most)).unwrap_or(1);
             let demand = [amount(1_000_000), amount(1_000_000)];
-            let rows: Vec<(i64, Vec<i64>)> = (0..40)
+            let rows: Vec<Row> = (0..40)
                 .map(|_| (amount(10_000_000), vec![amount(200_000), amount(200_000)]))
                 .collect();
             let optimum = by_enumeration(demand.map(i128::from), &rows);
@@ -297,7 +299,7 @@ mod tests {
 
     #[test]
     fn equal_types_and_many_resources_end() {
-        let rows: Vec<(i64, Vec<i64>)> = (0..60)
+        let rows: Vec<Row> = (0..60)
             .map(|at| {
                 (
                     1_000_000,
