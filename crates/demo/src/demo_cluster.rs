@@ -43,7 +43,7 @@ pub(crate) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Re
         settings,
         catalog,
         well_known: well_known(),
-        node_class: NodeClassKey::new(GROUP, CLASS, "default"),
+        node_classes: vec![NodeClassKey::new(GROUP, CLASS, "default")],
         pools: pools(),
         daemon_sets: daemon_sets(),
         deployments: deployments(),

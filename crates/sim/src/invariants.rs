@@ -312,7 +312,7 @@ mod tests {
             settings: Settings::default(),
             catalog: vec![instance_type],
             well_known: mortise_apis::labels::WellKnown::core(),
-            node_class: NodeClassKey::new("g", "K", "default"),
+            node_classes: vec![NodeClassKey::new("g", "K", "default")],
             pools: vec![pool],
             daemon_sets: Vec::new(),
             deployments: Vec::new(),

@@ -24,6 +24,7 @@ mod invariants;
 mod manifest_error;
 mod options;
 pub mod plan;
+mod price_factor;
 pub mod recorded_cluster;
 mod recordings;
 pub mod replay;
@@ -34,7 +35,7 @@ mod stats;
 pub mod test_cluster;
 mod watches;
 
-pub use cluster::{ApiServer, Cloud, Extender, RESERVATION_ID, SimInstance, TAGGED};
+pub use cluster::{ApiServer, Cloud, Extender, NewPrice, RESERVATION_ID, SimInstance, TAGGED};
 pub use faults::{Fault, FaultTarget, WatchFault};
 pub use manifest_error::ManifestError;
 pub use options::{Deployment, JobSpec, SimOptions};

@@ -51,8 +51,8 @@ pub struct SimOptions {
     pub catalog: Vec<InstanceType>,
     /// Label keys of the cloud.
     pub well_known: WellKnown,
-    /// The only node class.
-    pub node_class: NodeClassKey,
+    /// The node classes, ready from the start. All have the catalog.
+    pub node_classes: Vec<NodeClassKey>,
     /// NodePool objects.
     pub pools: Vec<Value>,
     /// DaemonSet objects.

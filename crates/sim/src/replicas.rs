@@ -246,7 +246,9 @@ fn start_engine(
             served: ServedNodeClasses::All,
             seed: options.seed,
         };
-        let groups = vec![options.node_class.group.to_string()];
+        let groups = options.node_classes.iter().map(|class| &*class.group);
+        let groups: BTreeSet<&str> = groups.collect();
+        let groups = groups.into_iter().map(str::to_owned).collect();
         engine = engine.recorded_by(recordings.start(&header, groups));
     }
     for kind in FOLLOWED {

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::clock::Action;
 use crate::cluster::{
-    ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, WorkloadControllers,
+    ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, NewPrice, WorkloadControllers,
     complete_pod, latency, mark_node_ready, object, remove_instance, remove_stopped_pod,
 };
 use crate::faults::{FaultInjector, WatchFault};
@@ -136,7 +136,12 @@ impl Simulation {
             well_known: self.options.well_known.clone(),
             served: served.to_vec(),
             objects: BTreeMap::new(),
-            catalogs: BTreeMap::from([(self.options.node_class.clone(), types)]),
+            catalogs: self
+                .options
+                .node_classes
+                .iter()
+                .map(|class| (class.clone(), types.clone()))
+                .collect(),
             names_are_hashed: false,
         };
         for (key, value) in self.cluster.api_server.iter() {
@@ -174,6 +179,11 @@ impl Simulation {
     /// Configures the extender of the scheduler.
     pub fn set_extender(&mut self, extender: Box<dyn Extender>) {
         self.kube_scheduler.set_extender(extender);
+    }
+
+    /// Of the instances that start from an image from now on, this share in percent never joins as a node.
+    pub fn fail_boots(&mut self, image: &str, percent: u64) {
+        self.kubelets.fail_boots(image, percent);
     }
 
     /// Sets whether instances start without ever joining as nodes.
@@ -245,6 +255,22 @@ impl Simulation {
         is_empty: impl Fn(&UnavailableOffering) -> bool,
     ) {
         self.cluster.cloud.empty(until, is_empty);
+    }
+
+    /// The offerings that match have another price until [`Self::end_price_change`] is called with the same id, running
+    /// instances too. Where changes overlap, each applies to the result of those with smaller ids.
+    pub fn change_prices(
+        &mut self,
+        id: usize,
+        to: NewPrice,
+        is_meant: impl Fn(&UnavailableOffering) -> bool,
+    ) {
+        self.cluster.cloud.change_prices(id, to, is_meant);
+    }
+
+    /// Ends a change of prices. Nothing happens if there is none with this id.
+    pub fn end_price_change(&mut self, id: usize) {
+        self.cluster.cloud.end_price_change(id);
     }
 
     /// Starts one more replica, which waits for the lease.

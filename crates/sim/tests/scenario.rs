@@ -4,50 +4,9 @@
 
 mod world;
 
-use mortise_planning::settings::Settings;
-use mortise_sim::ManifestError;
-use mortise_sim::scenario::{ClusterObjects, ScenarioReport, ScenarioSpec, play, scenario_schema};
+use mortise_sim::scenario::{ScenarioReport, scenario_schema};
 use serde_json::{Value, json};
-use world::{options, template};
-
-/// A scenario of ten minutes with this timeline.
-fn document(timeline: &Value) -> Value {
-    json!({
-        "apiVersion": "mortise.sh/v1alpha1", "kind": "Scenario", "metadata": { "name": "s" },
-        "spec": { "duration": "10m", "timeline": timeline },
-    })
-}
-
-fn deployment(replicas: u32) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
-        "spec": { "replicas": replicas, "template": template("web", "1500m", "2Gi") },
-    })
-}
-
-fn objects(manifests: &[Value]) -> Result<ClusterObjects, ManifestError> {
-    let mut objects = ClusterObjects::default();
-    for manifest in manifests {
-        objects.add(manifest)?;
-    }
-    objects.complete()
-}
-
-fn played(document: &Value) -> Result<ScenarioReport, ManifestError> {
-    let world = options(1);
-    let mut pool = world.pools[0].clone();
-    pool["kind"] = json!("NodePool");
-    let spec = ScenarioSpec::from_document(document)?;
-    let cloud = (world.catalog, world.well_known);
-    let objects = objects(&[pool, deployment(4)])?;
-    play(
-        &spec,
-        objects,
-        cloud,
-        Settings::default(),
-        mortise_deciders::all,
-    )
-}
+use world::scenarios::{deployment, document, objects, played};
 
 #[test]
 fn the_timeline_is_played() {

@@ -142,11 +142,17 @@ fn annotations_are_those_of_the_sources() -> Result<()> {
 /// The page shows what the example gives, to the last byte: one seed, one history, on every computer.
 #[tokio::test]
 async fn the_page_about_simulations_shows_what_they_give() -> Result<()> {
-    let example = repository().join("examples/scenarios/busy-morning.yaml");
-    let played = command::run("simulate", &[&example.display().to_string()], None).await?;
-    ensure!(played.code == 0, "{played:?}");
     let mut page = Page::open("tasks/simulate.md")?;
-    page.compare("busy morning", &format!("```text\n{}```\n", played.stdout))
+    for (block, file) in [
+        ("busy morning", "busy-morning.yaml"),
+        ("eventful afternoon", "eventful-afternoon.yaml"),
+    ] {
+        let example = repository().join("examples/scenarios").join(file);
+        let played = command::run("simulate", &[&example.display().to_string()], None).await?;
+        ensure!(played.code == 0, "{played:?}");
+        page.compare(block, &format!("```text\n{}```\n", played.stdout))?;
+    }
+    Ok(())
 }
 
 /// The page shows plans of a snapshot of a simulated cluster, to the last byte.

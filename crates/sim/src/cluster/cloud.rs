@@ -1,5 +1,8 @@
 //! The virtual cloud: instances, prices, shortages, interruptions.
 
+mod images;
+mod prices;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
@@ -17,6 +20,12 @@ use mortise_cloudprovider::{
 };
 
 use crate::clock::{Action, Clock};
+
+pub use prices::NewPrice;
+use prices::PriceChanges;
+
+use images::FIRST_IMAGE;
+pub(crate) use images::image_of;
 
 /// Duration of a shortage in a capacity pool.
 const SHORTAGE_MS: i64 = 3 * 60_000;
@@ -41,6 +50,8 @@ pub struct SimInstance {
     pub labels: BTreeMap<String, String>,
     /// Instance type.
     pub instance_type: Arc<InstanceType>,
+    /// Image that it started from.
+    pub image: Arc<str>,
     /// Spot instances can be interrupted.
     pub capacity_type: CapacityType,
     /// Price.
@@ -59,7 +70,9 @@ type BatchResult = Result<LaunchedInstance, LaunchError>;
 /// The simulated cloud.
 #[derive(Debug, Default)]
 pub struct Cloud {
+    /// With the prices of now.
     types: Vec<Arc<InstanceType>>,
+    price_changes: PriceChanges,
     instances: BTreeMap<ProviderId, SimInstance>,
     empty_until: BTreeMap<UnavailableOffering, Timestamp>,
     count: u64,
@@ -301,6 +314,7 @@ impl Cloud {
             capacity_type: offering.capacity_type,
             price: offering.price.unwrap_or_default(),
             instance_type,
+            image: FIRST_IMAGE.into(),
             launched: now,
             terminates_at: None,
             tagged_node: None,
@@ -445,7 +459,7 @@ fn listed((id, instance): (&ProviderId, &SimInstance)) -> Instance {
 fn launched(id: &ProviderId, instance: &SimInstance) -> LaunchedInstance {
     LaunchedInstance {
         provider_id: id.clone(),
-        image_id: Some("image-1".to_owned()),
+        image_id: Some(instance.image.to_string()),
         labels: instance.labels.clone(),
         annotations: BTreeMap::new(),
         capacity: instance.instance_type.capacity.to_api(),

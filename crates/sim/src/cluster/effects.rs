@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::names::{NodeName, ObjectRef};
+use mortise_apis::names::{NodeName, ObjectRef, ProviderId};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::{SplitMix64, after};
 use mortise_cloudprovider::{LaunchError, LaunchRequest, ResolvedNodeClass};
@@ -16,12 +16,15 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use super::api_server::is_deleting;
-use super::cloud::RESERVATION_ID;
+use super::cloud::{RESERVATION_ID, image_of};
 use super::workload_controllers::is_running;
 use crate::clock::Action;
 
 /// Annotation that identifies the decision that created a claim.
 const INTENT: &str = "/metadata/annotations/mortise.sh~1intent";
+
+/// Why a node drifted that started from another image than that of its class.
+const IMAGE_DRIFT: &str = "ImageDrift";
 
 /// Latency of an effect, in milliseconds.
 pub(crate) fn latency(effect: &Effect, random: &mut SplitMix64) -> i64 {
@@ -104,7 +107,14 @@ pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
             shifted_zones: Vec::new(),
             again_ms: None,
         }))),
-        Effect::CheckDrift { .. } => Ok(EffectOutput::Drift(None)),
+        Effect::CheckDrift { claim, class } => {
+            let image = claim.provider_id().map(ProviderId::from);
+            let image = image.and_then(|id| cluster.cloud.image(&id));
+            let is_other = image.is_some_and(|image| *image != *image_of(&class.object));
+            Ok(EffectOutput::Drift(
+                is_other.then(|| IMAGE_DRIFT.to_owned()),
+            ))
+        }
         Effect::TagInstance(claim) => Ok(EffectOutput::Tagged(cluster.cloud.tag(claim))),
         Effect::Acknowledge { notice, .. } => {
             cluster.cloud.acknowledge(notice);
@@ -291,14 +301,14 @@ fn list_pods(node: &NodeName, cluster: &Cluster) -> Executed {
 }
 
 fn launch(request: &LaunchRequest, cluster: &mut Cluster) -> Result<EffectOutput, EffectError> {
-    if request.node_class.is_none() {
+    let Some(class) = &request.node_class else {
         let message = format!(
             "node class {} does not exist",
             request.claim.spec.node_class_ref.name
         );
         let error = LaunchError::NodeClassNotReady { message };
         return Err(EffectError::Launch(error));
-    }
+    };
 
     let Cluster {
         clock,
@@ -309,12 +319,17 @@ fn launch(request: &LaunchRequest, cluster: &mut Cluster) -> Result<EffectOutput
     } = cluster;
     let (result, new) = cloud.launch(request, clock.now(), &mut clock.random);
     for id in new {
+        cloud.boot_from(&id, image_of(&class.object));
         stats.nodes_launched += 1;
         let ms = clock.random.between(timing.boot_ms.0, timing.boot_ms.1);
         clock.in_ms(ms, Action::CreateNode(id));
     }
     match result {
-        Ok(launched) => Ok(EffectOutput::Launched(Box::new(launched))),
+        Ok(mut launched) => {
+            let image = cloud.image(&launched.provider_id);
+            launched.image_id = image.map(|image| image.to_string());
+            Ok(EffectOutput::Launched(Box::new(launched)))
+        }
         Err(error) => {
             if matches!(error, LaunchError::InsufficientCapacity { .. }) {
                 stats.shortages += 1;

@@ -25,6 +25,8 @@ pub(crate) fn node_name(id: &ProviderId) -> NodeName {
 pub(crate) struct Kubelets {
     /// Instances that start do not join as nodes.
     images_are_bad: bool,
+    /// Of the instances that start from an image, the share in percent that never joins.
+    failing_boots: BTreeMap<String, u64>,
     /// How much less CPU and memory nodes have than their instance types, in percent.
     withheld: i64,
     /// Run time of job pods after their start, in milliseconds.
@@ -35,6 +37,11 @@ impl Kubelets {
     /// Sets whether instances start without ever joining as nodes.
     pub(crate) const fn break_images(&mut self, are_bad: bool) {
         self.images_are_bad = are_bad;
+    }
+
+    /// Of the instances that start from an image from now on, this share in percent never joins as a node.
+    pub(crate) fn fail_boots(&mut self, image: &str, percent: u64) {
+        self.failing_boots.insert(image.to_owned(), percent);
     }
 
     /// Nodes that join from now on have less CPU and memory than their instance types, by this percentage.
@@ -59,6 +66,11 @@ impl Kubelets {
         let Some(instance) = cluster.cloud.instance(id).cloned() else {
             return;
         };
+        let percent = self.failing_boots.get(&*instance.image).copied();
+        // Without a share no number is drawn: the history is that of a cluster with good images.
+        if percent.is_some_and(|percent| percent > 0 && cluster.clock.random.chance(percent * 10)) {
+            return;
+        }
         let name = node_name(id);
         let now = cluster.now();
         let claim = ObjectKey::Claim(instance.claim.as_str().into());

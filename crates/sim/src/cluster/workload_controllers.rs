@@ -64,13 +64,14 @@ impl WorkloadControllers {
 
     /// Creates the initial objects.
     pub(crate) fn install(&self, options: &SimOptions, store: &mut ApiServer, now: Timestamp) {
-        let class = &options.node_class;
         let ready = json!([{ "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": now.to_string() }]);
-        let object = json!({
-            "apiVersion": format!("{}/v1", class.group), "kind": &*class.kind,
-            "metadata": { "name": &*class.name, "generation": 1 }, "spec": {}, "status": { "conditions": ready },
-        });
-        create(store, ObjectKey::NodeClass(class.clone()), object, now);
+        for class in &options.node_classes {
+            let object = json!({
+                "apiVersion": format!("{}/v1", class.group), "kind": &*class.kind,
+                "metadata": { "name": &*class.name, "generation": 1 }, "spec": {}, "status": { "conditions": ready },
+            });
+            create(store, ObjectKey::NodeClass(class.clone()), object, now);
+        }
         for pool in &options.pools {
             let name = pool
                 .pointer("/metadata/name")

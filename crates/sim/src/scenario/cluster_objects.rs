@@ -180,12 +180,12 @@ impl ClusterObjects {
         Ok(self)
     }
 
-    /// The node class of all NodePools.
+    /// The node classes of the NodePools, in the order in which these name them.
     ///
     /// # Errors
-    /// They refer to several, or to none.
-    pub(super) fn node_class(&self) -> Result<NodeClassKey, ManifestError> {
-        let mut found: Option<NodeClassKey> = None;
+    /// One refers to none, or they are of several kinds.
+    pub(super) fn node_classes(&self) -> Result<Vec<NodeClassKey>, ManifestError> {
+        let mut found: Vec<NodeClassKey> = Vec::new();
         for pool in &self.pools {
             let field = "spec.template.spec.nodeClassRef";
             let part = |name: &str| text(pool, &format!("/spec/template/spec/nodeClassRef/{name}"));
@@ -194,13 +194,20 @@ impl ClusterObjects {
                 return Err(ManifestError::new(field, "needs group, kind and name"));
             };
             let class = NodeClassKey::new(group, kind, name);
-            if found.as_ref().is_some_and(|first| *first != class) {
-                let problem = "all NodePools of a scenario must refer to one node class";
+            let is_like =
+                |first: &NodeClassKey| first.group == class.group && first.kind == class.kind;
+            if let Some(first) = found.first().filter(|first| !is_like(first)) {
+                let problem = format!(
+                    "{} {name:?} is of another kind than {} {:?}: a scenario has one cloud",
+                    class.kind, first.kind, &*first.name
+                );
                 return Err(ManifestError::new(field, problem));
             }
-            found = Some(class);
+            if !found.contains(&class) {
+                found.push(class);
+            }
         }
-        found.ok_or_else(|| ManifestError::new("", "there is no NodePool"))
+        Ok(found)
     }
 
     pub(super) fn deployment_names(&self) -> Vec<&str> {

@@ -4,6 +4,7 @@
 
 mod cluster_objects;
 mod digest;
+mod offerings;
 mod play;
 mod report;
 mod spec;

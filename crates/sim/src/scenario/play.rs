@@ -1,12 +1,11 @@
 //! Plays a scenario on the simulated cluster.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 use mortise_apis::labels::WellKnown;
+use mortise_apis::names::NodeClassKey;
 use mortise_apis::values::GoDuration;
 use mortise_apis::values::{after, since};
-use mortise_cloudprovider::{CapacityType, InstanceType};
+use mortise_cloudprovider::InstanceType;
 use mortise_engine::decider::Decider;
 use mortise_planning::settings::Settings;
 use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
@@ -16,7 +15,7 @@ use super::cluster_objects::ClusterObjects;
 use super::digest::HistoryDigest;
 use super::report::{ScenarioReport, ScenarioSample};
 use super::spec::ScenarioSpec;
-use super::timeline::{Shortage, TimelineAction, Watch, WatchFailure};
+use super::timeline::{Image, Price, TimelineAction, Watch, WatchFailure};
 use crate::cluster::is_deleting;
 use crate::faults::WatchFault;
 use crate::manifest_error::ManifestError;
@@ -38,7 +37,10 @@ const WATCHED: [(&str, ObjectKind); 4] = [
 /// What happens at a time.
 enum Due<'a> {
     Sample,
-    Entry(TimelineAction<'a>),
+    /// With its place in the timeline.
+    Entry(usize, TimelineAction<'a>),
+    /// The prices that an entry changed are as before.
+    PricesReturn(usize, &'a Price),
     /// A watch delivers again.
     WatchRecovers(ObjectKind),
 }
@@ -60,13 +62,14 @@ pub fn play(
     settings.gates.capacity_buffer |= objects.has_buffers();
     let (catalog, well_known) = cloud;
     let due = due(spec, &objects, &catalog)?;
+    let node_classes = objects.node_classes()?;
     let options = SimOptions {
         seed: spec.seed,
         start: spec.start,
         settings,
         catalog,
         well_known,
-        node_class: objects.node_class()?,
+        node_classes: node_classes.clone(),
         pools: objects.pools,
         daemon_sets: objects.daemon_sets,
         deployments: objects.deployments,
@@ -84,14 +87,19 @@ pub fn play(
         start: spec.start,
         samples: Vec::new(),
         history: HistoryDigest::default(),
+        node_classes,
     };
     for (ms, due) in due {
         player.run_until(after(spec.start, ms));
         match due {
             Due::Sample => player.sample(None),
             Due::WatchRecovers(kind) => player.simulation.disturb_watch(&kind, None),
-            Due::Entry(action) => {
-                player.act(&action, deciders)?;
+            Due::PricesReturn(entry, price) => {
+                player.simulation.end_price_change(entry);
+                player.sample(Some(format!("{price} is as before")));
+            }
+            Due::Entry(entry, action) => {
+                player.act(entry, &action, deciders)?;
                 player.sample(Some(action.to_string()));
             }
         }
@@ -112,11 +120,21 @@ fn due<'a>(
         let field = format!("spec.timeline[{at}]");
         let action = entry.action(&field)?;
         check(&action, &field, objects, catalog)?;
-        all.push((ms(entry.at), Due::Entry(action)));
-        if let TimelineAction::Watch(watch) = action {
-            let end = ms(entry.at).saturating_add(ms(watch.lasts));
-            if end <= whole {
-                all.push((end, Due::WatchRecovers(watched(watch, &field)?)));
+        all.push((ms(entry.at), Due::Entry(at, action)));
+        let ends = match action {
+            TimelineAction::Watch(watch) => {
+                let end = Due::WatchRecovers(watched(watch, &field)?);
+                Some((watch.lasts, end))
+            }
+            TimelineAction::Price(price) => price
+                .lasts
+                .map(|lasts| (lasts, Due::PricesReturn(at, price))),
+            _ => None,
+        };
+        if let Some((lasts, end)) = ends {
+            let at = ms(entry.at).saturating_add(ms(lasts));
+            if at <= whole {
+                all.push((at, end));
             }
         }
     }
@@ -160,24 +178,32 @@ fn check(
             known("edit.nodePool", &edit.node_pool, &objects.pool_names())
         }
         TimelineAction::Shortage(shortage) => {
-            let offerings = || catalog.iter().flat_map(|each| &each.offerings);
-            let zones: BTreeSet<&str> = offerings().map(|each| &*each.zone).collect();
-            let zones: Vec<&str> = zones.into_iter().collect();
-            for zone in &shortage.zones {
-                known("shortage.zones", zone, &zones)?;
+            let field = format!("{field}.shortage");
+            shortage.offerings().check(&field, catalog)
+        }
+        TimelineAction::Price(price) => {
+            let field = format!("{field}.price");
+            price.to(&field)?;
+            if price.lasts.is_some_and(|lasts| lasts <= GoDuration::ZERO) {
+                return Err(ManifestError::new(
+                    format!("{field}.for"),
+                    "must be more than 0s; leave it out for prices that stay",
+                ));
             }
-            for name in &shortage.instance_types {
-                if !catalog.iter().any(|each| *each.name == **name) {
-                    let field = format!("{field}.shortage.instanceTypes");
-                    let problem = format!("{name:?} is no type of the region");
-                    return Err(ManifestError::new(field, problem));
-                }
+            price.offerings().check(&field, catalog)
+        }
+        TimelineAction::Image(image) => {
+            if image.name.is_empty() {
+                let field = format!("{field}.image.name");
+                return Err(ManifestError::new(field, "is empty"));
             }
-            let types = [CapacityType::Spot.as_str(), CapacityType::OnDemand.as_str()];
-            match &shortage.capacity_type {
-                Some(given) => known("shortage.capacityType", given, &types),
-                None => Ok(()),
+            if image.boot_failure_percent > 100 {
+                let field = format!("{field}.image.bootFailurePercent");
+                return Err(ManifestError::new(field, "must be from 0 to 100"));
             }
+            let classes = objects.node_classes()?;
+            let names: Vec<&str> = classes.iter().map(|class| &*class.name).collect();
+            known("image.nodeClass", &image.node_class, &names)
         }
         TimelineAction::Watch(watch) => watched(watch, field).map(drop),
         TimelineAction::Interrupt(_) | TimelineAction::Images(_) | TimelineAction::Crash => Ok(()),
@@ -197,6 +223,7 @@ struct Player {
     start: Timestamp,
     samples: Vec<ScenarioSample>,
     history: HistoryDigest,
+    node_classes: Vec<NodeClassKey>,
 }
 
 impl Player {
@@ -227,6 +254,7 @@ impl Player {
 
     fn act(
         &mut self,
+        entry: usize,
         action: &TimelineAction<'_>,
         deciders: fn() -> Vec<Box<dyn Decider>>,
     ) -> Result<(), ManifestError> {
@@ -246,7 +274,18 @@ impl Player {
                     }
                 }
             }
-            TimelineAction::Shortage(shortage) => self.empty(shortage),
+            TimelineAction::Shortage(shortage) => {
+                let lasts = shortage.lasts.as_nanos() / 1_000_000;
+                let until = after(simulation.now(), lasts);
+                let offerings = shortage.offerings();
+                simulation.empty_capacity(until, |each| offerings.include(each));
+            }
+            TimelineAction::Price(price) => {
+                let offerings = price.offerings();
+                let to = price.to("price")?;
+                simulation.change_prices(entry, to, |each| offerings.include(each));
+            }
+            TimelineAction::Image(image) => return self.set_image(image),
             TimelineAction::Images(images) => simulation.break_images(images.broken),
             TimelineAction::Crash => simulation.restart_engine(deciders()),
             TimelineAction::Watch(watch) => {
@@ -260,19 +299,22 @@ impl Player {
         Ok(())
     }
 
-    fn empty(&mut self, shortage: &Shortage) {
-        let until = after(self.simulation.now(), shortage.lasts.as_nanos() / 1_000_000);
-        let meant = |names: &[String], name: &str| {
-            names.is_empty() || names.iter().any(|each| each == name)
+    /// The node class names the image as a user's edit of it does.
+    fn set_image(&mut self, image: &Image) -> Result<(), ManifestError> {
+        let percent = image.boot_failure_percent;
+        self.simulation.fail_boots(&image.name, percent);
+        let mut classes = self.node_classes.iter();
+        let class = classes.find(|class| *class.name == *image.node_class);
+        let Some(class) = class else {
+            let names: Vec<&str> = self.node_classes.iter().map(|class| &*class.name).collect();
+            let field = "image.nodeClass";
+            return Err(ManifestError::unknown(field, &image.node_class, &names));
         };
-        self.simulation.empty_capacity(until, |each| {
-            meant(&shortage.instance_types, &each.instance_type)
-                && meant(&shortage.zones, &each.zone)
-                && shortage
-                    .capacity_type
-                    .as_deref()
-                    .is_none_or(|wanted| wanted == each.capacity_type.as_str())
-        });
+        let merge = json!({ "spec": { "image": image.name } });
+        let edited = self
+            .simulation
+            .edit(&ObjectKey::NodeClass(class.clone()), merge);
+        edited.map_err(|error| ManifestError::new("image", error.to_string()))
     }
 
     fn sample(&mut self, happened: Option<String>) {

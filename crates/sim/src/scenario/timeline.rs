@@ -3,10 +3,13 @@
 use std::fmt;
 
 use mortise_apis::values::GoDuration;
+use mortise_apis::values::money::MicroUsd;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::offerings::Offerings;
+use crate::cluster::NewPrice;
 use crate::manifest_error::ManifestError;
 
 /// One thing that happens at a time: exactly one field next to `at`.
@@ -26,6 +29,10 @@ pub struct TimelineEntry {
     pub interrupt: Option<Interrupt>,
     /// No capacity for some offerings, for a time
     pub shortage: Option<Shortage>,
+    /// Other prices for some offerings, from now on or for a time
+    pub price: Option<Price>,
+    /// Another image for a node class: the nodes that started from the one before drift
+    pub image: Option<Image>,
     /// From now on, whether instances that start never join
     pub images: Option<Images>,
     /// The leading process is killed and starts again
@@ -75,7 +82,7 @@ pub struct Interrupt {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Shortage {
-    /// Instance types
+    /// Instance types; `m5.*` means all that begin with `m5.`
     #[serde(default)]
     pub instance_types: Vec<String>,
     /// Zones
@@ -87,6 +94,104 @@ pub struct Shortage {
     #[serde(rename = "for")]
     #[schemars(with = "String")]
     pub lasts: GoDuration,
+}
+
+impl Shortage {
+    pub(super) fn offerings(&self) -> Offerings<'_> {
+        Offerings {
+            instance_types: &self.instance_types,
+            zones: &self.zones,
+            capacity_type: self.capacity_type.as_deref(),
+        }
+    }
+}
+
+/// Prices of offerings; what is missing means all. One of `factor` and `dollarsPerHour`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Price {
+    /// Instance types; `m5.*` means all that begin with `m5.`
+    #[serde(default)]
+    pub instance_types: Vec<String>,
+    /// Zones
+    #[serde(default)]
+    pub zones: Vec<String>,
+    /// `spot` or `on-demand`
+    pub capacity_type: Option<String>,
+    /// What the prices are multiplied by, from 0.000001 to 1000
+    pub factor: Option<f64>,
+    /// The price of each, from 0.000001 to 10000
+    pub dollars_per_hour: Option<f64>,
+    /// How long; missing: until the end
+    #[serde(rename = "for")]
+    #[schemars(with = "Option<String>")]
+    pub lasts: Option<GoDuration>,
+}
+
+/// Most that an instance costs, in dollars an hour.
+const HIGHEST_PRICE: f64 = 10_000.0;
+
+impl Price {
+    pub(super) fn offerings(&self) -> Offerings<'_> {
+        Offerings {
+            instance_types: &self.instance_types,
+            zones: &self.zones,
+            capacity_type: self.capacity_type.as_deref(),
+        }
+    }
+
+    /// What becomes of the prices; `field` is the path of the entry.
+    ///
+    /// # Errors
+    /// There is neither a factor nor a price, or both, or it is out of range.
+    pub(super) fn to(&self, field: &str) -> Result<NewPrice, ManifestError> {
+        match (self.factor, self.dollars_per_hour) {
+            (Some(factor), None) => NewPrice::times(factor).ok_or_else(|| {
+                let problem = format!("{factor} must be from 0.000001 to 1000");
+                ManifestError::new(format!("{field}.factor"), problem)
+            }),
+            (None, Some(dollars)) => {
+                let price = MicroUsd::from_dollars(dollars);
+                let price = price.filter(|price| price.0 > 0 && dollars <= HIGHEST_PRICE);
+                price.map(NewPrice::is).ok_or_else(|| {
+                    let problem = format!("{dollars} must be from 0.000001 to 10000");
+                    ManifestError::new(format!("{field}.dollarsPerHour"), problem)
+                })
+            }
+            (None, None) => Err(ManifestError::new(
+                field,
+                "no price: add factor or dollarsPerHour",
+            )),
+            (Some(_), Some(_)) => Err(ManifestError::new(
+                field,
+                "two prices: keep factor or dollarsPerHour",
+            )),
+        }
+    }
+}
+
+/// `spot price of m5.* in any zone`.
+impl fmt::Display for Price {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(capacity_type) = &self.capacity_type {
+            write!(f, "{capacity_type} ")?;
+        }
+        write!(f, "price {}", self.offerings())
+    }
+}
+
+/// The image of a node class.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Image {
+    /// The class that gets it
+    pub node_class: String,
+    /// Its name; all classes begin with `image-1`
+    pub name: String,
+    /// Share of the instances that start from it from now on and never join, in percent
+    #[serde(default)]
+    #[schemars(range(max = 100))]
+    pub boot_failure_percent: u64,
 }
 
 /// State of the images that instances start from.
@@ -139,7 +244,11 @@ pub enum TimelineAction<'a> {
     Interrupt(&'a Interrupt),
     /// Of capacity.
     Shortage(&'a Shortage),
-    /// Of the image.
+    /// Of prices.
+    Price(&'a Price),
+    /// Of a node class.
+    Image(&'a Image),
+    /// Of all images.
     Images(&'a Images),
     /// Of the leader.
     Crash,
@@ -159,6 +268,8 @@ impl TimelineEntry {
             self.edit.as_ref().map(TimelineAction::Edit),
             self.interrupt.as_ref().map(TimelineAction::Interrupt),
             self.shortage.as_ref().map(TimelineAction::Shortage),
+            self.price.as_ref().map(TimelineAction::Price),
+            self.image.as_ref().map(TimelineAction::Image),
             self.images.as_ref().map(TimelineAction::Images),
             self.crash.as_ref().map(|Crash {}| TimelineAction::Crash),
             self.watch.as_ref().map(TimelineAction::Watch),
@@ -168,7 +279,7 @@ impl TimelineEntry {
             (Some(action), None) => Ok(action),
             (None, _) => Err(ManifestError::new(
                 field,
-                "nothing happens: add one of scale, roll, edit, interrupt, shortage, images, crash, watch",
+                "nothing happens: add one of scale, roll, edit, interrupt, shortage, price, image, images, crash, watch",
             )),
             (Some(_), Some(_)) => Err(ManifestError::new(
                 field,
@@ -186,21 +297,33 @@ impl fmt::Display for TimelineAction<'_> {
             Self::Edit(edit) => write!(f, "edit NodePool {}: {}", edit.node_pool, edit.patch),
             Self::Interrupt(interrupt) => write!(f, "interrupt {} spot instances", interrupt.count),
             Self::Shortage(shortage) => {
-                let or_all = |names: &[String], all: &str| match names {
-                    [] => all.to_owned(),
-                    _ => names.join(", "),
-                };
+                let capacity_type = shortage.capacity_type.as_deref();
+                let capacity_type = capacity_type.unwrap_or("spot or on-demand");
+                let offerings = shortage.offerings();
                 write!(
                     f,
-                    "no {} capacity of {} in {} for {}",
-                    shortage
-                        .capacity_type
-                        .as_deref()
-                        .unwrap_or("spot or on-demand"),
-                    or_all(&shortage.instance_types, "any type"),
-                    or_all(&shortage.zones, "any zone"),
+                    "no {capacity_type} capacity {offerings} for {}",
                     shortage.lasts
                 )
+            }
+            Self::Price(price) => {
+                write!(f, "{price}")?;
+                if let Some(factor) = price.factor {
+                    write!(f, " times {factor}")?;
+                }
+                if let Some(dollars) = price.dollars_per_hour {
+                    write!(f, " is ${dollars} an hour")?;
+                }
+                price
+                    .lasts
+                    .map_or(Ok(()), |lasts| write!(f, " for {lasts}"))
+            }
+            Self::Image(image) => {
+                write!(f, "node class {} gets {}", image.node_class, image.name)?;
+                match image.boot_failure_percent {
+                    0 => Ok(()),
+                    percent => write!(f, ", with which {percent}% never join"),
+                }
             }
             Self::Images(Images { broken: true }) => f.write_str("instances no longer join"),
             Self::Images(Images { broken: false }) => f.write_str("instances join again"),

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of this module")]
 
 pub(crate) mod matrix;
+pub(crate) mod scenarios;
 
 use jiff::Timestamp;
 use mortise_apis::labels;
@@ -97,7 +98,11 @@ pub(crate) fn options(seed: u64) -> SimOptions {
         settings: Settings::default(),
         catalog: types(),
         well_known: mortise_aws_class::labels::well_known(),
-        node_class: NodeClassKey::new("karpenter.k8s.aws", "EC2NodeClass", "default"),
+        node_classes: vec![NodeClassKey::new(
+            "karpenter.k8s.aws",
+            "EC2NodeClass",
+            "default",
+        )],
         pools: vec![pool],
         daemon_sets: vec![daemon],
         deployments: vec![

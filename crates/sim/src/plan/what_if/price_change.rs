@@ -3,18 +3,12 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 
 use crate::manifest_error::ManifestError;
+use crate::price_factor::PriceFactor;
 use crate::recorded_cluster::RecordedCluster;
 
-/// Decimal places of a factor.
-const PLACES: usize = 6;
-/// A factor of one.
-const ONE: u64 = 1_000_000;
-/// The largest factor.
-const LARGEST: u64 = 1_000 * ONE;
 /// Every type or zone.
 const ANY: &str = "*";
 
@@ -24,8 +18,7 @@ pub struct PriceChange {
     instance_type: String,
     zone: String,
     capacity_type: Option<CapacityType>,
-    /// In millionths.
-    factor: u64,
+    factor: PriceFactor,
 }
 
 impl FromStr for PriceChange {
@@ -54,7 +47,7 @@ impl FromStr for PriceChange {
                 ManifestError::absent("", "capacity type", text, known)
             })?),
         };
-        let factor = millionths(factor).ok_or_else(|| {
+        let factor = factor_of(factor).ok_or_else(|| {
             let problem = format!(
                 "factor {factor:?} must be a decimal number from 0.000001 to 1000, for example 1.2"
             );
@@ -69,8 +62,9 @@ impl FromStr for PriceChange {
     }
 }
 
-/// A decimal number in millionths: money is never computed with floats.
-fn millionths(text: &str) -> Option<u64> {
+/// A decimal number.
+fn factor_of(text: &str) -> Option<PriceFactor> {
+    const PLACES: usize = PriceFactor::PLACES;
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(part) || part.len() > PLACES {
@@ -80,9 +74,9 @@ fn millionths(text: &str) -> Option<u64> {
     let all = whole
         .parse::<u64>()
         .ok()?
-        .checked_mul(ONE)?
+        .checked_mul(PriceFactor::ONE)?
         .checked_add(part)?;
-    (1..=LARGEST).contains(&all).then_some(all)
+    PriceFactor::of_millionths(all)
 }
 
 impl PriceChange {
@@ -133,19 +127,12 @@ impl PriceChange {
         let mut changed = 0;
         for offering in each.offerings.iter_mut().filter(of) {
             if let Some(price) = &mut offering.price {
-                *price = times(*price, self.factor);
+                *price = self.factor.times(*price);
                 changed += 1;
             }
         }
         changed
     }
-}
-
-/// Rounded to the nearest.
-fn times(price: MicroUsd, factor: u64) -> MicroUsd {
-    let product = i128::from(price.0) * i128::from(factor);
-    let rounded = (product + i128::from(ONE / 2)) / i128::from(ONE);
-    MicroUsd(i64::try_from(rounded).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
@@ -160,7 +147,7 @@ mod tests {
             ("1", Some(1_000_000)),
             ("1.2", Some(1_200_000)),
             ("0.000001", Some(1)),
-            ("1000", Some(LARGEST)),
+            ("1000", Some(1_000_000_000)),
             ("1000.1", None),
             ("0", None),
             ("-1", None),
@@ -170,10 +157,9 @@ mod tests {
             ("0.0000001", None),
             ("NaN", None),
         ] {
-            assert_eq!(millionths(text), want, "{text}");
+            let want = want.and_then(PriceFactor::of_millionths);
+            assert_eq!(factor_of(text), want, "{text}");
         }
-        assert_eq!(times(MicroUsd(96_000), 1_200_000), MicroUsd(115_200));
-        assert_eq!(times(MicroUsd(3), 500_000), MicroUsd(2));
     }
 
     #[test]

@@ -1,0 +1,67 @@
+//! Scenarios on the small cluster.
+
+use mortise_planning::settings::Settings;
+use mortise_sim::ManifestError;
+use mortise_sim::scenario::{ClusterObjects, ScenarioReport, ScenarioSpec, play};
+use serde_json::{Value, json};
+
+use super::{options, template};
+
+/// A scenario of ten minutes with this timeline.
+pub(crate) fn document(timeline: &Value) -> Value {
+    json!({
+        "apiVersion": "mortise.sh/v1alpha1", "kind": "Scenario", "metadata": { "name": "s" },
+        "spec": { "duration": "10m", "timeline": timeline },
+    })
+}
+
+/// A scenario of this length.
+pub(crate) fn long(duration: &str, timeline: &Value) -> Value {
+    let mut document = document(timeline);
+    document["spec"]["duration"] = json!(duration);
+    document
+}
+
+pub(crate) fn deployment(replicas: u32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
+        "spec": { "replicas": replicas, "template": template("web", "1500m", "2Gi") },
+    })
+}
+
+/// The NodePool of the small cluster.
+pub(crate) fn pool() -> Value {
+    let mut pool = options(1).pools[0].clone();
+    pool["kind"] = json!("NodePool");
+    pool
+}
+
+pub(crate) fn objects(manifests: &[Value]) -> Result<ClusterObjects, ManifestError> {
+    let mut objects = ClusterObjects::default();
+    for manifest in manifests {
+        objects.add(manifest)?;
+    }
+    objects.complete()
+}
+
+/// Four pods of a Deployment.
+pub(crate) fn played(document: &Value) -> Result<ScenarioReport, ManifestError> {
+    played_with(document, &[pool(), deployment(4)])
+}
+
+pub(crate) fn played_with(
+    document: &Value,
+    manifests: &[Value],
+) -> Result<ScenarioReport, ManifestError> {
+    let world = options(1);
+    let spec = ScenarioSpec::from_document(document)?;
+    let cloud = (world.catalog, world.well_known);
+    let objects = objects(manifests)?;
+    play(
+        &spec,
+        objects,
+        cloud,
+        Settings::default(),
+        mortise_deciders::all,
+    )
+}
