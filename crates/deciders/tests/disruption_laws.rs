@@ -300,7 +300,7 @@ proptest! {
 }
 
 /// kube-scheduler, which asks no extender here, places relocated pods in another way than planned: one of them finds no room, gets
-/// a node of its own, and consolidation begins again. Without rest that grows, a pod moves every few minutes for ever.
+/// a node of its own, and consolidation begins again. Without rest that grows, a pod moves every few minutes without end.
 #[test]
 fn what_moves_again_and_again_rests_longer_each_time() {
     let case = Case {

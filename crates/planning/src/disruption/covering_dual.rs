@@ -4,7 +4,7 @@
 //! `max demand · y`, subject to `capacity · y <= price` for every instance type, and `y >= 0`: one price per resource.
 //!
 //! # Algorithm
-//! Simplex method on the vertices of the dual, in fixed-point integers, so that every machine computes the same. A vertex is the set
+//! Simplex method on the vertices of the dual, in fixed-point integers, so that the result is the same everywhere. A vertex is the set
 //! of constraints that are tight there; each step leaves one of them along the edge that raises the objective most, until another
 //! constraint stops it. The result is lowered by what rounding puts above a price.
 //!
