@@ -34,7 +34,7 @@ mod testing;
 mod tls;
 mod watch;
 
-pub use client::{Clients, Reviewer};
+pub use client::{Clients, Reviewer, why_failed};
 pub use clock::{Clock, SystemClock};
 pub use config::{
     AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen, RecordConfig,

@@ -119,7 +119,6 @@ where
 /// A replica that can be asked. A port-forward ends with it.
 pub(super) struct Service {
     target: Target,
-    token: Option<String>,
     /// Namespace of the kubeconfig's context; `None` without a kubeconfig.
     pub(super) context_namespace: Option<String>,
     _port_forward: Option<port_forward::PortForward>,
@@ -139,10 +138,9 @@ impl Service {
         };
         let token = token(args, clients.as_ref()).await?;
         if let Some(url) = &args.url {
-            let target = Target::parse(url, args.ca_file.as_deref(), token.is_some())?;
+            let target = Target::new(url, args.ca_file.as_deref(), token)?;
             return Ok(Self {
                 target,
-                token,
                 context_namespace: clients.map(|clients| clients.namespace().to_owned()),
                 _port_forward: None,
             });
@@ -154,8 +152,7 @@ impl Service {
         let forward = port_forward::PortForward::open(args, &replica).await?;
         let url = format!("https://127.0.0.1:{}", forward.local_port);
         Ok(Self {
-            target: Target::parse(&url, args.ca_file.as_deref(), token.is_some())?,
-            token,
+            target: Target::new(&url, args.ca_file.as_deref(), token)?,
             context_namespace: Some(clients.namespace().to_owned()),
             _port_forward: Some(forward),
         })
@@ -166,7 +163,7 @@ impl Service {
     /// # Errors
     /// The service does not answer, refuses, or knows no such object: its words.
     pub(super) async fn get(&self, path: &str) -> Result<Value, Failure> {
-        let Answer { status, body } = self.target.get(path, self.token.as_deref()).await?;
+        let Answer { status, body } = self.target.get(path).await?;
         let said = body.trim();
         match status {
             200 => serde_json::from_str(said)

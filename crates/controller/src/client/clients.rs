@@ -181,17 +181,23 @@ fn base64_of_pem(certificates: &[Vec<u8>]) -> Option<String> {
 /// Why the API server could not be asked.
 pub(crate) fn connection_error(clients: &Clients, error: &kube::Error) -> RunError {
     let server = clients.server.clone();
-    let message = match error {
-        // The layers around a failed connection have no message of their own.
-        kube::Error::Service(cause) => with_causes(&**cause),
-        other => with_causes(other),
-    };
+    let message = why_failed(error);
     match error {
         kube::Error::Api(status) if status.code == 401 => RunError::Unauthenticated {
             server,
             message: error_class::message(error),
         },
         _ => RunError::Unreachable { server, message },
+    }
+}
+
+/// Why a request had no answer, with all causes, in one line.
+#[must_use]
+pub fn why_failed(error: &kube::Error) -> String {
+    match error {
+        // The layers around a failed connection have no message of their own.
+        kube::Error::Service(cause) => with_causes(&**cause),
+        other => with_causes(other),
     }
 }
 

@@ -15,5 +15,5 @@ pub(crate) mod reviews;
 pub(crate) mod token_bucket;
 mod transport;
 
-pub use clients::Clients;
+pub use clients::{Clients, why_failed};
 pub use reviews::Reviewer;
