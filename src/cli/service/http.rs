@@ -101,6 +101,11 @@ fn address(url: &str, has_ca: bool, has_token: bool) -> Result<(Uri, bool), Fail
     if host.is_empty() {
         return Err(wrong(&"it has no host"));
     }
+    let authority = uri.authority().map_or("", |all| all.as_str());
+    let port = authority.rsplit_once(':').map(|(_, port)| port);
+    if port.is_some_and(|port| !port.ends_with(']')) && uri.port_u16().is_none() {
+        return Err(wrong(&"the port is not a number from 0 to 65535"));
+    }
     let is_loopback = host == "localhost"
         || host
             .parse()
@@ -148,7 +153,7 @@ mod tests {
             ("https://[::1]:9", false, "https://[::1]:9/"),
             ("127.0.0.1:8443", false, "it has no scheme"),
             ("https://:1", false, "--url https://:1"),
-            ("https://127.0.0.1:99999", false, "invalid port"),
+            ("https://127.0.0.1:99999", false, "the port is not a number"),
             ("https://mortise.example", false, "needs --ca-file"),
             (
                 "http://mortise.example",
