@@ -284,6 +284,7 @@ mod tests {
     use mortise_planning::settings::Settings;
     use serde_json::json;
 
+    use crate::cluster::FIRST_IMAGE;
     use crate::{SimOptions, Simulation};
 
     fn simulation() -> Simulation {
@@ -332,7 +333,10 @@ mod tests {
             let claim = serde_json::from_value(json!({ "metadata": { "name": "c", "uid": uid, "labels": { "karpenter.sh/nodepool": "p" } }, "spec": {} })).unwrap();
             let (now, mut random) = (simulation.now(), SplitMix64::new(1));
             let cloud = &mut simulation.cluster.cloud;
-            cloud.launch_alone(&claim, now, &mut random).0.unwrap();
+            cloud
+                .launch_alone(&claim, FIRST_IMAGE, now, &mut random)
+                .0
+                .unwrap();
         }
         let claim = mortise_state::resource_kinds::ObjectKey::Claim("c".into());
         simulation

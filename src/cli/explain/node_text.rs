@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::answer::{Node, Pool, Since};
 use super::{condition, decisions, pool_text, section};
-use crate::cli::layout::{ago, amount, facts, in_time, span, wrapped};
-use mortise_apis::values::since;
+use crate::cli::layout::{ago, amount, facts, in_time, wrapped};
+use mortise_apis::values::{since, span_text};
 
 /// The explanation, a line each.
 pub(super) fn lines(node: &Node, pool: Option<&Pool>, width: usize) -> Vec<String> {
@@ -150,7 +150,7 @@ fn consolidation(node: &Node) -> String {
         _ if after == "Never" => "never (consolidateAfter: Never)".to_owned(),
         Some(at) if at > now => format!(
             "not before {} from now: consolidateAfter is {after} after the last change of its pods ({policy})",
-            span(since(at, now))
+            span_text(since(at, now))
         ),
         Some(_) => format!("possible soon: consolidateAfter {after} has passed ({policy})"),
         None => "not before it is initialized, and never for a static NodePool".to_owned(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
@@ -17,7 +18,7 @@ use crate::schema::fields;
 use crate::schema::groups::{GROUP, NodeClassRef, V1};
 use crate::schema::object::{is_default, null_as_default, object};
 use crate::schema::requirement::RequirementSpec;
-use crate::values::{BudgetSet, CompiledBudget, GoDuration};
+use crate::values::{BudgetSet, CompiledBudget, GoDuration, NillableDuration};
 
 /// Condition of NodePools, written by mortise: True while launches are paused because nodes do not register, Unknown with
 /// reason [`PROBE_LAUNCH`] while one launch is allowed. Absent otherwise.
@@ -59,6 +60,16 @@ impl NodePool {
     #[must_use]
     pub fn node_class_key(&self) -> NodeClassKey {
         self.spec.template.spec.node_class_ref.key()
+    }
+
+    /// Its `consolidateAfter`, 0 s by default; `None` for `Never`, and for what cannot be read, which the API server does not admit.
+    #[must_use]
+    pub fn consolidate_after(&self) -> Option<SignedDuration> {
+        let disruption = self.spec.disruption.as_ref();
+        let text = disruption.and_then(|disruption| disruption.consolidate_after.as_ref());
+        let text = text.map_or("0s", |text| text.as_str());
+        let wait = NillableDuration::parse(text).ok()?.duration()?;
+        Some(SignedDuration::from(wait))
     }
 
     /// Its limits, parsed.

@@ -4,6 +4,7 @@
 mod budget;
 mod cron;
 mod duration;
+mod fnv1a;
 pub mod money;
 mod price;
 mod quantity;
@@ -20,8 +21,9 @@ pub use budget::{
 };
 pub use cron::{CronFault, CronSchedule, ParseCronError};
 pub use duration::{GoDuration, NillableDuration, ParseDurationError, ParseNillableDurationError};
+pub use fnv1a::fnv1a;
 pub use price::{ParsePriceChangeError, PriceChange};
 pub use quantity::{Format, ParseQuantityError, Quantity};
 pub use split_mix::SplitMix64;
 pub use static_text::{StaticList, StaticText};
-pub use time::{after, doubled, since, stated_time};
+pub use time::{after, doubled, since, span_text, stated_time};

@@ -24,7 +24,7 @@ pub(crate) fn at_initialization(
     }
     let rests = pool
         .filter(|pool| pool.metadata.deletion_timestamp.is_none() && !pool.is_static())
-        .and_then(super::consolidate_after);
+        .and_then(NodePool::consolidate_after);
     if rests.is_some_and(|span| span.is_zero()) {
         conditions.set_true("Consolidatable");
     }

@@ -44,7 +44,7 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::{NodePool, NodePoolSpec};
 use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef, PoolName};
 use mortise_apis::schema::conditions;
-use mortise_apis::values::{NillableDuration, after};
+use mortise_apis::values::{after, fnv1a};
 use mortise_engine::condition_edits::edited_claim;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
@@ -366,7 +366,7 @@ impl ClaimConditionsDecider {
     ) -> (bool, Option<Timestamp>) {
         let Some(span) = pool
             .filter(|pool| !pool.is_static())
-            .and_then(consolidate_after)
+            .and_then(NodePool::consolidate_after)
         else {
             return (false, None);
         };
@@ -466,7 +466,8 @@ impl DriftStatus {
 
 /// Nodes of the pool rest after the last pod event before they are consolidated: then its time matters.
 fn rests(pool: &NodePool) -> bool {
-    consolidate_after(pool).is_some_and(|span| span.is_positive())
+    pool.consolidate_after()
+        .is_some_and(|span| span.is_positive())
 }
 
 /// What of a pool claims are compared with.
@@ -478,26 +479,9 @@ fn asks(pool: &NodePool) -> (&NodePoolSpec, Option<&BTreeMap<String, String>>, b
     )
 }
 
-/// `None` for `Never`, and for what cannot be read, which the API server does not admit.
-fn consolidate_after(pool: &NodePool) -> Option<jiff::SignedDuration> {
-    let text = pool
-        .spec
-        .disruption
-        .as_ref()
-        .and_then(|disruption| disruption.consolidate_after.as_ref());
-    let text = text.map_or("0s", |text| text.as_str());
-    NillableDuration::parse(text)
-        .ok()?
-        .duration()
-        .map(jiff::SignedDuration::from)
-}
-
-/// A fixed moment of the period for each name (FNV-1a), so that a restart does not ask about everything at once.
+/// A fixed moment of the period for each name, so that a restart does not ask about everything at once.
 fn spread(name: &str) -> i64 {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    i64::try_from(hash % DRIFT_CHECK_MS.unsigned_abs()).unwrap_or(0)
+    i64::try_from(fnv1a(name.bytes()) % DRIFT_CHECK_MS.unsigned_abs()).unwrap_or(0)
 }
 
 impl Decider for ClaimConditionsDecider {

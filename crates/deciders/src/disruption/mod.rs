@@ -147,7 +147,9 @@ impl Methods {
             self.search.resume(&self.nodes);
             return;
         }
-        self.renewed = self.renewed.filter(|_| !due).or(Some(now));
+        if due {
+            self.renewed = Some(now);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::pool::{ManifestVersion, TEMPLATE};
 use super::{ManifestKind, MigrationItem, SourceFile};
 use crate::yaml::{MapEntry, YamlNode};
 use mortise_apis::conversion::{KUBELET, NODE_CLASS_REFERENCE};
+use mortise_apis::values::fnv1a;
 use mortise_aws_class::labels::GROUP as AWS_GROUP;
 
 /// An expiry that a class contained.
@@ -216,12 +217,7 @@ fn expire(
 
 /// Eight hexadecimal digits derived from the settings.
 fn suffix(settings: &str) -> String {
-    let hash = settings
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-    format!("{:08x}", hash >> 32)
+    format!("{:08x}", fnv1a(settings.bytes()) >> 32)
 }
 
 /// Moves kubelet settings to the class. NodePools of one class with different settings get a class each.

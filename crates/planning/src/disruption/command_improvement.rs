@@ -3,7 +3,7 @@
 use super::candidate::Candidate;
 use super::command::{Method, RelocationPlan};
 use super::disruption_view::DisruptionView;
-use super::node_sets::{EVERY_SET, EverySet, within_limits};
+use super::node_sets::{EVERY_SET, EverySet, is_within_limits};
 use super::search::FoundCommand;
 use super::simulation::{SimulationRules, what_if, worth_the_moves};
 use mortise_apis::values::money::MicroUsd;
@@ -32,7 +32,7 @@ pub(super) fn best_set(
 ) -> FoundCommand {
     let mut best = found;
     for nodes in EverySet::of(candidates, view.now) {
-        if within_limits(nodes.clone(), view).len() < nodes.len() {
+        if !is_within_limits(&nodes, view) {
             continue;
         }
         for (method, rules) in [
@@ -102,7 +102,7 @@ fn step<'a>(
             changed.push(each);
             saved + worth
         };
-        if changed.is_empty() || within_limits(changed.clone(), view).len() < changed.len() {
+        if changed.is_empty() || !is_within_limits(&changed, view) {
             continue;
         }
         let Some(moves) = together(&changed, view, stop) else {

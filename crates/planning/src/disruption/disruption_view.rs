@@ -17,7 +17,6 @@ use crate::context::PlanningContext;
 use crate::replica_counts::ReplicaCounts;
 use mortise_apis::names::{PoolName, Uid};
 use mortise_apis::schema::conditions::find;
-use mortise_apis::values::NillableDuration;
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::ledger::{LedgerOp, NominationTarget};
 use mortise_state::snapshot::{NodeKey, Snapshot, StateNode};
@@ -272,19 +271,16 @@ fn is_within_consolidate_after(node: &StateNode, snapshot: &Snapshot, now: Times
         return false;
     };
     let pool = node.pool().and_then(|pool| snapshot.pools.get(&pool));
-    let wait = pool
-        .and_then(|pool| pool.spec.disruption.as_ref())
-        .and_then(|disruption| disruption.consolidate_after.as_ref())
-        .and_then(|text| NillableDuration::parse(text.as_str()).ok())
-        .and_then(|wait| wait.duration());
-    let Some(wait) = wait else { return false };
+    let Some(wait) = pool.and_then(|pool| pool.consolidate_after()) else {
+        return false;
+    };
     let initialized = || {
         let condition = find(&claim.status.conditions, "Initialized")?;
         condition.last_transition_time.clone()
     };
     let event = claim.status.last_pod_event_time.clone();
     let since = event.or_else(initialized).map(|time| time.0);
-    since.is_some_and(|since| now.duration_since(since) < jiff::SignedDuration::from(wait))
+    since.is_some_and(|since| now.duration_since(since) < wait)
 }
 
 fn totals(snapshot: &Snapshot) -> BTreeMap<PoolName, Totals> {

@@ -26,6 +26,7 @@ use super::resource_values::ResourceValues;
 use super::search::{FoundCommand, SearchOutcome};
 use super::simulation::{SimulationRules, what_if, worth_the_moves};
 use mortise_apis::names::ClaimName;
+use mortise_apis::values::fnv1a;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::CapacityType;
 use mortise_state::snapshot::StateNode;
@@ -72,13 +73,7 @@ impl NeighborhoodSearch {
         view: &DisruptionView<'_>,
         stop: &dyn Fn() -> bool,
     ) -> SearchOutcome {
-        let overpaid = {
-            let snapshot = view.snapshot();
-            let values = self
-                .values
-                .get_or_insert_with(|| ResourceValues::of_pods(snapshot));
-            overpaid(candidates, values, view)
-        };
+        let overpaid = overpaid(candidates, self.values(view), view);
         for nodes in Neighborhoods::new(&overpaid, candidates, view.now) {
             let nodes = within_limits(nodes, view);
             let names: Vec<ClaimName> = nodes.iter().map(|each| each.claim_name.clone()).collect();
@@ -117,10 +112,14 @@ impl NeighborhoodSearch {
         if candidates.len() <= EVERY_SET {
             return best_set(found, candidates, view, stop);
         }
-        let values = self
-            .values
-            .get_or_insert_with(|| ResourceValues::of_pods(view.snapshot()));
-        extended(found, &overpaid(candidates, values, view), view, stop)
+        let overpaid = overpaid(candidates, self.values(view), view);
+        extended(found, &overpaid, view, stop)
+    }
+
+    /// Computed once for each search.
+    fn values(&mut self, view: &DisruptionView<'_>) -> &ResourceValues {
+        self.values
+            .get_or_insert_with(|| ResourceValues::of_pods(view.snapshot()))
     }
 }
 
@@ -283,10 +282,7 @@ impl<'a> Iterator for Neighborhoods<'_, 'a> {
 /// Whether a neighborhood of this many nodes begins with this one: as many do as make neighborhoods overlap by half. By the name
 /// alone, so that a change of other nodes changes only the neighborhoods that they are part of.
 fn begins(first: &Candidate, size: usize) -> bool {
-    let name = first.claim_name.as_bytes();
-    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = fnv1a(first.claim_name.bytes());
     let every = u64::try_from(size / 2).unwrap_or(1).max(1);
-    (hash >> 32) % every == 0
+    (hash >> 32).is_multiple_of(every)
 }

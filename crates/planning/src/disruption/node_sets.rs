@@ -47,6 +47,11 @@ pub(super) fn within_limits<'a>(
     kept
 }
 
+/// Whether budgets and the number of their pods allow all of these nodes.
+pub(super) fn is_within_limits(nodes: &[&Candidate], view: &DisruptionView<'_>) -> bool {
+    within_limits(nodes.to_vec(), view).len() == nodes.len()
+}
+
 /// Every set of a few nodes, from all of them down to one.
 pub(super) struct EverySet<'a> {
     of: Vec<&'a Candidate>,

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use mortise_apis::NodeClaim;
 use mortise_apis::labels;
-use mortise_apis::values::after;
+use mortise_apis::values::{after, doubled};
 
 const DAY_MS: i64 = 24 * 3_600_000;
 
@@ -44,8 +44,7 @@ pub fn rests_until(
     first_ms: i64,
 ) -> Option<Timestamp> {
     let before = in_a_row(claim).checked_sub(1)?;
-    let doubled = 1_i64.checked_shl(before.min(32)).unwrap_or(i64::MAX);
-    let rest = first_ms.saturating_mul(doubled).min(DAY_MS.max(first_ms));
+    let rest = doubled(first_ms, before, DAY_MS.max(first_ms));
     created.map(|created| after(created, rest))
 }
 

@@ -10,30 +10,24 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::names::ProviderId;
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
+use mortise_apis::values::fnv1a;
 use mortise_cloudprovider::{InstanceType, LaunchError, LaunchedInstance, Offering};
 
 /// Prefix of the provider ids of kwok instances.
 pub(crate) const PREFIX: &str = "kwok://";
 
-/// FNV-1a, so that names do not depend on the version of a library.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 /// `kwok-<claim>-<five letters>-<number>`, both fixed by the claim's UID.
 pub(crate) fn node_name(claim: &NodeClaim) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    let mut rest = hash(uid);
+    let mut rest = fnv1a(uid.bytes());
     let mut word = String::with_capacity(5);
     for _ in 0..5 {
         let at = usize::try_from(rest % LETTERS.len() as u64).unwrap_or(0);
         word.extend(LETTERS.get(at).map(|byte| char::from(*byte)));
         rest /= LETTERS.len() as u64;
     }
-    let number = hash(&format!("{uid}/number")) >> 32;
+    let number = fnv1a(format!("{uid}/number").bytes()) >> 32;
     format!("kwok-{}-{word}-{number}", claim.name())
 }
 
@@ -70,8 +64,8 @@ pub(crate) fn choose_offering<'a>(
             }
         }
     }
-    let pick =
-        hash(claim.metadata.uid.as_deref().unwrap_or_default()) % (cheapest.len().max(1) as u64);
+    let pick = fnv1a(claim.metadata.uid.as_deref().unwrap_or_default().bytes())
+        % (cheapest.len().max(1) as u64);
     cheapest
         .get(usize::try_from(pick).unwrap_or(0))
         .copied()

@@ -24,8 +24,7 @@ use crate::clock::{Action, Clock};
 pub use prices::NewPrice;
 use prices::PriceChanges;
 
-use images::FIRST_IMAGE;
-pub(crate) use images::image_of;
+pub(crate) use images::{FIRST_IMAGE, image_of};
 
 /// Duration of a shortage in a capacity pool.
 const SHORTAGE_MS: i64 = 3 * 60_000;
@@ -149,15 +148,17 @@ impl Cloud {
         random: &mut SplitMix64,
     ) -> (BatchResult, Vec<ProviderId>) {
         let claim = &request.claim;
+        let class = request.node_class.as_ref();
+        let image = class.map_or(FIRST_IMAGE, |class| image_of(&class.object));
         let Some(batch) = &request.batch else {
-            return self.launch_alone(claim, now, random);
+            return self.launch_alone(claim, image, now, random);
         };
         self.batches.retain(|(known, _)| known.strong_count() > 0);
         let is_it = |known: &Weak<LaunchBatch>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(batch));
         let mut new = Vec::new();
         if !self.batches.iter().any(|(known, _)| is_it(known)) {
             self.calls += 1;
-            let results = self.launch_batch(batch, now, random, &mut new);
+            let results = self.launch_batch(batch, image, now, random, &mut new);
             self.batches.push((Arc::downgrade(batch), results));
         }
         let mut batches = self.batches.iter();
@@ -175,6 +176,7 @@ impl Cloud {
     pub(crate) fn launch_alone(
         &mut self,
         claim: &NodeClaim,
+        image: &str,
         now: Timestamp,
         random: &mut SplitMix64,
     ) -> (BatchResult, Vec<ProviderId>) {
@@ -184,7 +186,7 @@ impl Cloud {
             return (Ok(launched(id, instance)), Vec::new());
         }
         self.calls += 1;
-        let result = self.launch_new(claim, None, now, random);
+        let result = self.launch_new(claim, None, image, now, random);
         let new = result.iter().map(|each| each.provider_id.clone()).collect();
         (result, new)
     }
@@ -193,6 +195,7 @@ impl Cloud {
     fn launch_batch(
         &mut self,
         batch: &LaunchBatch,
+        image: &str,
         now: Timestamp,
         random: &mut SplitMix64,
         new: &mut Vec<ProviderId>,
@@ -214,7 +217,7 @@ impl Cloud {
             let result = match free.next() {
                 Some(id) => self.give(&id, claim),
                 None => {
-                    let result = self.launch_new(claim, Some(&batch.token), now, random);
+                    let result = self.launch_new(claim, Some(&batch.token), image, now, random);
                     new.extend(result.iter().map(|each| each.provider_id.clone()));
                     result
                 }
@@ -239,6 +242,7 @@ impl Cloud {
         &mut self,
         claim: &NodeClaim,
         batch: Option<&str>,
+        image: &str,
         now: Timestamp,
         random: &mut SplitMix64,
     ) -> BatchResult {
@@ -314,7 +318,7 @@ impl Cloud {
             capacity_type: offering.capacity_type,
             price: offering.price.unwrap_or_default(),
             instance_type,
-            image: FIRST_IMAGE.into(),
+            image: image.into(),
             launched: now,
             terminates_at: None,
             tagged_node: None,

@@ -301,14 +301,14 @@ fn list_pods(node: &NodeName, cluster: &Cluster) -> Executed {
 }
 
 fn launch(request: &LaunchRequest, cluster: &mut Cluster) -> Result<EffectOutput, EffectError> {
-    let Some(class) = &request.node_class else {
+    if request.node_class.is_none() {
         let message = format!(
             "node class {} does not exist",
             request.claim.spec.node_class_ref.name
         );
         let error = LaunchError::NodeClassNotReady { message };
         return Err(EffectError::Launch(error));
-    };
+    }
 
     let Cluster {
         clock,
@@ -319,17 +319,12 @@ fn launch(request: &LaunchRequest, cluster: &mut Cluster) -> Result<EffectOutput
     } = cluster;
     let (result, new) = cloud.launch(request, clock.now(), &mut clock.random);
     for id in new {
-        cloud.boot_from(&id, image_of(&class.object));
         stats.nodes_launched += 1;
         let ms = clock.random.between(timing.boot_ms.0, timing.boot_ms.1);
         clock.in_ms(ms, Action::CreateNode(id));
     }
     match result {
-        Ok(mut launched) => {
-            let image = cloud.image(&launched.provider_id);
-            launched.image_id = image.map(|image| image.to_string());
-            Ok(EffectOutput::Launched(Box::new(launched)))
-        }
+        Ok(launched) => Ok(EffectOutput::Launched(Box::new(launched))),
         Err(error) => {
             if matches!(error, LaunchError::InsufficientCapacity { .. }) {
                 stats.shortages += 1;

@@ -20,7 +20,7 @@ use super::answers::PROVIDER;
 use super::node_automation::{NodeStep, RejectingExtender};
 use super::{GROUP, KIND, TestCluster, merge_into};
 use crate::clock::{Action, StoreEvent};
-use crate::cluster::{execute, mark_node_ready, node_name};
+use crate::cluster::{FIRST_IMAGE, execute, mark_node_ready, node_name};
 
 /// The driver whose devices instances have.
 const DRIVER: &str = "gpu.test";
@@ -311,7 +311,12 @@ impl TestCluster {
     fn launch_instance(&mut self, claim: &NodeClaim) -> Option<ProviderId> {
         let now = self.now();
         let random = &mut self.cluster.clock.random;
-        let launched = self.cluster.cloud.launch_alone(claim, now, random).0.ok()?;
+        let launched = self
+            .cluster
+            .cloud
+            .launch_alone(claim, FIRST_IMAGE, now, random)
+            .0
+            .ok()?;
         let launched_condition = self.true_condition("Launched");
         let name = claim.name();
         self.edit(

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::values::since;
+use mortise_apis::values::{since, span_text};
 use mortise_cloudprovider::UnavailableCapacity;
 use serde_json::json;
 
 use super::DebugView;
-use super::table::{TextTable, ago};
+use super::table::TextTable;
 use crate::service_state::ServiceState;
 use crate::service_state::unused_reservations::UnusedReservation;
 
@@ -56,7 +56,7 @@ fn unavailable(mut rows: Vec<(&'static str, UnavailableCapacity)>, now: Timestam
             each.capacity_type.map_or_else(any, |kind| kind.to_string()),
             each.scope.clone().unwrap_or_else(any),
             each.cause.clone(),
-            ago(since(each.until, now)),
+            span_text(since(each.until, now)),
         ]);
     }
     let listed: Vec<_> = rows
@@ -90,7 +90,7 @@ fn unused_reservations(rows: &[UnusedReservation], now: Timestamp) -> DebugView 
             each.zone.to_string(),
             each.instances.to_string(),
             price.map_or_else(|| "unknown".to_owned(), |price| price.to_string()),
-            ago(since(now, each.since)),
+            span_text(since(now, each.since)),
         ]);
         let hourly_price = price.map(|price| price.to_string());
         listed.push(json!({ "reservation": each, "hourlyPrice": hourly_price }));

@@ -8,7 +8,6 @@ use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
-use mortise_apis::values::NillableDuration;
 use mortise_planning::disruption::pdb::{EvictionBlocked, Pdbs};
 use mortise_planning::disruption::{BudgetState, budget_states};
 use mortise_planning::drain::going_since;
@@ -18,9 +17,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::DebugView;
-use super::table::{TextTable, ago};
+use super::table::TextTable;
 use crate::service_state::ServiceState;
-use mortise_apis::values::since;
+use mortise_apis::values::{since, span_text};
 
 /// How far ahead the next change of a budget is searched.
 const AHEAD: SignedDuration = SignedDuration::from_hours(24 * 14);
@@ -183,17 +182,12 @@ fn consolidatable_at(pool: &NodePool, node: &StateNode) -> Option<Timestamp> {
     if pool.is_static() {
         return None;
     }
-    let disruption = pool.spec.disruption.as_ref();
-    let text = disruption.and_then(|each| each.consolidate_after.as_ref());
-    let wait = NillableDuration::parse(text.map_or("0s", |text| text.as_str()))
-        .ok()?
-        .duration()?;
+    let wait = pool.consolidate_after()?;
     let claim = node.claim.as_ref()?;
     let initialized = find(&claim.status.conditions, "Initialized")
         .filter(|condition| condition.status == ConditionStatus::True)?;
     let last = claim.status.last_pod_event_time.as_ref();
     let last = last.or(initialized.last_transition_time.as_ref())?.0;
-    let wait = SignedDuration::from(wait);
     Some(last.checked_add(wait).unwrap_or(Timestamp::MAX))
 }
 
@@ -264,7 +258,7 @@ pub(super) fn view(shared: &ServiceState) -> DebugView {
         for blocker in &blockers {
             let until = blocker
                 .until
-                .map(|until| format!(", or in {}", ago(since(until, now))))
+                .map(|until| format!(", or in {}", span_text(since(until, now))))
                 .unwrap_or_default();
             table.row(vec![
                 node.name().to_owned(),

@@ -7,7 +7,7 @@ use mortise_apis::names::{ObjectRef, PodKey, PoolName};
 use mortise_apis::nearest::nearest;
 use mortise_apis::resources::quantity;
 use mortise_apis::schema::conditions::ConditionStatus;
-use mortise_apis::values::since;
+use mortise_apis::values::{since, span_text};
 use mortise_apis::{Condition, labels};
 use mortise_engine::record::Record;
 use mortise_planning::disruption::BudgetState;
@@ -21,7 +21,7 @@ use mortise_state::snapshot::{Pod, PoolUsage, Snapshot, StateNode};
 use serde_json::{Value, json};
 
 use super::subject::Subject;
-use super::table::{ago, facts};
+use super::table::facts;
 use super::views::{decision, decision_table, place, reasons};
 use super::{DebugView, disruption, node, quantities};
 use crate::service_state::ServiceState;
@@ -119,7 +119,7 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
     let mut lines = vec![
         ("pod", key.to_string()),
         ("verdict", verdict.clone()),
-        ("age", ago(since(now, found.created))),
+        ("age", span_text(since(now, found.created))),
         ("requests", quantities::text(&found.class.requests)),
         ("priority", found.class.priority.to_string()),
         ("scheduler", found.class.scheduler_name.to_string()),
@@ -135,7 +135,7 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
             "nominated to",
             format!(
                 "{nominated_to}, for at most another {}",
-                ago(since(nomination.until, now))
+                span_text(since(nomination.until, now))
             ),
         ));
     }
@@ -304,7 +304,7 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> De
             format!(
                 "{} since {}",
                 fence.reason.label(),
-                ago(since(now, fence.from))
+                span_text(since(now, fence.from))
             ),
         ));
     }
@@ -369,7 +369,7 @@ fn node_facts(
         (
             "age",
             node.created()
-                .map_or_else(|| "-".to_owned(), |created| ago(since(now, created))),
+                .map_or_else(|| "-".to_owned(), |created| span_text(since(now, created))),
         ),
         (
             "offering",

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use http::Uri;
 use jiff::Timestamp;
-use mortise_apis::values::since;
+use mortise_apis::values::{since, span_text};
 use mortise_webhooks::extender::{CallsSeen, ExtenderCall, SchedulerCalls};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::DebugView;
 use super::routes::{DebugRefusal, DebugState, query};
-use super::table::{TextTable, ago};
+use super::table::TextTable;
 use crate::service_state::handshakes::HandshakeFailures;
 
 /// Maximum calls per response; no more are kept.
@@ -50,7 +50,7 @@ pub(super) fn view(state: &DebugState, uri: &Uri) -> Result<DebugView, DebugRefu
     ]);
     for call in &calls {
         table.row(vec![
-            ago(since(now, call.at)),
+            span_text(since(now, call.at)),
             call.call.to_owned(),
             call.pod.clone(),
             call.nodes.to_string(),
@@ -90,7 +90,7 @@ fn schedulers(seen: &CallsSeen, now: Timestamp) -> Vec<String> {
              }| {
                 format!(
                     "{scheduler}: {calls} calls, the last {} ago",
-                    ago(since(now, *last))
+                    span_text(since(now, *last))
                 )
             },
         )
@@ -105,7 +105,7 @@ fn schedulers(seen: &CallsSeen, now: Timestamp) -> Vec<String> {
             if seen.schedulers.is_empty() {
                 "never".to_owned()
             } else {
-                format!("{} ago", ago(since(now, silent)))
+                format!("{} ago", span_text(since(now, silent)))
             },
         ));
     }
@@ -129,7 +129,7 @@ fn handshake(failed: &HandshakeFailures, now: Timestamp) -> String {
     format!(
         "failed TLS handshakes, {}: {count}, the last {} ago from {peer}{asked}; the certificate is for {}; {advice}",
         cause.label(),
-        ago(since(now, *last)),
+        span_text(since(now, *last)),
         certificate_names.join(", "),
     )
 }

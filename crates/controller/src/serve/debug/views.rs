@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
-use mortise_apis::values::since;
+use mortise_apis::values::{since, span_text};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::freshness::{HOLDING, depends};
 use mortise_engine::record::Record;
@@ -12,7 +12,7 @@ use mortise_state::resource_kinds::ObjectKind;
 use mortise_state::snapshot::{Pod, PoolUsage, Snapshot, Stalled};
 use serde_json::{Value, json};
 
-use super::table::{TextTable, ago, facts};
+use super::table::{TextTable, facts};
 use super::{DebugView, node, quantities};
 use crate::service_state::ServiceState;
 use crate::service_state::decision_log::NumberedRecord;
@@ -79,7 +79,7 @@ pub(super) fn snapshot(shared: &ServiceState) -> DebugView {
     }
     let mut lines = vec![
         ("generation", snapshot.generation.to_string()),
-        ("age", ago(shared.snapshot_age_ms())),
+        ("age", span_text(shared.snapshot_age_ms())),
         ("synced", snapshot.synced.to_string()),
         ("leading", health.is_leading().to_string()),
         ("decisions retained", records.to_string()),
@@ -182,7 +182,7 @@ pub(super) fn pending(shared: &ServiceState) -> DebugView {
         entry["why"] = Value::from(why.clone());
         table.row(vec![
             pod.key.to_string(),
-            ago(since(now, pod.created)),
+            span_text(since(now, pod.created)),
             quantities::text(&pod.class.requests),
             entry["nominated_to"].as_str().unwrap_or("-").to_owned(),
             stalled.map_or("-", Stalled::label).to_owned(),
@@ -207,13 +207,13 @@ pub(super) fn nominations(shared: &ServiceState) -> DebugView {
     nominations.sort_by(|a, b| a.pod.cmp(&b.pod).then_with(|| a.uid.cmp(&b.uid)));
     let mut table = TextTable::new(&["KIND", "OWNER", "TARGET", "AMOUNT", "AGE", "EXPIRES IN"]);
     for each in &nominations {
-        let expires = ago(since(each.until, now));
+        let expires = span_text(since(each.until, now));
         table.row(vec![
             "pod".to_owned(),
             each.pod.to_string(),
             place(&each.place),
             quantities::text(&each.requests),
-            ago(since(now, each.from)),
+            span_text(since(now, each.from)),
             expires,
         ]);
     }
@@ -227,7 +227,7 @@ pub(super) fn nominations(shared: &ServiceState) -> DebugView {
                 .capacity
                 .as_ref()
                 .map_or_else(|| "any instance type".to_owned(), quantities::text),
-            ago(since(now, coming.from)),
+            span_text(since(now, coming.from)),
             "launch".to_owned(),
         ]);
     }
@@ -237,7 +237,7 @@ pub(super) fn nominations(shared: &ServiceState) -> DebugView {
             fence.reason.label().to_owned(),
             format!("nodeclaim/{}", fence.claim),
             "all".to_owned(),
-            ago(since(now, fence.from)),
+            span_text(since(now, fence.from)),
             "removal".to_owned(),
         ];
         table.row(cells.to_vec());
@@ -314,7 +314,7 @@ pub(super) fn decision_table(
     let mut table = TextTable::new(&["AGO", "DECIDER", "SUBJECT", "VERDICT", "WHY"]);
     for NumberedRecord { record, .. } in records.iter().map(|each| &**each) {
         let cells = [
-            ago(since(now, record.at)),
+            span_text(since(now, record.at)),
             record.decider.to_string(),
             record.subject.to_string(),
             record.verdict.label().to_owned(),

@@ -26,6 +26,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use mortise_apis::nearest::nearest;
+use mortise_apis::values::fnv1a;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::InstanceType;
 
@@ -254,13 +255,7 @@ impl Ec2Catalog {
 /// Rounded down to a whole millionth of a dollar per hour.
 #[must_use]
 pub fn assumed_spot_price(instance_type: &str, zone: &str, on_demand: MicroUsd) -> MicroUsd {
-    let hash = instance_type
-        .bytes()
-        .chain([b'/'])
-        .chain(zone.bytes())
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3) // FNV-1a: stable across builds and hosts
-        });
+    let hash = fnv1a(instance_type.bytes().chain([b'/']).chain(zone.bytes()));
     let thousandths = 300 + i64::try_from(hash % 401).unwrap_or_default();
     let (whole, rest) = (on_demand.0 / 1000, on_demand.0 % 1000);
     MicroUsd(

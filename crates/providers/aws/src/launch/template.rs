@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mortise_apis::values::Quantity;
+use mortise_apis::values::{Quantity, fnv1a};
 use mortise_aws_class::spec::{
     BlockDeviceMapping, ConnectionTracking, Ec2NodeClassSpec, MetadataOptions, NetworkInterface,
 };
@@ -183,10 +183,7 @@ impl LaunchTemplate {
     /// Its name: a hash of its contents, the same in every build and process.
     pub(crate) fn name(&self) -> String {
         let text = serde_json::to_vec(self).unwrap_or_default(); // plain data: it has no way to fail
-        let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        format!("{}{hash}", tags::TEMPLATE_PREFIX)
+        format!("{}{}", tags::TEMPLATE_PREFIX, fnv1a(text))
     }
 }
 

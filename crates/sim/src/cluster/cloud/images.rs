@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Cloud;
 
 /// The image of a node class that names none.
-pub(super) const FIRST_IMAGE: &str = "image-1";
+pub(crate) const FIRST_IMAGE: &str = "image-1";
 
 /// The image of a node class.
 pub(crate) fn image_of(class: &Value) -> &str {
@@ -17,13 +17,6 @@ pub(crate) fn image_of(class: &Value) -> &str {
 }
 
 impl Cloud {
-    /// The instance starts from this image.
-    pub(crate) fn boot_from(&mut self, id: &ProviderId, image: &str) {
-        if let Some(instance) = self.instances.get_mut(id) {
-            instance.image = image.into();
-        }
-    }
-
     /// The image that an instance started from; `None`: there is no such instance.
     pub(crate) fn image(&self, id: &ProviderId) -> Option<Arc<str>> {
         let instance = self.instances.get(id)?;
