@@ -15,6 +15,8 @@
 //! `mortise-bench consolidation` lets the disruption decider consolidate recorded and generated clusters (`consolidation/`) until
 //! it finds nothing more, and prints the reference's first command next to ours.
 //!
+//! `mortise-bench scoreboard` plays the example scenarios by mortise and in Karpenter's way.
+//!
 //! `mortise-bench convert` converts recorded objects between their versions, `mortise-bench admission` answers admission
 //! reviews, `mortise-bench interruption` reads interruption messages and decides what follows from them, `mortise-bench offerings`
 //! makes the catalog of a region and marks offerings as unavailable.
@@ -43,6 +45,7 @@ mod recorder;
 mod report;
 mod scale;
 mod schedule;
+mod scoreboard;
 mod test_host;
 mod traces;
 mod verify;
@@ -63,6 +66,8 @@ enum Command {
     Schedule(schedule::ScheduleArgs),
     /// Consolidates clusters until nothing is left to do: time, savings, moved pods, and a bound on what could be saved.
     Consolidation(consolidation::ConsolidationArgs),
+    /// Plays the example scenarios by mortise and in Karpenter's way: $, waiting pods, moves.
+    Scoreboard(scoreboard::ScoreboardArgs),
     /// Converts recorded objects between v1beta1 and v1.
     Convert(convert::ConvertArgs),
     /// Answers admission reviews about a cluster of 2,000 nodes and 20,000 pods, previews of edits included.
@@ -102,6 +107,7 @@ pub fn run() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Schedule(args) => schedule::run(&args),
         Command::Consolidation(args) => consolidation::run(&args),
+        Command::Scoreboard(args) => report::run(&args),
         Command::Convert(args) => report::run(&args),
         Command::Admission(args) => report::run(&args),
         Command::Interruption(args) => report::run(&args),

@@ -19,21 +19,16 @@ mod recorded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use flate2::read::GzDecoder;
-use jiff::Timestamp;
 use mortise_apis::labels::WellKnown;
-use mortise_apis::names::{NamespacedName, NodeName};
-use mortise_apis::resources::Resources;
+use mortise_apis::names::NodeName;
 use mortise_planning::context::PlanningContext;
 use mortise_planning::disruption::{Proposal, ReplacementPricing, Survey, consider, survey};
 use mortise_planning::scheduling::PlannedClaim;
-use mortise_planning::settings::Settings;
 use mortise_state::feasible_pods::FeasiblePods;
-use mortise_state::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_state::snapshot::EvictionCost;
-use recorded::{Catalogs, World, requirements, world};
+use recorded::{Catalogs, nominate, requirements, settings, world};
 use serde_json::Value;
 
 fn folder() -> PathBuf {
@@ -102,36 +97,6 @@ impl Table {
             100 * score.agree / (score.agree + score.differ.len()).max(1)
         })
     }
-}
-
-/// Nominations that the reference keeps in memory.
-fn nominate(record: &Value, world: &mut World) {
-    let nodes = record["cluster"]["nodes"].as_array().into_iter().flatten();
-    for (at, node) in nodes.filter(|node| node["nominated"] == true).enumerate() {
-        let Some(name) = node["node"]["metadata"]["name"].as_str() else {
-            continue;
-        };
-        Arc::make_mut(&mut world.snapshot.ledger).apply(LedgerOp::Nominate(Nomination {
-            pod: NamespacedName::new("nowhere", format!("nominated-{at}")),
-            uid: format!("nominated-{at}").into(),
-            place: NominationTarget::Node(name.into()),
-            requests: Resources::default(),
-            priority: 0,
-            from: world.now,
-            until: Timestamp::MAX,
-        }));
-    }
-}
-
-fn settings(record: &Value, world: &World) -> Settings {
-    let mut settings = Settings::default();
-    let gates = &record["settings"]["featureGates"];
-    settings.gates.spot_to_spot_consolidation = gates["SpotToSpotConsolidation"] == true;
-    settings.gates.reserved_capacity = gates["ReservedCapacity"] == true;
-    settings.max_instance_types = world.options.max_instance_types;
-    settings.respect_preferences = world.options.respect_preferences;
-    settings.min_values_best_effort = world.options.min_values_best_effort;
-    settings
 }
 
 fn dollars(value: &Value) -> String {

@@ -9,14 +9,16 @@
 //! | API server, cloud, kubelets, scheduler, workload controllers | `cluster/` |
 //! | replicas of the service and the lease; their watches | `replicas.rs`, `watches.rs` |
 //! | fault injection | `faults/` |
-//! | invariants; totals | `invariants.rs`, `stats.rs` |
+//! | invariants; totals; scores | `invariants.rs`, `stats.rs`, `scores.rs` |
 //! | the event loop, which owns all of them | `simulation.rs` |
 //! | a cluster as recorded at one time, and its file | `recorded_cluster/` |
 //! | what the service would do now with a recorded cluster | `plan/` |
+//! | Karpenter's way to provision and disrupt, for comparisons | `baseline/` |
 //! | recordings of the replicas; a recording of a service, played again | `recordings.rs`, `replay/` |
 //! | scenarios: a cluster as manifests, and a timeline | `scenario/` |
 //! | the same cluster, step by step, for tests of deciders | `test_cluster/` |
 
+pub mod baseline;
 mod clock;
 mod cluster;
 mod faults;
@@ -30,6 +32,7 @@ mod recordings;
 pub mod replay;
 mod replicas;
 pub mod scenario;
+mod scores;
 mod simulation;
 mod stats;
 pub mod test_cluster;
@@ -40,5 +43,6 @@ pub use faults::{Fault, FaultTarget, WatchFault};
 pub use manifest_error::ManifestError;
 pub use options::{Deployment, JobSpec, SimOptions};
 pub use recordings::Recordings;
+pub use scores::{MovedWorkload, Percentiles, Scores};
 pub use simulation::Simulation;
 pub use stats::Stats;

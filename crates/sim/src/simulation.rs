@@ -31,6 +31,7 @@ use crate::options::SimOptions;
 use crate::recorded_cluster::RecordedCluster;
 use crate::recordings::Recordings;
 use crate::replicas::Replicas;
+use crate::scores::Scores;
 use crate::stats::{CostMeter, Stats};
 use crate::watches::{Watches, report_state};
 
@@ -161,6 +162,19 @@ impl Simulation {
         Stats {
             virtual_seconds: since(self.now(), self.options.start) / 1000,
             ..self.cluster.stats.clone()
+        }
+    }
+
+    /// Scores so far.
+    #[must_use]
+    pub fn scores(&self) -> Scores {
+        let stats = &self.cluster.stats;
+        Scores {
+            spent_micro_usd: stats.spent_micro_usd,
+            evictions: stats.evictions,
+            nodes_launched: stats.nodes_launched,
+            violations: stats.violations.len() as u64,
+            ..self.cluster.scores.scores()
         }
     }
 
@@ -424,6 +438,12 @@ impl Simulation {
         kubelets.tick(cluster);
         self.watches.tick(cluster, replicas);
         self.invariants.check(cluster, replicas);
+        if cluster.scores.is_due(now) {
+            let instances = cluster.cloud.instances().count();
+            cluster
+                .scores
+                .count_nodes(instances, &replicas.snapshot(now));
+        }
         cluster.clock.in_ms(TICK_MS, Action::Tick);
     }
 

@@ -143,12 +143,16 @@ fn annotations_are_those_of_the_sources() -> Result<()> {
 #[tokio::test]
 async fn the_page_about_simulations_shows_what_they_give() -> Result<()> {
     let mut page = Page::open("tasks/simulate.md")?;
-    for (block, file) in [
-        ("busy morning", "busy-morning.yaml"),
-        ("eventful afternoon", "eventful-afternoon.yaml"),
+    let compared = ["--compare", "karpenter"];
+    for (block, file, args) in [
+        ("busy morning", "busy-morning.yaml", &[][..]),
+        ("busy morning, compared", "busy-morning.yaml", &compared),
+        ("eventful afternoon", "eventful-afternoon.yaml", &[]),
     ] {
         let example = repository().join("examples/scenarios").join(file);
-        let played = command::run("simulate", &[&example.display().to_string()], None).await?;
+        let example = example.display().to_string();
+        let args = [&[example.as_str()], args].concat();
+        let played = command::run("simulate", &args, None).await?;
         ensure!(played.code == 0, "{played:?}");
         page.compare(block, &format!("```text\n{}```\n", played.stdout))?;
     }

@@ -11,14 +11,17 @@ use jiff::Timestamp;
 use mortise_apis::k8s;
 use mortise_apis::k8s::devices::ResourceSliceSpec;
 use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::names::NamespacedName;
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::{NodeClaim, NodePool};
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 use mortise_planning::scheduling::{ReservedCapacityMode, SolveOptions, SpreadDefaults};
+use mortise_planning::settings::Settings;
 use mortise_state::catalog::Catalog;
 use mortise_state::index::Index;
+use mortise_state::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_state::snapshot::Snapshot;
 use serde::de::DeserializeOwned;
@@ -448,4 +451,43 @@ pub(crate) fn world(record: &Value, catalogs: &mut Catalogs) -> Result<World, St
         now,
         class_names,
     })
+}
+
+/// Nominations that the reference keeps in memory.
+#[allow(
+    dead_code,
+    reason = "each test binary uses its own part of this module"
+)]
+pub(crate) fn nominate(record: &Value, world: &mut World) {
+    let nodes = record["cluster"]["nodes"].as_array().into_iter().flatten();
+    for (at, node) in nodes.filter(|node| node["nominated"] == true).enumerate() {
+        let Some(name) = node["node"]["metadata"]["name"].as_str() else {
+            continue;
+        };
+        Arc::make_mut(&mut world.snapshot.ledger).apply(LedgerOp::Nominate(Nomination {
+            pod: NamespacedName::new("nowhere", format!("nominated-{at}")),
+            uid: format!("nominated-{at}").into(),
+            place: NominationTarget::Node(name.into()),
+            requests: Resources::default(),
+            priority: 0,
+            from: world.now,
+            until: Timestamp::MAX,
+        }));
+    }
+}
+
+/// The settings of a recorded disruption.
+#[allow(
+    dead_code,
+    reason = "each test binary uses its own part of this module"
+)]
+pub(crate) fn settings(record: &Value, world: &World) -> Settings {
+    let mut settings = Settings::default();
+    let gates = &record["settings"]["featureGates"];
+    settings.gates.spot_to_spot_consolidation = gates["SpotToSpotConsolidation"] == true;
+    settings.gates.reserved_capacity = gates["ReservedCapacity"] == true;
+    settings.max_instance_types = world.options.max_instance_types;
+    settings.respect_preferences = world.options.respect_preferences;
+    settings.min_values_best_effort = world.options.min_values_best_effort;
+    settings
 }

@@ -265,6 +265,7 @@ fn evict(key: &ObjectKey, uid: &str, cluster: &mut Cluster) -> Executed {
         );
     }
     cluster.stats.evictions += 1;
+    cluster.scores.pod_evicted(&pod);
     let ObjectKey::Pod(name) = key else {
         return evicted();
     };

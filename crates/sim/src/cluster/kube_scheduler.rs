@@ -115,6 +115,7 @@ fn count_placed(pod: &PodKey, cluster: &mut Cluster) {
     let stats = &mut cluster.stats;
     stats.pods_placed += 1;
     stats.longest_pending_s = stats.longest_pending_s.max(waited_s);
+    cluster.scores.pod_placed(waited_s);
 }
 
 fn message_with_count(snapshot: &Snapshot) -> String {

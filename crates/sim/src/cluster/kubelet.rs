@@ -168,11 +168,12 @@ pub(crate) fn mark_node_ready(id: &ProviderId, cluster: &mut Cluster) {
 }
 
 pub(crate) fn remove_instance(id: &ProviderId, cluster: &mut Cluster) {
-    if cluster.cloud.remove(id).is_none() {
+    let Some(instance) = cluster.cloud.remove(id) else {
         return;
-    }
+    };
     cluster.stats.nodes_removed += 1;
     let now = cluster.now();
+    cluster.scores.node_ended(instance.launched, now);
     let name = node_name(id);
     let key = ObjectKey::Node(name.clone());
     let lost = json!([{ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": now.to_string() }]);

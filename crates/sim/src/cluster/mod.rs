@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::clock::Clock;
 use crate::options::SimOptions;
+use crate::scores::ScoreMeter;
 use crate::stats::Stats;
 
 pub use api_server::ApiServer;
@@ -40,6 +41,7 @@ pub(crate) struct Cluster {
     pub(crate) api_server: ApiServer,
     pub(crate) cloud: Cloud,
     pub(crate) stats: Stats,
+    pub(crate) scores: ScoreMeter,
     pub(crate) timing: Timing,
 }
 
@@ -57,6 +59,7 @@ impl Cluster {
             api_server: ApiServer::default(),
             cloud,
             stats: Stats::default(),
+            scores: ScoreMeter::default(),
             timing: Timing::default(),
         }
     }

@@ -344,6 +344,7 @@ impl Player {
             seed,
             samples: self.samples,
             totals: self.simulation.stats(),
+            scores: self.simulation.scores(),
             history: self.history.to_string(),
         }
     }

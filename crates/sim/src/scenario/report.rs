@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::scores::Scores;
 use crate::stats::Stats;
 
 /// The cluster at one time.
@@ -41,6 +42,8 @@ pub struct ScenarioReport {
     pub samples: Vec<ScenarioSample>,
     /// Totals.
     pub totals: Stats,
+    /// How well the cluster was run.
+    pub scores: Scores,
     /// Digest of all decisions and samples in their order, of 64 bits.
     pub history: String,
 }

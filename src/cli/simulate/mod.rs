@@ -1,18 +1,23 @@
 //! `mortise simulate`: plays a scenario on a simulated cluster, in virtual time.
 
+mod scores;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use mortise_engine::decider::Decider;
 use mortise_manifests::file::{Manifest, manifests};
 use mortise_manifests::lint::{LintLevel, LintOptions, lint};
 use mortise_manifests::migrate::SourceFile;
 use mortise_planning::settings::Settings;
 use mortise_sim::ManifestError;
+use mortise_sim::baseline::{baseline_deciders, baseline_settings};
 use mortise_sim::scenario::{
     ClusterObjects, SCENARIO_KIND, ScenarioReport, ScenarioSpec, play, scenario_schema,
 };
+use serde_json::json;
 
 use crate::args::ProviderName;
 use crate::providers::Provider;
@@ -29,7 +34,7 @@ DaemonSets, PodDisruptionBudgets. The deciders are those of `mortise serve`; API
 One seed gives one history, byte for byte.",
     after_long_help = "Exit codes: 0 done, 1 an invariant was violated or a file cannot be read, 2 wrong usage, 8 something in the files is invalid.\n\n\
 Examples:\n  mortise simulate examples/scenarios/busy-morning.yaml\n  mortise simulate pools.yaml apps.yaml scenario.yaml --seed 7 -o json\n  \
-mortise simulate --schema > scenario.schema.json"
+mortise simulate examples/scenarios/busy-morning.yaml --compare karpenter\n  mortise simulate --schema > scenario.schema.json"
 )]
 pub(super) struct SimulateArgs {
     /// Files, directories (*.yaml, *.yml, *.json, at any depth), or - for standard input
@@ -41,6 +46,12 @@ pub(super) struct SimulateArgs {
     /// Seed for random choices; default: that of the scenario
     #[arg(long)]
     seed: Option<u64>,
+    /// Who runs the cluster
+    #[arg(long, value_enum, default_value = "mortise")]
+    policy: PolicyName,
+    /// Let another policy run the same cluster too, and print the scores of both
+    #[arg(long, value_enum, value_name = "POLICY")]
+    compare: Option<PolicyName>,
     /// Print the JSON schema of the Scenario document, and nothing else
     #[arg(long)]
     schema: bool,
@@ -52,6 +63,38 @@ enum SimulationFormat {
     Table,
     /// One JSON object
     Json,
+}
+
+/// Who provisions for pods and disrupts nodes; everything else is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PolicyName {
+    /// mortise
+    Mortise,
+    /// mortise's deciders, with provisioning and consolidation in Karpenter's way
+    Karpenter,
+}
+
+impl PolicyName {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mortise => "mortise",
+            Self::Karpenter => "karpenter",
+        }
+    }
+
+    fn deciders(self) -> fn() -> Vec<Box<dyn Decider>> {
+        match self {
+            Self::Mortise => mortise_deciders::all,
+            Self::Karpenter => || baseline_deciders(mortise_deciders::all()),
+        }
+    }
+
+    fn settings(self) -> Settings {
+        match self {
+            Self::Mortise => Settings::default(),
+            Self::Karpenter => baseline_settings(Settings::default()),
+        }
+    }
 }
 
 /// Where a manifest is written.
@@ -174,33 +217,56 @@ fn simulate(
         }
         ProviderName::Kwok => mortise_kwok::instance_types(),
     };
-    let cloud = (types, well_known);
-    match play(
-        spec,
-        objects,
-        cloud,
-        Settings::default(),
-        mortise_deciders::all,
-    ) {
-        Ok(report) => show(args, &report),
-        Err(error) => {
-            warning(&format!("mortise: {:#}", scenario.error(&error)));
-            Ok(ExitCode::from(WRONG))
+    let policies = [Some(args.policy), args.compare];
+    let mut played = Vec::new();
+    for policy in policies.into_iter().flatten() {
+        let cloud = (types.clone(), well_known.clone());
+        let (settings, deciders) = (policy.settings(), policy.deciders());
+        match play(spec, objects.clone(), cloud, settings, deciders) {
+            Ok(report) => played.push((policy, report)),
+            Err(error) => {
+                warning(&format!("mortise: {:#}", scenario.error(&error)));
+                return Ok(ExitCode::from(WRONG));
+            }
         }
     }
+    show(args, &played)
 }
 
-fn show(args: &SimulateArgs, report: &ScenarioReport) -> anyhow::Result<ExitCode> {
-    match args.output {
-        SimulationFormat::Json => line(&serde_json::to_string_pretty(report)?),
-        SimulationFormat::Table => table(report).iter().for_each(|text| line(text)),
+fn show(args: &SimulateArgs, played: &[(PolicyName, ScenarioReport)]) -> anyhow::Result<ExitCode> {
+    match (args.output, played) {
+        (SimulationFormat::Json, [(_, report)]) => line(&serde_json::to_string_pretty(report)?),
+        (SimulationFormat::Json, all) => {
+            let by_policy: Vec<_> = all
+                .iter()
+                .map(|(policy, report)| json!({ "policy": policy.name(), "report": report }))
+                .collect();
+            line(&serde_json::to_string_pretty(&by_policy)?);
+        }
+        (SimulationFormat::Table, [(_, report)]) => {
+            table(report).iter().for_each(|text| line(text));
+        }
+        (SimulationFormat::Table, all) => {
+            let columns: Vec<_> = all
+                .iter()
+                .map(|(policy, report)| (policy.name(), &report.scores))
+                .collect();
+            let lines = scores::side_by_side(&columns);
+            lines.iter().for_each(|text| line(text));
+        }
     }
-    let violations = &report.totals.violations;
-    if let Some(first) = violations.first() {
-        bail!(
-            "{} invariants were violated, which is a bug of mortise; the first: {first}",
-            violations.len()
-        );
+    // What Karpenter's way violates is part of the comparison.
+    let of_mortise = played
+        .iter()
+        .filter(|(policy, _)| *policy == PolicyName::Mortise);
+    for (_, report) in of_mortise {
+        let violations = &report.totals.violations;
+        if let Some(first) = violations.first() {
+            bail!(
+                "{} invariants were violated, which is a bug of mortise; the first: {first}",
+                violations.len()
+            );
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,270 @@
+//! `scoreboard`: the scenarios in `examples/scenarios`, played by mortise and in Karpenter's way with the same seeds.
+//!
+//! Scores are sums over the seeds, waiting times are those of all pods together at their worst seed. The page
+//! `docs/scoreboard.md` is written with `--page`.
+
+mod page;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use mortise_aws_catalog::embedded_catalog;
+use mortise_cloudprovider::InstanceType;
+use mortise_engine::decider::Decider;
+use mortise_manifests::file::manifests;
+use mortise_planning::settings::Settings;
+use mortise_sim::baseline::{baseline_deciders, baseline_settings};
+use mortise_sim::scenario::{ClusterObjects, SCENARIO_KIND, ScenarioSpec, play};
+use mortise_sim::{Percentiles, Scores};
+use serde::Serialize;
+
+use crate::output::Output;
+use crate::report::{Benchmark, Results, SOLVER};
+
+/// Options of `scoreboard`.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct ScoreboardArgs {
+    /// Seeds per scenario and policy.
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// Only scenarios with this in their names.
+    #[arg(long)]
+    only: Option<String>,
+    /// Write docs/scoreboard.md.
+    #[arg(long)]
+    #[serde(skip)]
+    page: bool,
+    #[command(flatten)]
+    #[serde(skip)]
+    output: Output,
+}
+
+/// Who provisions and disrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Policy {
+    Mortise,
+    Karpenter,
+}
+
+impl Policy {
+    const ALL: [Self; 2] = [Self::Mortise, Self::Karpenter];
+
+    fn deciders(self) -> fn() -> Vec<Box<dyn Decider>> {
+        match self {
+            Self::Mortise => mortise_deciders::all,
+            Self::Karpenter => || baseline_deciders(mortise_deciders::all()),
+        }
+    }
+
+    fn settings(self) -> Settings {
+        match self {
+            Self::Mortise => Settings::default(),
+            Self::Karpenter => baseline_settings(Settings::default()),
+        }
+    }
+}
+
+/// A scenario under one policy, over all seeds.
+#[derive(Debug, Serialize)]
+struct Row {
+    scenario: String,
+    policy: Policy,
+    seeds: u64,
+    scores: Scores,
+    /// Pods without a node at the end, over all seeds.
+    waiting_at_end: u64,
+}
+
+/// Every scenario under both policies.
+#[derive(Debug, Serialize)]
+pub(crate) struct ScoreboardResults {
+    rows: Vec<Row>,
+}
+
+/// A scenario as read from its file.
+struct Scenario {
+    name: String,
+    about: String,
+    spec: ScenarioSpec,
+    objects: ClusterObjects,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/scenarios")
+}
+
+fn scenarios(only: Option<&str>) -> Result<Vec<Scenario>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder())? {
+        paths.push(entry?.path());
+    }
+    paths.sort();
+    let mut all = Vec::new();
+    for path in paths {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        if only.is_none_or(|only| stem.contains(only)) {
+            let text = std::fs::read_to_string(&path)?;
+            let read = scenario(&stem, &text);
+            all.push(read.with_context(|| path.display().to_string())?);
+        }
+    }
+    ensure!(!all.is_empty(), "no scenario has such a name");
+    Ok(all)
+}
+
+fn scenario(name: &str, text: &str) -> Result<Scenario> {
+    let mut objects = ClusterObjects::default();
+    let mut spec = None;
+    for manifest in manifests(text) {
+        let Ok(manifest) = manifest else {
+            bail!("a document is not valid YAML");
+        };
+        let value = manifest.value();
+        if value["kind"] == SCENARIO_KIND {
+            spec = Some(ScenarioSpec::from_document(&value)?);
+        } else {
+            objects.add(&value)?;
+        }
+    }
+    let comments = text.lines().map_while(|line| line.strip_prefix("# "));
+    let about: Vec<&str> = comments
+        .filter(|line| !line.starts_with("Play it"))
+        .collect();
+    Ok(Scenario {
+        name: name.to_owned(),
+        about: about.join(" "),
+        spec: spec.context("no document of kind Scenario")?,
+        objects: objects.complete()?,
+    })
+}
+
+impl Benchmark for ScoreboardArgs {
+    const NAME: &'static str = "scoreboard";
+    const SOURCES: &'static [&'static str] = SOLVER;
+    type Results = ScoreboardResults;
+
+    fn output(&self) -> &Output {
+        &self.output
+    }
+
+    fn seed(&self) -> Option<u64> {
+        Some(1)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.seeds == 5 && self.only.is_none()
+    }
+
+    fn measure(&self) -> Result<ScoreboardResults> {
+        let scenarios = scenarios(self.only.as_deref())?;
+        let mut rows = Vec::new();
+        for scenario in &scenarios {
+            for policy in Policy::ALL {
+                eprintln_progress(&scenario.name, policy);
+                rows.push(self.row(scenario, policy)?);
+            }
+        }
+        let results = ScoreboardResults { rows };
+        if self.page {
+            page::write(&scenarios, &results, self.seeds)?;
+        }
+        Ok(results)
+    }
+}
+
+/// Says what is played now.
+fn eprintln_progress(scenario: &str, policy: Policy) {
+    let mut out = std::io::stderr().lock();
+    // Progress that cannot be shown is no reason to stop.
+    drop(writeln!(out, "playing {scenario}: {policy:?}"));
+}
+
+impl ScoreboardArgs {
+    /// Plays a scenario with every seed, as many at a time as there are processors.
+    fn row(&self, scenario: &Scenario, policy: Policy) -> Result<Row> {
+        let types = instance_types(&scenario.spec.region)?;
+        let next = AtomicUsize::new(0);
+        let played = Mutex::new(Vec::new());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed) as u64;
+                        if seed >= self.seeds {
+                            return;
+                        }
+                        let spec = ScenarioSpec {
+                            seed: seed + 1,
+                            ..scenario.spec.clone()
+                        };
+                        let cloud = (types.clone(), mortise_aws_class::labels::well_known());
+                        let (settings, deciders) = (policy.settings(), policy.deciders());
+                        let report =
+                            play(&spec, scenario.objects.clone(), cloud, settings, deciders);
+                        if let Ok(mut played) = played.lock() {
+                            played.push(report);
+                        }
+                    }
+                });
+            }
+        });
+        let mut scores = Scores::default();
+        let mut waiting_at_end = 0;
+        for report in played.into_inner().unwrap_or_default() {
+            let report = report?;
+            add(&mut scores, &report.scores);
+            waiting_at_end += report.samples.last().map_or(0, |last| last.pods_pending);
+        }
+        Ok(Row {
+            scenario: scenario.name.clone(),
+            policy,
+            seeds: self.seeds,
+            scores,
+            waiting_at_end,
+        })
+    }
+}
+
+/// The embedded types of a region, in three zones: those that `mortise simulate` plays with.
+fn instance_types(region: &str) -> Result<Vec<InstanceType>> {
+    let catalog = embedded_catalog()?;
+    let zones = catalog.zones(region);
+    let zones: Vec<&str> = zones.into_iter().take(3).collect();
+    Ok(catalog.instance_types(region, &zones)?)
+}
+
+/// Adds what adds up; of times, the worst is kept.
+fn add(sum: &mut Scores, own: &Scores) {
+    sum.spent_micro_usd += own.spent_micro_usd;
+    sum.bound_micro_usd += own.bound_micro_usd;
+    sum.evictions += own.evictions;
+    sum.nodes_launched += own.nodes_launched;
+    sum.empty_node_minutes += own.empty_node_minutes;
+    sum.violations += own.violations;
+    sum.most_nodes = sum.most_nodes.max(own.most_nodes);
+    let worst = |a: Percentiles, b: Percentiles| Percentiles {
+        p50: a.p50.max(b.p50),
+        p99: a.p99.max(b.p99),
+        most: a.most.max(b.most),
+    };
+    sum.pending_s = worst(sum.pending_s, own.pending_s);
+    sum.lifetime_min = worst(sum.lifetime_min, own.lifetime_min);
+    let moved = |scores: &Scores| scores.most_moved.as_ref().map_or(0, |most| most.evictions);
+    if moved(own) > moved(sum) {
+        sum.most_moved.clone_from(&own.most_moved);
+    }
+}
+
+impl Results for ScoreboardResults {
+    fn write_table(&self, out: &mut dyn Write) -> Result<()> {
+        for line in page::table(self) {
+            writeln!(out, "{line}")?;
+        }
+        Ok(())
+    }
+}

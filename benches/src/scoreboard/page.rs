@@ -1,0 +1,83 @@
+//! The scoreboard as a table, and as a page.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use super::{Policy, Row, Scenario, ScoreboardResults};
+
+/// The rows as a table in Markdown.
+pub(super) fn table(results: &ScoreboardResults) -> Vec<String> {
+    let mut lines = vec![
+        "| scenario | policy | $ | above the bound | pods waited: half, 99 in 100, longest | evictions | of one workload | nodes launched | at a time | empty node-hours | violations |".to_owned(),
+        "|---|---|---|---|---|---|---|---|---|---|---|".to_owned(),
+    ];
+    lines.extend(results.rows.iter().map(line));
+    lines
+}
+
+fn line(row: &Row) -> String {
+    let Row {
+        scenario,
+        policy,
+        seeds,
+        scores,
+        waiting_at_end,
+    } = row;
+    let seeds = (*seeds).max(1);
+    let per_seed = |sum: u64| {
+        let tenths = sum * 10 / seeds;
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    let cents = scores.spent_micro_usd / seeds.cast_signed() / 10_000;
+    let dollars = format!("{}.{:02}", cents / 100, cents % 100);
+    let over = scores.spent_micro_usd - scores.bound_micro_usd;
+    let over = over * 1_000 / scores.bound_micro_usd.max(1);
+    let waited = scores.pending_s;
+    let left = match waiting_at_end {
+        0 => String::new(),
+        pods => format!(" ({pods} wait at the end)"),
+    };
+    let moved = scores.most_moved.as_ref().map_or(0, |most| most.evictions);
+    let name = match policy {
+        Policy::Mortise => "mortise",
+        Policy::Karpenter => "Karpenter's way",
+    };
+    format!(
+        "| `{scenario}` | {name} | {dollars} | {}.{} % | {}, {}, {} s{left} | {} | {moved} | {} | {} | {} | {} |",
+        over / 10,
+        (over % 10).abs(),
+        waited.p50,
+        waited.p99,
+        waited.most,
+        per_seed(scores.evictions),
+        per_seed(scores.nodes_launched),
+        scores.most_nodes,
+        per_seed(scores.empty_node_minutes / 60),
+        scores.violations,
+    )
+}
+
+const BEGIN: &str = "<!-- begin: scoreboard -->";
+const END: &str = "<!-- end: scoreboard -->";
+
+/// Replaces the table of the page.
+pub(super) fn write(scenarios: &[Scenario], results: &ScoreboardResults, seeds: u64) -> Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/scoreboard.md");
+    let text =
+        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let (before, rest) = text
+        .split_once(BEGIN)
+        .with_context(|| format!("no {BEGIN}"))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("no {END}"))?;
+    let mut lines = table(results);
+    lines.push(String::new());
+    lines.push(format!("Seeds 1 to {seeds}. The scenarios:"));
+    lines.push(String::new());
+    for scenario in scenarios {
+        lines.push(format!("- `{}`: {}", scenario.name, scenario.about));
+    }
+    let body = lines.join("\n");
+    std::fs::write(&path, format!("{before}{BEGIN}\n{body}\n{END}{after}"))?;
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! The baseline policy: provisioning and disruption in Karpenter's way, to compare mortise's way with on the same history.
+//!
+//! # What is Karpenter's
+//! - Pods are provisioned for once kube-scheduler has called them unschedulable, in batches of 1 s of silence and 10 s at most.
+//! - New nodes are filled first-fit in the order of decreasing requests, and never repacked.
+//! - Every 10 s, one method after the other looks for one command: emptiness, drift, prefixes of the candidates (binary search
+//!   for the longest that saves money), single nodes. Commands of emptiness and consolidation wait for 15 s and are validated;
+//!   nothing else is looked for meanwhile.
+//! - Nothing rests after a move, launches are not paused after failures, and nodes that were launched together expire together.
+//!
+//! # What is not
+//! What both policies share: requirements, topology, prices, budgets and blockers, which agree with recorded answers of Karpenter;
+//! termination, registration, garbage collection and interruption, which are mortise's own deciders. Computing takes no virtual
+//! time, so Karpenter's time limits of a search are never reached.
+
+mod disruption;
+mod new_node_claim;
+mod prefix_search;
+mod provisioning;
+
+use mortise_engine::decider::Decider;
+use mortise_engine::decider_id::DeciderId;
+use mortise_planning::context::PlanningContext;
+use mortise_planning::disruption::search::FoundCommand;
+use mortise_planning::settings::Settings;
+
+use disruption::BaselineDisruption;
+use provisioning::BaselineProvisioning;
+
+/// Replaces provisioning and disruption among the deciders.
+#[must_use]
+pub fn baseline_deciders(deciders: Vec<Box<dyn Decider>>) -> Vec<Box<dyn Decider>> {
+    let replaced = |decider: Box<dyn Decider>| -> Box<dyn Decider> {
+        match decider.id() {
+            DeciderId::Provisioning => Box::new(BaselineProvisioning::default()),
+            DeciderId::Disruption => Box::new(BaselineDisruption::default()),
+            _ => decider,
+        }
+    };
+    deciders.into_iter().map(replaced).collect()
+}
+
+/// What the two methods of consolidation find, each on its own.
+#[derive(Default)]
+pub struct BaselineProposals {
+    /// Several nodes.
+    pub multi: Option<FoundCommand>,
+    /// One node.
+    pub single: Option<FoundCommand>,
+}
+
+/// What consolidation would do now, for comparison with recorded decisions of Karpenter.
+#[must_use]
+pub fn baseline_proposals(context: PlanningContext<'_>) -> BaselineProposals {
+    disruption::proposals(context)
+}
+
+/// The settings without what Karpenter does not have.
+#[must_use]
+pub fn baseline_settings(settings: Settings) -> Settings {
+    Settings {
+        disruption_cooldown_ms: 0,
+        expiration_jitter_percent: 0,
+        max_unproven_launches: 0,
+        launch_failure_threshold: 0,
+        initialization_timeout_ms: 0,
+        consolidate_groups: false,
+        ..settings
+    }
+}

@@ -1,0 +1,183 @@
+//! How well a cluster was run: what it cost, how long pods waited, and how often they moved.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::values::{after, since};
+use mortise_planning::disruption::resource_values::ResourceValues;
+use mortise_state::snapshot::Snapshot;
+use serde::Serialize;
+use serde_json::Value;
+
+/// Scores of a whole history.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Scores {
+    /// Cost of all instances, in micro-dollars.
+    pub spent_micro_usd: i64,
+    /// What the pods that ran on managed nodes would have cost at least, in micro-dollars: a linear program every ten minutes,
+    /// with pods and nodes divisible, at the prices of then. No policy can spend less on them.
+    pub bound_micro_usd: i64,
+    /// Seconds from a pod's creation to its node: of half of the pods, of 99 in 100, and of all, at most.
+    pub pending_s: Percentiles,
+    /// Pods evicted.
+    pub evictions: u64,
+    /// The workload with the most evictions; `None` without evictions.
+    pub most_moved: Option<MovedWorkload>,
+    /// Instances launched.
+    pub nodes_launched: u64,
+    /// Most instances at a time.
+    pub most_nodes: u64,
+    /// Minutes that nodes without pods ran, those of DaemonSets not counted; measured once a minute.
+    pub empty_node_minutes: u64,
+    /// Minutes that terminated instances lived.
+    pub lifetime_min: Percentiles,
+    /// Violated invariants.
+    pub violations: u64,
+}
+
+/// A distribution in three numbers; all 0 without values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Percentiles {
+    /// Half of the values are no larger.
+    pub p50: i64,
+    /// 99 in 100 are no larger.
+    pub p99: i64,
+    /// The largest.
+    pub most: i64,
+}
+
+/// How often pods of a workload were evicted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MovedWorkload {
+    /// Name of the owner of the pods.
+    pub name: String,
+    /// Evictions of its pods.
+    pub evictions: u64,
+}
+
+/// The bound is computed this often, in minutes.
+const BOUND_MINUTES: u64 = 10;
+
+/// Accumulates the scores that cannot be read from the state at the end.
+#[derive(Debug, Default)]
+pub(crate) struct ScoreMeter {
+    pending_s: BTreeMap<i64, u64>,
+    lifetime_min: BTreeMap<i64, u64>,
+    evictions: BTreeMap<String, u64>,
+    most_nodes: u64,
+    empty_node_minutes: u64,
+    /// Sum of the bounds so far, in micro-dollars an hour.
+    bound: i64,
+    minutes: u64,
+    /// When nodes without pods are counted next.
+    count_at: Option<Timestamp>,
+}
+
+impl ScoreMeter {
+    /// A pod got its node after these seconds.
+    pub(crate) fn pod_placed(&mut self, waited_s: i64) {
+        *self.pending_s.entry(waited_s).or_default() += 1;
+    }
+
+    /// An instance that was launched then ended.
+    pub(crate) fn node_ended(&mut self, launched: Timestamp, now: Timestamp) {
+        let minutes = since(now, launched) / 60_000;
+        *self.lifetime_min.entry(minutes).or_default() += 1;
+    }
+
+    /// A pod was evicted.
+    pub(crate) fn pod_evicted(&mut self, pod: &Value) {
+        let owner = pod.pointer("/metadata/ownerReferences/0/name");
+        let name = owner.or_else(|| pod.pointer("/metadata/name"));
+        let name = name.and_then(Value::as_str).unwrap_or_default().to_owned();
+        *self.evictions.entry(name).or_default() += 1;
+    }
+
+    /// Whether the nodes are to be counted now: once a minute.
+    pub(crate) fn is_due(&mut self, now: Timestamp) -> bool {
+        if self.count_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        self.count_at = Some(after(now, 60_000));
+        true
+    }
+
+    /// Counts the nodes of a minute.
+    pub(crate) fn count_nodes(&mut self, instances: usize, snapshot: &Snapshot) {
+        self.most_nodes = self.most_nodes.max(instances as u64);
+        let nodes = snapshot.nodes.values();
+        let empty = nodes.filter(|node| {
+            node.is_managed() && node.initialized && node.reschedulable().next().is_none()
+        });
+        self.empty_node_minutes += empty.count() as u64;
+        self.minutes += 1;
+        if self.minutes.is_multiple_of(BOUND_MINUTES) {
+            self.bound += least_price(snapshot).0;
+        }
+    }
+
+    /// The scores without the totals that others count.
+    pub(crate) fn scores(&self) -> Scores {
+        let most = self.evictions.iter().max_by_key(|(_, count)| **count);
+        Scores {
+            pending_s: percentiles(&self.pending_s),
+            most_moved: most.map(|(name, evictions)| MovedWorkload {
+                name: name.clone(),
+                evictions: *evictions,
+            }),
+            bound_micro_usd: self.bound * BOUND_MINUTES.cast_signed() / 60,
+            most_nodes: self.most_nodes,
+            empty_node_minutes: self.empty_node_minutes,
+            lifetime_min: percentiles(&self.lifetime_min),
+            ..Scores::default()
+        }
+    }
+}
+
+/// Of values with how often they occurred.
+fn percentiles(counts: &BTreeMap<i64, u64>) -> Percentiles {
+    let all: u64 = counts.values().sum();
+    let at = |percent: u64| {
+        let mut left = (all * percent).div_ceil(100);
+        let mut values = counts.iter();
+        let found = values.find(|(_, count)| {
+            left = left.saturating_sub(**count);
+            left == 0
+        });
+        found.map_or(0, |(value, _)| *value)
+    };
+    Percentiles {
+        p50: at(50),
+        p99: at(99),
+        most: at(100),
+    }
+}
+
+/// The least price at which the pods of managed nodes could run now, per hour.
+///
+/// # Cost
+/// See [`ResourceValues::of_pods`].
+fn least_price(snapshot: &Snapshot) -> MicroUsd {
+    let values = ResourceValues::of_pods(snapshot);
+    let nodes = snapshot.nodes.values().filter(|node| node.is_managed());
+    let pods = nodes.flat_map(|node| node.reschedulable());
+    pods.map(|pod| values.value_of(&pod.class.requests)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_the_least_values_that_so_much_does_not_exceed() {
+        let of = |values: &[(i64, u64)]| percentiles(&values.iter().copied().collect());
+        let three = |p50, p99, most| Percentiles { p50, p99, most };
+        assert_eq!(of(&[]), three(0, 0, 0));
+        assert_eq!(of(&[(7, 1)]), three(7, 7, 7));
+        assert_eq!(of(&[(1, 50), (2, 49), (90, 1)]), three(1, 2, 90));
+        assert_eq!(of(&[(1, 49), (2, 50), (90, 1)]), three(2, 2, 90));
+        assert_eq!(of(&[(1, 98), (5, 1), (9, 1)]), three(1, 5, 9));
+    }
+}

@@ -1,0 +1,57 @@
+//! Karpenter's way on the simulated cluster: every pod gets its node, and nodes that are not needed go.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod world;
+
+use mortise_engine::decider::Decider;
+use mortise_planning::settings::Settings;
+use mortise_sim::baseline::{baseline_deciders, baseline_settings};
+use mortise_sim::scenario::{ScenarioReport, ScenarioSpec, play};
+use serde_json::{Value, json};
+use world::scenarios::{deployment, long, objects, pool};
+
+fn baseline() -> Vec<Box<dyn Decider>> {
+    baseline_deciders(mortise_deciders::all())
+}
+
+fn played(timeline: &Value) -> ScenarioReport {
+    let world = world::options(1);
+    let spec = ScenarioSpec::from_document(&long("1h", timeline)).unwrap();
+    let mut pool = pool();
+    pool["spec"]["disruption"] = json!({
+        "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1m",
+        "budgets": [{ "nodes": "100%" }],
+    });
+    let objects = objects(&[pool, deployment(4)]).unwrap();
+    let cloud = (world.catalog, world.well_known);
+    let settings = baseline_settings(Settings::default());
+    play(&spec, objects, cloud, settings, baseline).unwrap()
+}
+
+#[test]
+fn every_pod_gets_a_node_and_unused_nodes_go() {
+    let timeline = json!([
+        { "at": "5m", "scale": { "deployment": "web", "replicas": 20 } },
+        { "at": "20m", "scale": { "deployment": "web", "replicas": 2 } },
+        { "at": "30m", "crash": {} },
+        { "at": "40m", "interrupt": { "count": 1 } },
+    ]);
+    let report = played(&timeline);
+    let at = |minute: i64| {
+        let mut samples = report.samples.iter().rev();
+        samples.find(|each| each.seconds <= minute * 60).unwrap()
+    };
+    assert_eq!(at(18).pods_running, 20);
+    assert_eq!((at(60).pods_running, at(60).pods_pending), (2, 0));
+    assert!(at(60).price_micro_usd * 4 < at(18).price_micro_usd);
+    assert_eq!(report.totals.violations, Vec::<String>::new());
+    // A batch of 1 s, and kube-scheduler's word before it: slower than mortise.
+    assert!(report.scores.pending_s.p50 >= 1, "{:?}", report.scores);
+}
+
+#[test]
+fn one_seed_gives_one_history() {
+    let timeline = json!([{ "at": "5m", "scale": { "deployment": "web", "replicas": 9 } }]);
+    assert_eq!(played(&timeline), played(&timeline));
+}
