@@ -33,6 +33,11 @@ pub(super) fn of_revision(template: &Value, revision: Option<u64>) -> Cow<'_, Va
     Cow::Owned(labelled)
 }
 
+/// Whether a pod is of the template with this revision.
+pub(super) fn is_of_revision(pod: &Value, revision: Option<u64>) -> bool {
+    revision.is_none_or(|revision| pod["metadata"]["labels"][TEMPLATE] == revision.to_string())
+}
+
 impl RollingUpdate {
     /// The state of a workload's pods that are not being deleted.
     pub(super) fn new(
