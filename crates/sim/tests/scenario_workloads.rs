@@ -217,23 +217,19 @@ fn with(mut manifest: Value, pointer: &str, key: &str, value: Value) -> Value {
     manifest
 }
 
+/// Each manifest is refused for a field, in these words among others.
+fn refused(cases: impl IntoIterator<Item = (Value, &'static str, &'static str)>) {
+    for (manifest, field, part) in cases {
+        let error = objects(&[pool(), manifest]).unwrap_err();
+        assert_eq!(error.field, field, "{error}");
+        assert!(error.problem.contains(part), "{error}");
+    }
+}
+
 #[test]
-fn what_is_not_simulated_is_refused() {
-    let no_run_time = with(
-        job(1, 1, "1m"),
-        "/spec/template/metadata",
-        "annotations",
-        json!({}),
-    );
-    let no_policy = with(
-        job(1, 1, "1m"),
-        "/spec/template",
-        "spec",
-        json!({ "containers": [] }),
-    );
+fn what_is_not_simulated_of_a_stateful_set_is_refused() {
     let claim = json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }]);
-    let queue = with(job(1, 2, "1m"), "/spec", "completions", json!("many"));
-    let cases = [
+    refused([
         (
             with(stateful_set(1), "/spec", "volumeClaimTemplates", json!({})),
             "spec.volumeClaimTemplates",
@@ -304,6 +300,25 @@ fn what_is_not_simulated_is_refused() {
             "spec.replicas",
             "whole number",
         ),
+    ]);
+}
+
+#[test]
+fn what_is_not_simulated_of_a_job_is_refused() {
+    let no_run_time = with(
+        job(1, 1, "1m"),
+        "/spec/template/metadata",
+        "annotations",
+        json!({}),
+    );
+    let no_policy = with(
+        job(1, 1, "1m"),
+        "/spec/template",
+        "spec",
+        json!({ "containers": [] }),
+    );
+    let queue = with(job(1, 2, "1m"), "/spec", "completions", json!("many"));
+    refused([
         (
             no_run_time,
             "spec.template.metadata.annotations.mortise.sh/simulated-run-time",
@@ -330,6 +345,12 @@ fn what_is_not_simulated_is_refused() {
             "spec.backoffLimit",
             "not simulated",
         ),
+    ]);
+}
+
+#[test]
+fn what_is_not_simulated_of_a_cron_job_is_refused() {
+    refused([
         (
             cron_job("* * * *", "Allow", "1m"),
             "spec.schedule",
@@ -365,12 +386,11 @@ fn what_is_not_simulated_is_refused() {
             "spec.suspend",
             "not simulated",
         ),
-    ];
-    for (manifest, field, part) in cases {
-        let error = objects(&[pool(), manifest]).unwrap_err();
-        assert_eq!(error.field, field, "{error}");
-        assert!(error.problem.contains(part), "{error}");
-    }
+    ]);
+}
+
+#[test]
+fn an_entry_means_one_workload_that_is_there() {
     let twice = objects(&[
         pool(),
         stateful_set(1),

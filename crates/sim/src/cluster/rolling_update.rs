@@ -35,7 +35,9 @@ pub(super) fn of_revision(template: &Value, revision: Option<u64>) -> Cow<'_, Va
 
 /// Whether a pod is of the template with this revision.
 pub(super) fn is_of_revision(pod: &Value, revision: Option<u64>) -> bool {
-    revision.is_none_or(|revision| pod["metadata"]["labels"][TEMPLATE] == revision.to_string())
+    let label = pod["metadata"]["labels"][TEMPLATE].as_str();
+    let of_pod = label.and_then(|text| text.parse::<u64>().ok());
+    revision.is_none_or(|revision| of_pod == Some(revision))
 }
 
 impl RollingUpdate {
