@@ -54,6 +54,10 @@ book:
 fuzz TARGET *FLAGS="-max_total_time=600":
     cargo +nightly fuzz run --fuzz-dir fuzz/run -s none {{TARGET}} fuzz/corpus/{{TARGET}} -- -timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=256 -max_len=1048576 {{FLAGS}}
 
+# Every scenario of the agreement with the simulator, on a real control plane
+agreement:
+    MORTISE_AGREEMENT=all cargo test --workspace --test stories simulator -- --nocapture
+
 # The service killed around every step of nodes' lives in the simulator, for so many seeds (about a second of processor time each)
 crash-matrix SEEDS="1000":
     MORTISE_CRASH_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test crash_matrix

@@ -70,6 +70,7 @@ mod rotation;
 mod scale_to_zero;
 mod scene;
 mod shapes;
+mod simulator;
 mod slow_launches;
 mod static_pools;
 mod strangers;

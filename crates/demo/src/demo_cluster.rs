@@ -5,7 +5,7 @@ use mortise_apis::names::NodeClassKey;
 use mortise_aws_class::labels::well_known;
 use mortise_aws_class::spec::KIND;
 use mortise_planning::settings::{FeatureGates, Settings};
-use mortise_sim::{Deployment, JobSpec, SimOptions};
+use mortise_sim::{Deployment, JobSpec, SimOptions, Workloads};
 use serde_json::{Value, json};
 
 const GROUP: &str = KIND.group;
@@ -49,6 +49,7 @@ pub(crate) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Re
         deployments: deployments(),
         jobs: jobs(),
         buffers: Vec::new(),
+        workloads: Workloads::default(),
         interruption_every_s: 4 * 60,
         shortage_per_mille: 30,
     })

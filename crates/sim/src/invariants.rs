@@ -285,7 +285,7 @@ mod tests {
     use serde_json::json;
 
     use crate::cluster::FIRST_IMAGE;
-    use crate::{SimOptions, Simulation};
+    use crate::{SimOptions, Simulation, Workloads};
 
     fn simulation() -> Simulation {
         let mut requirements = Requirements::new();
@@ -319,6 +319,7 @@ mod tests {
             deployments: Vec::new(),
             jobs: Vec::new(),
             buffers: Vec::new(),
+            workloads: Workloads::default(),
             interruption_every_s: 0,
             shortage_per_mille: 0,
         };

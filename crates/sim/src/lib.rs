@@ -9,7 +9,7 @@
 //! | API server, cloud, kubelets, scheduler, workload controllers | `cluster/` |
 //! | replicas of the service and the lease; their watches | `replicas.rs`, `watches.rs` |
 //! | fault injection | `faults/` |
-//! | invariants; totals; scores | `invariants.rs`, `stats.rs`, `scores.rs` |
+//! | invariants; totals; scores; what became of NodeClaims | `invariants.rs`, `stats.rs`, `scores.rs`, `node_claim_history.rs` |
 //! | the event loop, which owns all of them | `simulation.rs` |
 //! | a cluster as recorded at one time, and its file | `recorded_cluster/` |
 //! | what the service would do now with a recorded cluster | `plan/` |
@@ -24,6 +24,7 @@ mod cluster;
 mod faults;
 mod invariants;
 mod manifest_error;
+mod node_claim_history;
 mod options;
 pub mod plan;
 mod price_factor;
@@ -37,12 +38,15 @@ mod simulation;
 mod stats;
 pub mod test_cluster;
 mod watches;
+mod workloads;
 
 pub use cluster::{ApiServer, Cloud, Extender, NewPrice, RESERVATION_ID, SimInstance, TAGGED};
 pub use faults::{Fault, FaultTarget, WatchFault};
 pub use manifest_error::ManifestError;
+pub use node_claim_history::{NodeClaimHistory, NodeClaimStage, NodeClaimStep};
 pub use options::{Deployment, JobSpec, SimOptions};
 pub use recordings::Recordings;
 pub use scores::{MovedWorkload, Percentiles, Scores};
 pub use simulation::Simulation;
 pub use stats::Stats;
+pub use workloads::{ConcurrencyPolicy, CronJob, Job, StatefulSet, VolumeClaimTemplate, Workloads};

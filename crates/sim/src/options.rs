@@ -8,6 +8,8 @@ use mortise_planning::settings::Settings;
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::Value;
 
+use crate::workloads::Workloads;
+
 /// A workload whose replica count may oscillate.
 #[derive(Clone, Debug)]
 pub struct Deployment {
@@ -61,6 +63,8 @@ pub struct SimOptions {
     pub deployments: Vec<Deployment>,
     /// Workloads of pods that complete.
     pub jobs: Vec<JobSpec>,
+    /// StatefulSets, Jobs and CronJobs.
+    pub workloads: Workloads,
     /// Capacity buffers and their templates. They count with the feature gate CapacityBuffer only.
     pub buffers: Vec<(ObjectKey, Value)>,
     /// Mean time between spot interruptions in the whole cluster, in virtual seconds; 0 = none.

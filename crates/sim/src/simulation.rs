@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_apis::labels;
 use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::values::since;
 use mortise_cloudprovider::UnavailableOffering;
@@ -23,10 +24,12 @@ use serde_json::{Value, json};
 use crate::clock::Action;
 use crate::cluster::{
     ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, NewPrice, WorkloadControllers,
-    complete_pod, latency, mark_node_ready, object, remove_instance, remove_stopped_pod,
+    complete_pod, is_deleting, latency, mark_node_ready, object, remove_instance,
+    remove_stopped_pod,
 };
 use crate::faults::{FaultInjector, WatchFault};
 use crate::invariants::{Invariants, check_freshness};
+use crate::node_claim_history::NodeClaimHistory;
 use crate::options::SimOptions;
 use crate::recorded_cluster::RecordedCluster;
 use crate::recordings::Recordings;
@@ -53,6 +56,8 @@ pub struct Simulation {
     records: Vec<Record>,
     commands: Vec<DisruptionCommand>,
     events: Vec<Event>,
+    /// `None`: not asked for.
+    node_claims: Option<NodeClaimHistory>,
 }
 
 impl Simulation {
@@ -91,6 +96,7 @@ impl Simulation {
             records: Vec::new(),
             commands: Vec::new(),
             events: Vec::new(),
+            node_claims: None,
             options,
         };
         let api_server = &mut simulation.cluster.api_server;
@@ -178,6 +184,17 @@ impl Simulation {
         }
     }
 
+    /// From now on, what becomes of NodeClaims is noted.
+    pub fn note_node_claims(&mut self) {
+        self.node_claims.get_or_insert_default();
+    }
+
+    /// What became of NodeClaims since [`Self::note_node_claims`].
+    #[must_use]
+    pub const fn node_claims(&self) -> Option<&NodeClaimHistory> {
+        self.node_claims.as_ref()
+    }
+
     /// The cloud.
     #[must_use]
     pub const fn cloud(&self) -> &Cloud {
@@ -244,6 +261,32 @@ impl Simulation {
     /// Replaces the template of a workload by an equal one, as `kubectl rollout restart` does.
     pub fn roll(&mut self, deployment: &str) {
         self.workloads.replace_template(deployment);
+    }
+
+    /// Deletes Nodes of a NodePool, the oldest first, as `kubectl delete node` does. Those that are being deleted do not count.
+    pub fn delete_nodes(&mut self, pool: &str, count: usize) {
+        let store = &mut self.cluster.api_server;
+        let nodes = store.iter().filter(|(key, node)| {
+            let labels = node.pointer("/metadata/labels");
+            matches!(key, ObjectKey::Node(_))
+                && !is_deleting(node)
+                && labels.is_some_and(|all| all[labels::NODEPOOL] == pool)
+        });
+        let age = |node: &Value| {
+            node["metadata"]["creationTimestamp"]
+                .as_str()
+                .map(str::to_owned)
+        };
+        let mut nodes: Vec<_> = nodes.map(|(key, node)| (age(node), key.clone())).collect();
+        nodes.sort();
+        for (_, key) in nodes.into_iter().take(count) {
+            // They were found just now.
+            if let Err(error) = store.delete(&key, None, self.cluster.clock.now()) {
+                self.cluster
+                    .violation(&format!("{key:?} was not deleted: {error}"));
+                return;
+            }
+        }
     }
 
     /// Interrupts a spot instance: the notice arrives now, the instance is reclaimed two minutes later. `false`: there is none.
@@ -349,6 +392,13 @@ impl Simulation {
     fn step_replicas(&mut self) {
         let cluster = &mut self.cluster;
         let events = cluster.api_server.take_changes();
+        if let Some(history) = &mut self.node_claims {
+            for event in &events {
+                if let ObjectKey::Claim(name) = &event.key {
+                    history.observe(cluster.clock.now(), name.as_str(), event.object.as_ref());
+                }
+            }
+        }
         self.kube_scheduler.observe(&events, &mut cluster.clock);
         self.watches.send(events, &mut cluster.clock);
         for replica in 0..self.replicas.count() {
@@ -407,7 +457,10 @@ impl Simulation {
             Action::MarkNodeReady(id) => mark_node_ready(&id, cluster),
             Action::RemoveInstance(id) => remove_instance(&id, cluster),
             Action::RunPod(pod) => kubelets.run_pod(&pod, cluster),
-            Action::CompletePod(pod) => complete_pod(&pod, cluster),
+            Action::CompletePod(pod) => {
+                self.workloads.pod_completes(&pod, &cluster.api_server);
+                complete_pod(&pod, cluster);
+            }
             Action::RemoveStoppedPod(pod, uid) => remove_stopped_pod(&pod, &uid, cluster),
             Action::Bookmark(kind, version) => {
                 let bookmark = WatchState::Bookmark(Some(version));

@@ -145,7 +145,7 @@ fn faults_are_named_with_their_place() {
         assert_eq!(error.field, field, "{error}");
         assert!(error.problem.contains(part), "{error}");
     }
-    let unknown = objects(&[json!({ "kind": "StatefulSet", "metadata": { "name": "db" } })]);
+    let unknown = objects(&[json!({ "kind": "ReplicaSet", "metadata": { "name": "db" } })]);
     assert!(
         unknown
             .unwrap_err()

@@ -5,6 +5,7 @@
 mod world;
 
 use mortise_apis::karpenter::nodepool::LAUNCHES_PAUSED;
+use mortise_sim::NodeClaimStage;
 use mortise_sim::scenario::{ScenarioReport, ScenarioSample};
 use serde_json::{Value, json};
 use world::scenarios::{deployment, document, long, played, played_with, pool};
@@ -260,4 +261,44 @@ fn faults_are_named_with_their_place() {
     manifests[1]["spec"]["template"]["spec"]["nodeClassRef"]["kind"] = json!("KWOKNodeClass");
     let error = played_with(&document(&json!([])), &manifests).unwrap_err();
     assert!(error.problem.contains("one cloud"), "{error}");
+}
+
+#[test]
+fn deleted_nodes_are_replaced_and_the_report_says_what_became_of_them() {
+    let timeline = json!([{ "at": "10m", "delete": { "nodePool": "general", "nodes": 1 } }]);
+    let report = played_with(&long("20m", &timeline), &[pool(), deployment(4)]).unwrap();
+    let still = played_with(&long("20m", &json!([])), &[pool(), deployment(4)]).unwrap();
+    let launched = |report: &ScenarioReport| report.totals.nodes_launched;
+    assert_eq!(launched(&report), launched(&still) + 1, "{report:#?}");
+    let pods: u64 = report.nodes.iter().map(|node| node.pods).sum();
+    assert_eq!(pods, 4, "{report:#?}");
+    assert!(
+        report
+            .nodes
+            .iter()
+            .all(|node| node.node_pool == "general" && node.zone == "a"),
+        "{report:#?}"
+    );
+    let count = |stage| {
+        let steps = report.node_claims.iter();
+        steps.filter(|step| step.stage == stage).count() as u64
+    };
+    assert_eq!(count(NodeClaimStage::Initialized), launched(&report));
+    let left = report.nodes.len() as u64;
+    assert_eq!(
+        count(NodeClaimStage::Deleted),
+        launched(&report) - left,
+        "{report:#?}"
+    );
+}
+
+#[test]
+fn only_nodes_of_a_pool_that_is_there_are_deleted() {
+    let timeline = json!([{ "at": "1m", "delete": { "nodePool": "genral", "nodes": 1 } }]);
+    let error = played(&document(&timeline)).unwrap_err();
+    assert_eq!(error.field, "spec.timeline[0].delete.nodePool");
+    assert!(
+        error.problem.contains("did you mean \"general\""),
+        "{error}"
+    );
 }

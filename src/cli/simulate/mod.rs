@@ -30,7 +30,7 @@ use super::{WRONG, line, warning};
 #[command(
     long_about = "Play a scenario on a simulated cluster in virtual time: what would be launched, moved and paid, in seconds instead of days.\n\n\
 The files contain one document of kind Scenario (duration, timeline) and the manifests of the cluster: NodePools, Deployments,\n\
-DaemonSets, PodDisruptionBudgets. The deciders are those of `mortise serve`; API server, scheduler, kubelets and cloud are simulated.\n\
+StatefulSets, DaemonSets, Jobs, CronJobs, PodDisruptionBudgets. The deciders are those of `mortise serve`; API server, scheduler, kubelets and cloud are simulated.\n\
 One seed gives one history, byte for byte.",
     after_long_help = "Exit codes: 0 done, 1 an invariant was violated or a file cannot be read, 2 wrong usage, 8 something in the files is invalid.\n\n\
 Examples:\n  mortise simulate examples/scenarios/busy-morning.yaml\n  mortise simulate pools.yaml apps.yaml scenario.yaml --seed 7 -o json\n  \

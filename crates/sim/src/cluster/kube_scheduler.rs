@@ -12,6 +12,7 @@ use serde_json::json;
 use super::Cluster;
 use super::extender::Extender;
 use super::scheduler::{CycleResult, Scheduler};
+use super::zonal_volumes::bind_claims;
 use crate::clock::{Action, Clock, StoreEvent};
 
 /// Duration of a scheduling cycle.
@@ -85,6 +86,7 @@ impl KubeScheduler {
             Some(CycleResult::Bind(pod, uid, node)) => {
                 advised = extender.is_some().then_some(uid);
                 count_placed(&pod, cluster);
+                bind_claims(&pod, &node, cluster);
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": cluster.now().to_string() }]);
                 cluster.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
                 let (low, high) = cluster.timing.pod_start_ms;

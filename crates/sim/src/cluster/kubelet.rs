@@ -111,7 +111,10 @@ impl Kubelets {
 
     pub(crate) fn run_pod(&mut self, pod: &PodKey, cluster: &mut Cluster) {
         let key = ObjectKey::Pod(pod.clone());
-        if cluster.api_server.get(&key).is_none_or(is_deleting) {
+        // A pod of a StatefulSet has the name of the one before it, which was about to run.
+        let has_no_node = |pod: &Value| pod["spec"]["nodeName"].is_null();
+        let found = cluster.api_server.get(&key);
+        if found.is_none_or(|pod| is_deleting(pod) || has_no_node(pod)) {
             return;
         }
         let now = cluster.now().to_string();

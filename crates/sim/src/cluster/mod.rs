@@ -8,10 +8,13 @@ mod effects;
 mod extender;
 mod kube_scheduler;
 mod kubelet;
+mod ordinals;
 mod rolling_update;
+mod running_jobs;
 mod scheduler;
 mod timing;
 pub(crate) mod workload_controllers;
+mod zonal_volumes;
 
 use jiff::Timestamp;
 use mortise_state::resource_kinds::{Object, ObjectKey};

@@ -33,6 +33,13 @@ pub(super) fn of_revision(template: &Value, revision: Option<u64>) -> Cow<'_, Va
     Cow::Owned(labelled)
 }
 
+/// Whether a pod is of the template with this revision.
+pub(super) fn is_of_revision(pod: &Value, revision: Option<u64>) -> bool {
+    let label = pod["metadata"]["labels"][TEMPLATE].as_str();
+    let of_pod = label.and_then(|text| text.parse::<u64>().ok());
+    revision.is_none_or(|revision| of_pod == Some(revision))
+}
+
 impl RollingUpdate {
     /// The state of a workload's pods that are not being deleted.
     pub(super) fn new(

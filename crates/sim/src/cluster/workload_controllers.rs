@@ -1,6 +1,9 @@
 //! Controllers of the virtual cluster: they reconcile the replicas of workloads and DaemonSet pods, update the status of
 //! disruption budgets, and delete objects without an owner.
 
+mod jobs;
+mod stateful_sets;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -12,7 +15,10 @@ use serde_json::{Value, json};
 
 use super::api_server::{ApiServer, is_deleting};
 use super::rolling_update::{RollingUpdate, of_revision};
+use super::running_jobs::RunningJobs;
+use super::zonal_volumes::install_classes;
 use crate::options::{Deployment, JobSpec, SimOptions};
+use crate::workloads::Workloads;
 
 pub(crate) const NAMESPACE: &str = "default";
 /// Maximum number of pods that one workload creates or deletes per tick.
@@ -24,6 +30,8 @@ const RESIZE_S: i64 = 60;
 #[derive(Debug)]
 pub(crate) struct WorkloadControllers {
     deployments: Vec<Deployment>,
+    workloads: Workloads,
+    running_jobs: RunningJobs,
     jobs: Vec<JobSpec>,
     next_job: Vec<Timestamp>,
     serial: u64,
@@ -50,6 +58,8 @@ impl WorkloadControllers {
     pub(crate) fn new(options: &SimOptions) -> Self {
         Self {
             deployments: options.deployments.clone(),
+            workloads: options.workloads.clone(),
+            running_jobs: RunningJobs::new(&options.workloads, options.start),
             jobs: options.jobs.clone(),
             next_job: vec![options.start; options.jobs.len()],
             serial: 0,
@@ -95,29 +105,32 @@ impl WorkloadControllers {
                 now,
             );
         }
+        install_classes(&options.workloads.stateful_sets, store, now);
         for (key, buffer) in &options.buffers {
             create(store, key.clone(), buffer.clone(), now);
         }
-        for deployment in &self.deployments {
-            if let Some(max) = deployment.max_unavailable {
-                let selector = deployment
-                    .template
-                    .pointer("/metadata/labels")
-                    .cloned()
-                    .unwrap_or_default();
-                let pdb = json!({
-                    "metadata": { "name": deployment.name, "namespace": NAMESPACE, "generation": 1 },
-                    "spec": { "selector": { "matchLabels": selector }, "maxUnavailable": max },
-                    "status": { "disruptionsAllowed": 0 },
-                });
-                create(
-                    store,
-                    ObjectKey::Pdb(NamespacedName::new(NAMESPACE, deployment.name.as_str())),
-                    pdb,
-                    now,
-                );
-            }
+        for (name, template, max) in self.budgets() {
+            let labels = template.pointer("/metadata/labels");
+            let selector = labels.cloned().unwrap_or_default();
+            let pdb = json!({
+                "metadata": { "name": name, "namespace": NAMESPACE, "generation": 1 },
+                "spec": { "selector": { "matchLabels": selector }, "maxUnavailable": max },
+                "status": { "disruptionsAllowed": 0 },
+            });
+            let key = ObjectKey::Pdb(NamespacedName::new(NAMESPACE, name));
+            create(store, key, pdb, now);
         }
+    }
+
+    /// Workloads with a disruption budget: name, pod template and `maxUnavailable`.
+    fn budgets(&self) -> impl Iterator<Item = (&str, &Value, u32)> {
+        let deployments = self.deployments.iter();
+        let deployments =
+            deployments.map(|each| (&*each.name, &each.template, each.max_unavailable));
+        let sets = self.workloads.stateful_sets.iter();
+        let sets = sets.map(|each| (&*each.name, &each.template, each.max_unavailable));
+        let all = deployments.chain(sets);
+        all.filter_map(|(name, template, max)| Some((name, template, max?)))
     }
 
     /// The template of a workload is replaced by an equal one.
@@ -138,11 +151,13 @@ impl WorkloadControllers {
         for at in 0..self.jobs.len() {
             runs.extend(self.create_jobs(at, store, now, random));
         }
+        self.start_due_jobs(store, now);
         // Controllers react to changes: a round without a change has no effect.
         let sizes: Vec<usize> = self
             .deployments
             .iter()
             .map(|deployment| self.size(deployment, now))
+            .chain(self.set_sizes())
             .collect();
         let seen = (store.version(), sizes);
         if self.seen.as_ref() == Some(&seen) {
@@ -155,8 +170,12 @@ impl WorkloadControllers {
             }
             self.reconcile(deployment, *want, pods.get(&deployment.name), store, now);
         }
+        let of_sets = seen.1.get(self.deployments.len()..).unwrap_or_default();
+        self.reconcile_sets(of_sets, store, now);
+        runs.extend(self.reconcile_jobs(store, now));
         reconcile_daemon_sets(store, now);
-        update_budgets(store, &self.deployments);
+        let budgets: Vec<(&str, u32)> = self.budgets().map(|(name, _, max)| (name, max)).collect();
+        update_budgets(store, &budgets);
         collect_garbage(store, now);
         self.seen = Some(seen);
         runs
@@ -259,16 +278,27 @@ impl WorkloadControllers {
         now: Timestamp,
     ) -> PodKey {
         self.serial += 1;
-        let name = format!("{owner}-{}", self.serial);
-        let key = PodKey::new(NAMESPACE, name.as_str());
-        let mut pod = template.clone();
-        pod["metadata"]["name"] = json!(name);
-        pod["metadata"]["namespace"] = json!(NAMESPACE);
-        pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": format!("owner-{owner}"), "controller": true }]);
-        pod["status"] = json!({ "phase": "Pending" });
-        create(store, ObjectKey::Pod(key.clone()), pod, now);
+        let key = PodKey::new(NAMESPACE, format!("{owner}-{}", self.serial));
+        owned_pod(&key, owner, kind, template, store, now);
         key
     }
+}
+
+/// Creates the pod of a workload.
+fn owned_pod(
+    key: &PodKey,
+    owner: &str,
+    kind: &str,
+    template: &Value,
+    store: &mut ApiServer,
+    now: Timestamp,
+) {
+    let mut pod = template.clone();
+    pod["metadata"]["name"] = json!(&*key.name);
+    pod["metadata"]["namespace"] = json!(&*key.namespace);
+    pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": format!("owner-{owner}"), "controller": true }]);
+    pod["status"] = json!({ "phase": "Pending" });
+    create(store, ObjectKey::Pod(key.clone()), pod, now);
 }
 
 /// Pods that are not being deleted, by owner name; second: bound.
@@ -354,28 +384,20 @@ fn reconcile_daemon_sets(store: &mut ApiServer, now: Timestamp) {
 }
 
 /// Updates the allowed disruptions of each budget.
-fn update_budgets(store: &mut ApiServer, deployments: &[Deployment]) {
+fn update_budgets(store: &mut ApiServer, budgets: &[(&str, u32)]) {
     // Healthy and expected pods, by owner.
-    let mut counts: BTreeMap<&str, (i64, i64)> = deployments
-        .iter()
-        .filter(|deployment| deployment.max_unavailable.is_some())
-        .map(|deployment| (deployment.name.as_str(), (0, 0)))
-        .collect();
+    let mut counts: BTreeMap<&str, (i64, i64)> =
+        budgets.iter().map(|(name, _)| (*name, (0, 0))).collect();
     for (_, pod) in store.pods() {
         if let Some((healthy, expected)) = owner(pod).and_then(|owner| counts.get_mut(owner)) {
             *expected += 1;
             *healthy += i64::from(is_running(pod) && !is_deleting(pod));
         }
     }
-    for deployment in deployments {
-        let (Some(max), Some((healthy, expected))) = (
-            deployment.max_unavailable,
-            counts.get(deployment.name.as_str()).copied(),
-        ) else {
-            continue;
-        };
-        let desired = (expected - i64::from(max)).max(0);
-        let key = ObjectKey::Pdb(NamespacedName::new(NAMESPACE, deployment.name.as_str()));
+    for (name, max) in budgets {
+        let (healthy, expected) = counts.get(name).copied().unwrap_or_default();
+        let desired = (expected - i64::from(*max)).max(0);
+        let key = ObjectKey::Pdb(NamespacedName::new(NAMESPACE, *name));
         let status = json!({ "status": { "disruptionsAllowed": (healthy - desired).max(0), "currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected, "observedGeneration": 1 } });
         if store.get(&key).is_some() && store.patch(&key, &status, None).is_err() {
             debug_assert!(false, "a patch without a version cannot conflict");
@@ -427,7 +449,7 @@ fn set_object(deployment: &Deployment, replicas: usize, store: &mut ApiServer, n
 }
 
 /// Creates an object whose name only these controllers use; an existing object is the desired one.
-fn create(store: &mut ApiServer, key: ObjectKey, value: Value, now: Timestamp) {
+pub(super) fn create(store: &mut ApiServer, key: ObjectKey, value: Value, now: Timestamp) {
     if store.get(&key).is_none() && store.create(key, value, now).is_err() {
         debug_assert!(false, "a key that is not there cannot already exist");
     }

@@ -4,15 +4,21 @@ use mortise_apis::names::{NamespacedName, NodeClassKey};
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
+use super::timeline::Target;
+use super::workload_manifests;
 use crate::cluster::workload_controllers::NAMESPACE;
 use crate::manifest_error::ManifestError;
 use crate::options::Deployment;
+use crate::workloads::Workloads;
 
 /// Kinds that can be simulated, besides node classes.
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 9] = [
     "NodePool",
     "Deployment",
+    "StatefulSet",
     "DaemonSet",
+    "Job",
+    "CronJob",
     "PodDisruptionBudget",
     "CapacityBuffer",
     "PodTemplate",
@@ -24,6 +30,7 @@ pub struct ClusterObjects {
     pub(super) pools: Vec<Value>,
     pub(super) daemon_sets: Vec<Value>,
     pub(super) deployments: Vec<Deployment>,
+    pub(super) workloads: Workloads,
     /// CapacityBuffers and PodTemplates.
     pub(super) buffers: Vec<(ObjectKey, Value)>,
     budgets: Vec<PodBudget>,
@@ -57,7 +64,25 @@ impl ClusterObjects {
                 template(manifest)?;
                 self.daemon_sets.push(manifest.clone());
             }
-            "Deployment" => self.add_deployment(name, manifest)?,
+            "Deployment" => {
+                self.check_name(name)?;
+                self.add_deployment(name, manifest)?;
+            }
+            "StatefulSet" => {
+                self.check_name(name)?;
+                let set = workload_manifests::stateful_set(name, manifest)?;
+                self.workloads.stateful_sets.push(set);
+            }
+            "Job" => {
+                self.check_name(name)?;
+                let job = workload_manifests::job(name, manifest)?;
+                self.workloads.jobs.push(job);
+            }
+            "CronJob" => {
+                self.check_name(name)?;
+                let job = workload_manifests::cron_job(name, manifest)?;
+                self.workloads.cron_jobs.push(job);
+            }
             "CapacityBuffer" => self.add_buffer(ObjectKey::Buffer, name, manifest)?,
             "PodTemplate" => self.add_buffer(ObjectKey::PodTemplate, name, manifest)?,
             "PodDisruptionBudget" => self.budgets.push(PodBudget::of(manifest)?),
@@ -93,11 +118,25 @@ impl ClusterObjects {
         keys.any(|key| matches!(key, ObjectKey::Buffer(_)))
     }
 
-    fn add_deployment(&mut self, name: &str, manifest: &Value) -> Result<(), ManifestError> {
-        if self.deployments.iter().any(|each| each.name == name) {
-            let problem = format!("two Deployments are named {name:?}");
+    /// Workloads are told apart by their names: all are in one namespace, and their pods are named after them.
+    fn check_name(&self, name: &str) -> Result<(), ManifestError> {
+        let Workloads {
+            stateful_sets,
+            jobs,
+            cron_jobs,
+        } = &self.workloads;
+        let is_taken = self.deployments.iter().any(|each| each.name == name)
+            || stateful_sets.iter().any(|each| each.name == name)
+            || jobs.iter().any(|each| each.name == name)
+            || cron_jobs.iter().any(|each| each.job.name == name);
+        if is_taken {
+            let problem = format!("two workloads are named {name:?}");
             return Err(ManifestError::new("metadata.name", problem));
         }
+        Ok(())
+    }
+
+    fn add_deployment(&mut self, name: &str, manifest: &Value) -> Result<(), ManifestError> {
         let replicas = manifest.pointer("/spec/replicas");
         let size = match replicas {
             None => Some(1),
@@ -152,7 +191,7 @@ impl ClusterObjects {
         Ok(())
     }
 
-    /// Gives each disruption budget to the Deployments that it selects.
+    /// Gives each disruption budget to the Deployments and StatefulSets that it selects.
     ///
     /// # Errors
     /// There is no NodePool, or a buffer refers to something that is not there.
@@ -165,16 +204,16 @@ impl ClusterObjects {
         }
         self.check_buffers()?;
         for budget in &self.budgets {
-            let selected = |deployment: &&mut Deployment| {
-                let labels = deployment.template.pointer("/metadata/labels");
-                budget.labels.as_object().is_some_and(|wanted| {
-                    wanted.iter().all(|(key, value)| {
-                        labels.and_then(|labels| labels.get(key)) == Some(value)
-                    })
-                })
-            };
-            for deployment in self.deployments.iter_mut().filter(selected) {
-                deployment.max_unavailable = Some(budget.max_unavailable);
+            let max = Some(budget.max_unavailable);
+            for deployment in &mut self.deployments {
+                if budget.selects(&deployment.template) {
+                    deployment.max_unavailable = max;
+                }
+            }
+            for set in &mut self.workloads.stateful_sets {
+                if budget.selects(&set.template) {
+                    set.max_unavailable = max;
+                }
             }
         }
         Ok(self)
@@ -210,11 +249,33 @@ impl ClusterObjects {
         Ok(found)
     }
 
+    /// The workload of an entry is there. `field`: path of the entry.
+    pub(super) fn check_target(
+        &self,
+        target: Target<'_>,
+        field: &str,
+    ) -> Result<(), ManifestError> {
+        let (kind, name, known) = match target {
+            Target::Deployment(name) => ("deployment", name, self.deployment_names()),
+            Target::StatefulSet(name) => ("statefulSet", name, self.stateful_set_names()),
+        };
+        if known.contains(&name) {
+            return Ok(());
+        }
+        let field = format!("{field}.{kind}");
+        Err(ManifestError::unknown(field, name, &known))
+    }
+
     pub(super) fn deployment_names(&self) -> Vec<&str> {
         self.deployments
             .iter()
             .map(|each| each.name.as_str())
             .collect()
+    }
+
+    pub(super) fn stateful_set_names(&self) -> Vec<&str> {
+        let sets = self.workloads.stateful_sets.iter();
+        sets.map(|each| each.name.as_str()).collect()
     }
 
     pub(super) fn pool_names(&self) -> Vec<&str> {
@@ -226,6 +287,15 @@ impl ClusterObjects {
 }
 
 impl PodBudget {
+    /// Whether pods of a template are in it.
+    fn selects(&self, template: &Value) -> bool {
+        let labels = template.pointer("/metadata/labels");
+        self.labels.as_object().is_some_and(|wanted| {
+            let mut wanted = wanted.iter();
+            wanted.all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+        })
+    }
+
     fn of(manifest: &Value) -> Result<Self, ManifestError> {
         let labels = manifest.pointer("/spec/selector/matchLabels");
         let Some(labels) = labels.filter(|labels| labels.is_object()) else {
@@ -248,15 +318,21 @@ impl PodBudget {
 
 /// The pod template of a workload.
 fn template(manifest: &Value) -> Result<&Value, ManifestError> {
-    let containers = manifest.pointer("/spec/template/spec/containers");
-    if !containers.is_some_and(Value::is_array) {
-        let field = "spec.template.spec.containers";
-        return Err(ManifestError::new(field, "missing"));
-    }
-    let missing = || ManifestError::new("spec.template", "missing");
-    manifest.pointer("/spec/template").ok_or_else(missing)
+    template_at(manifest, "spec.template")
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+/// The pod template at a path.
+pub(super) fn template_at<'a>(manifest: &'a Value, path: &str) -> Result<&'a Value, ManifestError> {
+    let template = manifest.pointer(&format!("/{}", path.replace('.', "/")));
+    let containers = template.and_then(|template| template.pointer("/spec/containers"));
+    if !containers.is_some_and(Value::is_array) {
+        let field = format!("{path}.spec.containers");
+        return Err(ManifestError::new(field, "missing"));
+    }
+    let missing = || ManifestError::new(path, "missing");
+    template.ok_or_else(missing)
+}
+
+pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer)?.as_str()
 }

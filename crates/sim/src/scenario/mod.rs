@@ -9,9 +9,10 @@ mod play;
 mod report;
 mod spec;
 mod timeline;
+mod workload_manifests;
 
 pub use cluster_objects::ClusterObjects;
 pub use play::play;
-pub use report::{ScenarioReport, ScenarioSample};
+pub use report::{ScenarioNode, ScenarioReport, ScenarioSample};
 pub use spec::{SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioSpec, scenario_schema};
 pub use timeline::{TimelineAction, TimelineEntry};

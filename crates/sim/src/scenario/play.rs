@@ -1,7 +1,9 @@
 //! Plays a scenario on the simulated cluster.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
-use mortise_apis::labels::WellKnown;
+use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::names::NodeClassKey;
 use mortise_apis::values::GoDuration;
 use mortise_apis::values::{after, since};
@@ -13,10 +15,10 @@ use serde_json::{Value, json};
 
 use super::cluster_objects::ClusterObjects;
 use super::digest::HistoryDigest;
-use super::report::{ScenarioReport, ScenarioSample};
+use super::report::{ScenarioNode, ScenarioReport, ScenarioSample};
 use super::spec::ScenarioSpec;
 use super::timeline::{Image, Price, TimelineAction, Watch, WatchFailure};
-use crate::cluster::is_deleting;
+use crate::cluster::{ApiServer, is_deleting};
 use crate::faults::WatchFault;
 use crate::manifest_error::ManifestError;
 use crate::options::SimOptions;
@@ -73,12 +75,14 @@ pub fn play(
         pools: objects.pools,
         daemon_sets: objects.daemon_sets,
         deployments: objects.deployments,
+        workloads: objects.workloads,
         jobs: Vec::new(),
         buffers: objects.buffers,
         interruption_every_s: spec.spot_interruption_every.map_or(0, GoDuration::as_secs),
         shortage_per_mille: spec.spot_shortage_percent * 10,
     };
     let mut simulation = Simulation::new(options, deciders());
+    simulation.note_node_claims();
     for _ in 1..spec.replicas {
         simulation.add_replica(deciders());
     }
@@ -166,16 +170,18 @@ fn check(
     };
     match action {
         TimelineAction::Scale(scale) => {
-            let names = objects.deployment_names();
-            known("scale.deployment", &scale.deployment, &names)
+            let field = format!("{field}.scale");
+            objects.check_target(scale.target(&field)?, &field)
         }
-        TimelineAction::Roll(roll) => known(
-            "roll.deployment",
-            &roll.deployment,
-            &objects.deployment_names(),
-        ),
+        TimelineAction::Roll(roll) => {
+            let field = format!("{field}.roll");
+            objects.check_target(roll.target(&field)?, &field)
+        }
         TimelineAction::Edit(edit) => {
             known("edit.nodePool", &edit.node_pool, &objects.pool_names())
+        }
+        TimelineAction::Delete(delete) => {
+            known("delete.nodePool", &delete.node_pool, &objects.pool_names())
         }
         TimelineAction::Shortage(shortage) => {
             let field = format!("{field}.shortage");
@@ -260,12 +266,17 @@ impl Player {
     ) -> Result<(), ManifestError> {
         let simulation = &mut self.simulation;
         match action {
-            TimelineAction::Scale(scale) => simulation.scale(&scale.deployment, scale.replicas),
-            TimelineAction::Roll(roll) => simulation.roll(&roll.deployment),
+            TimelineAction::Scale(scale) => {
+                simulation.scale(scale.target("scale")?.name(), scale.replicas);
+            }
+            TimelineAction::Roll(roll) => simulation.roll(roll.target("roll")?.name()),
             TimelineAction::Edit(edit) => {
                 let key = ObjectKey::Pool(edit.node_pool.as_str().into());
                 let edited = simulation.edit(&key, edit.patch.clone());
                 return edited.map_err(|error| ManifestError::new("edit", error.to_string()));
+            }
+            TimelineAction::Delete(delete) => {
+                simulation.delete_nodes(&delete.node_pool, delete.nodes);
             }
             TimelineAction::Interrupt(interrupt) => {
                 for _ in 0..interrupt.count {
@@ -340,14 +351,50 @@ impl Player {
     }
 
     fn report(self, seed: u64) -> ScenarioReport {
+        let node_claims = self.simulation.node_claims();
         ScenarioReport {
             seed,
+            nodes: nodes(self.simulation.api_server()),
+            node_claims: node_claims.map_or_else(Vec::new, |all| all.steps().to_vec()),
             samples: self.samples,
             totals: self.simulation.stats(),
             scores: self.simulation.scores(),
             history: self.history.to_string(),
         }
     }
+}
+
+/// The Nodes with their pods, by NodePool and name.
+fn nodes(store: &ApiServer) -> Vec<ScenarioNode> {
+    let mut pods: BTreeMap<&str, u64> = BTreeMap::new();
+    for (key, pod) in store.iter().filter(|(_, pod)| !is_deleting(pod)) {
+        let is_of_daemon_set =
+            pod.pointer("/metadata/ownerReferences/0/kind") == Some(&json!("DaemonSet"));
+        if let (ObjectKey::Pod(_), false) = (key, is_of_daemon_set)
+            && let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str)
+        {
+            *pods.entry(node).or_default() += 1;
+        }
+    }
+    let mut nodes = Vec::new();
+    for (key, node) in store.iter() {
+        let ObjectKey::Node(name) = key else { continue };
+        let label = |key: &str| {
+            let labels = node.pointer("/metadata/labels");
+            let value = labels.and_then(|labels| labels.get(key)?.as_str());
+            value.unwrap_or_default().to_owned()
+        };
+        nodes.push(ScenarioNode {
+            node_pool: label(labels::NODEPOOL),
+            name: name.to_string(),
+            instance_type: label(labels::INSTANCE_TYPE),
+            zone: label(labels::TOPOLOGY_ZONE),
+            capacity_type: label(labels::CAPACITY_TYPE),
+            pods: pods.get(name.as_str()).copied().unwrap_or(0),
+        });
+    }
+    nodes.sort();
+    nodes
 }
 
 fn is_running(pod: &Value) -> bool {

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::node_claim_history::NodeClaimStep;
 use crate::scores::Scores;
 use crate::stats::Stats;
 
@@ -32,6 +33,24 @@ pub struct ScenarioSample {
     pub evicted: u64,
 }
 
+/// A Node at the end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScenarioNode {
+    /// Its NodePool.
+    pub node_pool: String,
+    /// Its name.
+    pub name: String,
+    /// Instance type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// `spot`, `on-demand` or `reserved`.
+    pub capacity_type: String,
+    /// Pods on it, those of DaemonSets not counted.
+    pub pods: u64,
+}
+
 /// A whole scenario.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -40,6 +59,10 @@ pub struct ScenarioReport {
     pub seed: u64,
     /// The cluster at regular times, and after each entry of the timeline.
     pub samples: Vec<ScenarioSample>,
+    /// The Nodes at the end.
+    pub nodes: Vec<ScenarioNode>,
+    /// What became of NodeClaims, in order.
+    pub node_claims: Vec<NodeClaimStep>,
     /// Totals.
     pub totals: Stats,
     /// How well the cluster was run.

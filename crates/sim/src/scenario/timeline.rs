@@ -19,12 +19,14 @@ pub struct TimelineEntry {
     /// When, from the start, for example `1h30m`
     #[schemars(with = "String")]
     pub at: GoDuration,
-    /// Sets the replicas of a Deployment
+    /// Sets the replicas of a Deployment or StatefulSet
     pub scale: Option<Scale>,
-    /// Replaces all pods of a Deployment by a rolling update
+    /// Replaces all pods of a Deployment or StatefulSet by a rolling update
     pub roll: Option<Roll>,
     /// Changes a NodePool by a merge patch
     pub edit: Option<Edit>,
+    /// Deletes Nodes, as `kubectl delete node` does
+    pub delete: Option<Delete>,
     /// Interrupts spot instances, with two minutes' notice
     pub interrupt: Option<Interrupt>,
     /// No capacity for some offerings, for a time
@@ -41,22 +43,92 @@ pub struct TimelineEntry {
     pub watch: Option<Watch>,
 }
 
-/// New size of a Deployment.
+/// New size of a Deployment or StatefulSet: one of both.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Scale {
-    /// Its name
-    pub deployment: String,
+    /// Name of the Deployment
+    pub deployment: Option<String>,
+    /// Name of the StatefulSet
+    pub stateful_set: Option<String>,
     /// Its pods
     pub replicas: u32,
 }
 
-/// The rolling update of a Deployment.
+/// The rolling update of a Deployment or StatefulSet: one of both.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Roll {
-    /// Its name
-    pub deployment: String,
+    /// Name of the Deployment
+    pub deployment: Option<String>,
+    /// Name of the StatefulSet
+    pub stateful_set: Option<String>,
+}
+
+/// The workload that an entry means.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'a> {
+    Deployment(&'a str),
+    StatefulSet(&'a str),
+}
+
+impl<'a> Target<'a> {
+    fn of(
+        deployment: Option<&'a str>,
+        stateful_set: Option<&'a str>,
+        field: &str,
+    ) -> Result<Self, ManifestError> {
+        match (deployment, stateful_set) {
+            (Some(name), None) => Ok(Self::Deployment(name)),
+            (None, Some(name)) => Ok(Self::StatefulSet(name)),
+            (None, None) => Err(ManifestError::new(
+                field,
+                "of what: add deployment or statefulSet",
+            )),
+            (Some(_), Some(_)) => Err(ManifestError::new(
+                field,
+                "two workloads: keep deployment or statefulSet, and write an entry for each",
+            )),
+        }
+    }
+
+    pub(super) const fn name(self) -> &'a str {
+        match self {
+            Self::Deployment(name) | Self::StatefulSet(name) => name,
+        }
+    }
+}
+
+impl Scale {
+    /// What is scaled; `field` is the path of the entry.
+    ///
+    /// # Errors
+    /// It names no workload, or two.
+    pub(super) fn target(&self, field: &str) -> Result<Target<'_>, ManifestError> {
+        let (deployment, set) = (self.deployment.as_deref(), self.stateful_set.as_deref());
+        Target::of(deployment, set, field)
+    }
+}
+
+impl Roll {
+    /// What is replaced; `field` is the path of the entry.
+    ///
+    /// # Errors
+    /// It names no workload, or two.
+    pub(super) fn target(&self, field: &str) -> Result<Target<'_>, ManifestError> {
+        let (deployment, set) = (self.deployment.as_deref(), self.stateful_set.as_deref());
+        Target::of(deployment, set, field)
+    }
+}
+
+/// Nodes that a user deletes, the oldest first.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Delete {
+    /// The NodePool that they are of
+    pub node_pool: String,
+    /// How many
+    pub nodes: usize,
 }
 
 /// A user's change of a NodePool.
@@ -234,12 +306,14 @@ pub struct Watch {
 /// What an entry does.
 #[derive(Clone, Copy, Debug)]
 pub enum TimelineAction<'a> {
-    /// Of a Deployment.
+    /// Of a workload.
     Scale(&'a Scale),
-    /// Of a Deployment's pods.
+    /// Of a workload's pods.
     Roll(&'a Roll),
     /// Of a NodePool.
     Edit(&'a Edit),
+    /// Of Nodes.
+    Delete(&'a Delete),
     /// Of spot instances.
     Interrupt(&'a Interrupt),
     /// Of capacity.
@@ -266,6 +340,7 @@ impl TimelineEntry {
             self.scale.as_ref().map(TimelineAction::Scale),
             self.roll.as_ref().map(TimelineAction::Roll),
             self.edit.as_ref().map(TimelineAction::Edit),
+            self.delete.as_ref().map(TimelineAction::Delete),
             self.interrupt.as_ref().map(TimelineAction::Interrupt),
             self.shortage.as_ref().map(TimelineAction::Shortage),
             self.price.as_ref().map(TimelineAction::Price),
@@ -279,7 +354,7 @@ impl TimelineEntry {
             (Some(action), None) => Ok(action),
             (None, _) => Err(ManifestError::new(
                 field,
-                "nothing happens: add one of scale, roll, edit, interrupt, shortage, price, image, images, crash, watch",
+                "nothing happens: add one of scale, roll, edit, delete, interrupt, shortage, price, image, images, crash, watch",
             )),
             (Some(_), Some(_)) => Err(ManifestError::new(
                 field,
@@ -292,9 +367,19 @@ impl TimelineEntry {
 impl fmt::Display for TimelineAction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Scale(scale) => write!(f, "scale {} to {}", scale.deployment, scale.replicas),
-            Self::Roll(roll) => write!(f, "roll {}", roll.deployment),
+            Self::Scale(scale) => {
+                let name = scale.deployment.as_ref().or(scale.stateful_set.as_ref());
+                let name = name.map_or("", String::as_str);
+                write!(f, "scale {name} to {}", scale.replicas)
+            }
+            Self::Roll(roll) => {
+                let name = roll.deployment.as_ref().or(roll.stateful_set.as_ref());
+                write!(f, "roll {}", name.map_or("", String::as_str))
+            }
             Self::Edit(edit) => write!(f, "edit NodePool {}: {}", edit.node_pool, edit.patch),
+            Self::Delete(Delete { node_pool, nodes }) => {
+                write!(f, "delete {nodes} nodes of NodePool {node_pool}")
+            }
             Self::Interrupt(interrupt) => write!(f, "interrupt {} spot instances", interrupt.count),
             Self::Shortage(shortage) => {
                 let capacity_type = shortage.capacity_type.as_deref();

@@ -13,7 +13,7 @@ use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 use mortise_planning::settings::Settings;
-use mortise_sim::{Deployment, JobSpec, SimOptions, Simulation};
+use mortise_sim::{Deployment, JobSpec, SimOptions, Simulation, Workloads};
 use serde_json::{Value, json};
 
 pub(crate) fn start() -> Timestamp {
@@ -124,6 +124,7 @@ pub(crate) fn options(seed: u64) -> SimOptions {
             },
         ],
         buffers: Vec::new(),
+        workloads: Workloads::default(),
         jobs: vec![JobSpec {
             name: "batch".to_owned(),
             template: template("batch", "3", "4Gi"),
