@@ -17,7 +17,8 @@ pub struct Scores {
     /// Cost of all instances, in micro-dollars.
     pub spent_micro_usd: i64,
     /// What the pods that ran on managed nodes would have cost at least, in micro-dollars: a linear program every ten minutes,
-    /// with pods and nodes divisible, at the prices of then. No policy can spend less on them.
+    /// with pods and nodes divisible, at the prices of what can be launched then. Less can be spent on them only by nodes from
+    /// before a shortage.
     pub bound_micro_usd: i64,
     /// Seconds from a pod's creation to its node: of half of the pods, of 99 in 100, and of all, at most.
     pub pending_s: Percentiles,

@@ -5,7 +5,7 @@
 //! - New nodes are filled first-fit in the order of decreasing requests, and never repacked.
 //! - Every 10 s, one method after the other looks for one command: emptiness, drift, prefixes of the candidates (binary search
 //!   for the longest that saves money), single nodes. Commands of emptiness and consolidation wait for 15 s and are validated;
-//!   nothing else is looked for meanwhile.
+//!   there is no other search meanwhile.
 //! - Nothing rests after a move, launches are not paused after failures, and nodes that were launched together expire together.
 //!
 //! # What is not
