@@ -58,7 +58,7 @@ impl<'a> Stage<'a> {
             while let Some(event) = events.next().await {
                 let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Err(error) = watched.note(event) {
-                    watched.fault.get_or_insert(format!("{error:#}"));
+                    watched.fault.get_or_insert_with(|| format!("{error:#}"));
                 }
             }
         });

@@ -53,8 +53,14 @@ const ALL: [&[u32]; 4] = [&[2], &[4], &[2, 4, 8], &[16]];
 
 /// All of them.
 pub(super) fn all() -> Result<Vec<Script>> {
+    let rows = sizes().into_iter().chain(pools());
+    rows.map(|row| row.script()).collect()
+}
+
+/// Pods and types of several sizes.
+fn sizes() -> Vec<Variation> {
     let [two, four, mixed, big] = ALL;
-    let mut rows = vec![
+    vec![
         row(
             "small-pods",
             ("100m", "64Mi"),
@@ -134,10 +140,15 @@ pub(super) fn all() -> Result<Vec<Script>> {
             Shape::OverNodes,
             &[2, 4],
         ),
-    ];
+    ]
+}
+
+/// NodePools with limits, policies and budgets.
+fn pools() -> Vec<Variation> {
+    let [two, ..] = ALL;
     let with = |name, base: Variation, pool: fn() -> Value| Variation { name, pool, ..base };
     let plain = |sizes| row("", ("1500m", "1Gi"), two, Shape::Free, sizes);
-    rows.extend([
+    vec![
         with(
             "limit-of-nodes",
             plain(&[2, 6, 1]),
@@ -173,8 +184,7 @@ pub(super) fn all() -> Result<Vec<Script>> {
             types(&[2]), { "key": "karpenter.sh/capacity-type", "operator": "Exists" },
         ] } } })
         }),
-    ]);
-    rows.iter().map(Variation::script).collect()
+    ]
 }
 
 fn types(cpus: &[u32]) -> Value {
