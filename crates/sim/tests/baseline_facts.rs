@@ -7,7 +7,6 @@
     clippy::panic,
     reason = "a test fails by panicking"
 )]
-#![expect(clippy::print_stdout, reason = "the table is the output of the test")]
 
 #[path = "../../planning/tests/recorded/mod.rs"]
 mod recorded;
