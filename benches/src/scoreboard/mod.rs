@@ -164,7 +164,7 @@ impl Benchmark for ScoreboardArgs {
         let mut rows = Vec::new();
         for scenario in &scenarios {
             for policy in Policy::ALL {
-                eprintln_progress(&scenario.name, policy);
+                say(&scenario.name, policy);
                 rows.push(self.row(scenario, policy)?);
             }
         }
@@ -177,7 +177,7 @@ impl Benchmark for ScoreboardArgs {
 }
 
 /// Says what is played now.
-fn eprintln_progress(scenario: &str, policy: Policy) {
+fn say(scenario: &str, policy: Policy) {
     let mut out = std::io::stderr().lock();
     // Progress that cannot be shown is no reason to stop.
     drop(writeln!(out, "playing {scenario}: {policy:?}"));
