@@ -12,11 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use mortise_aws_catalog::embedded_catalog;
-use mortise_cloudprovider::InstanceType;
-use mortise_engine::decider::Decider;
 use mortise_manifests::file::manifests;
 use mortise_planning::settings::Settings;
-use mortise_sim::baseline::{baseline_deciders, baseline_settings};
+use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::scenario::{ClusterObjects, SCENARIO_KIND, ScenarioSpec, play};
 use mortise_sim::{Percentiles, Scores};
 use serde::Serialize;
@@ -42,37 +40,11 @@ pub(crate) struct ScoreboardArgs {
     output: Output,
 }
 
-/// Who provisions and disrupts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Policy {
-    Mortise,
-    Karpenter,
-}
-
-impl Policy {
-    const ALL: [Self; 2] = [Self::Mortise, Self::Karpenter];
-
-    fn deciders(self) -> fn() -> Vec<Box<dyn Decider>> {
-        match self {
-            Self::Mortise => mortise_deciders::all,
-            Self::Karpenter => || baseline_deciders(mortise_deciders::all()),
-        }
-    }
-
-    fn settings(self) -> Settings {
-        match self {
-            Self::Mortise => Settings::default(),
-            Self::Karpenter => baseline_settings(Settings::default()),
-        }
-    }
-}
-
 /// A scenario under one policy, over all seeds.
 #[derive(Debug, Serialize)]
 struct Row {
     scenario: String,
-    policy: Policy,
+    policy: SimulatedPolicy,
     seeds: u64,
     scores: Scores,
     /// Pods without a node at the end, over all seeds.
@@ -163,7 +135,7 @@ impl Benchmark for ScoreboardArgs {
         let scenarios = scenarios(self.only.as_deref())?;
         let mut rows = Vec::new();
         for scenario in &scenarios {
-            for policy in Policy::ALL {
+            for policy in SimulatedPolicy::ALL {
                 say(&scenario.name, policy);
                 rows.push(self.row(scenario, policy)?);
             }
@@ -177,7 +149,7 @@ impl Benchmark for ScoreboardArgs {
 }
 
 /// Says what is played now.
-fn say(scenario: &str, policy: Policy) {
+fn say(scenario: &str, policy: SimulatedPolicy) {
     let mut out = std::io::stderr().lock();
     // Progress that cannot be shown is no reason to stop.
     drop(writeln!(out, "playing {scenario}: {policy:?}"));
@@ -185,8 +157,8 @@ fn say(scenario: &str, policy: Policy) {
 
 impl ScoreboardArgs {
     /// Plays a scenario with every seed, as many at a time as there are processors.
-    fn row(&self, scenario: &Scenario, policy: Policy) -> Result<Row> {
-        let types = instance_types(&scenario.spec.region)?;
+    fn row(&self, scenario: &Scenario, policy: SimulatedPolicy) -> Result<Row> {
+        let types = embedded_catalog()?.simulated_instance_types(&scenario.spec.region)?;
         let next = AtomicUsize::new(0);
         let played = Mutex::new(Vec::new());
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -203,7 +175,8 @@ impl ScoreboardArgs {
                             ..scenario.spec.clone()
                         };
                         let cloud = (types.clone(), mortise_aws_class::labels::well_known());
-                        let (settings, deciders) = (policy.settings(), policy.deciders());
+                        let settings = policy.settings(Settings::default());
+                        let deciders = || policy.deciders(mortise_deciders::all());
                         let report =
                             play(&spec, scenario.objects.clone(), cloud, settings, deciders);
                         if let Ok(mut played) = played.lock() {
@@ -230,14 +203,6 @@ impl ScoreboardArgs {
     }
 }
 
-/// The embedded types of a region, in three zones: those that `mortise simulate` plays with.
-fn instance_types(region: &str) -> Result<Vec<InstanceType>> {
-    let catalog = embedded_catalog()?;
-    let zones = catalog.zones(region);
-    let zones: Vec<&str> = zones.into_iter().take(3).collect();
-    Ok(catalog.instance_types(region, &zones)?)
-}
-
 /// Adds what adds up; of times, the worst is kept.
 fn add(sum: &mut Scores, own: &Scores) {
     sum.spent_micro_usd += own.spent_micro_usd;
@@ -254,8 +219,7 @@ fn add(sum: &mut Scores, own: &Scores) {
     };
     sum.pending_s = worst(sum.pending_s, own.pending_s);
     sum.lifetime_min = worst(sum.lifetime_min, own.lifetime_min);
-    let moved = |scores: &Scores| scores.most_moved.as_ref().map_or(0, |most| most.evictions);
-    if moved(own) > moved(sum) {
+    if own.most_moves() > sum.most_moves() {
         sum.most_moved.clone_from(&own.most_moved);
     }
 }

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use super::{Policy, Row, Scenario, ScoreboardResults};
+use mortise_sim::baseline::SimulatedPolicy;
+
+use super::{Row, Scenario, ScoreboardResults};
 
 /// The rows as a table in Markdown.
 pub(super) fn table(results: &ScoreboardResults) -> Vec<String> {
@@ -31,22 +33,19 @@ fn line(row: &Row) -> String {
     };
     let cents = scores.spent_micro_usd / seeds.cast_signed() / 10_000;
     let dollars = format!("{}.{:02}", cents / 100, cents % 100);
-    let over = scores.spent_micro_usd - scores.bound_micro_usd;
-    let over = over * 1_000 / scores.bound_micro_usd.max(1);
+    let over = scores.above_bound();
     let waited = scores.pending_s;
     let left = match waiting_at_end {
         0 => String::new(),
         pods => format!(" ({pods} wait at the end)"),
     };
-    let moved = scores.most_moved.as_ref().map_or(0, |most| most.evictions);
+    let moved = scores.most_moves();
     let name = match policy {
-        Policy::Mortise => "mortise",
-        Policy::Karpenter => "Karpenter's way",
+        SimulatedPolicy::Mortise => "mortise",
+        SimulatedPolicy::Karpenter => "Karpenter's way",
     };
     format!(
-        "| `{scenario}` | {name} | {dollars} | {}.{} % | {}, {}, {} s{left} | {} | {moved} | {} | {} | {} | {} |",
-        over / 10,
-        (over % 10).abs(),
+        "| `{scenario}` | {name} | {dollars} | {over} | {}, {}, {} s{left} | {} | {moved} | {} | {} | {} | {} |",
         waited.p50,
         waited.p99,
         waited.most,

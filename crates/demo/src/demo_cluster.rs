@@ -33,9 +33,9 @@ pub(crate) fn settings() -> Settings {
 
 pub(crate) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Result<SimOptions> {
     let catalog = mortise_aws_catalog::embedded_catalog()?;
-    let known = catalog.zones(region);
-    let zones: Vec<&str> = known.into_iter().take(3).collect();
-    let catalog = catalog.instance_types(region, &zones).context("--region")?;
+    let catalog = catalog
+        .simulated_instance_types(region)
+        .context("--region")?;
     Ok(SimOptions {
         seed,
         // A fixed time: a moving start would change the history every day.

@@ -17,10 +17,7 @@
 mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 
-use flate2::read::GzDecoder;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::NodeName;
 use mortise_planning::context::PlanningContext;
@@ -28,43 +25,8 @@ use mortise_planning::disruption::{Proposal, ReplacementPricing, Survey, conside
 use mortise_planning::scheduling::PlannedClaim;
 use mortise_state::feasible_pods::FeasiblePods;
 use mortise_state::snapshot::EvictionCost;
-use recorded::{Catalogs, nominate, requirements, settings, world};
+use recorded::{Catalogs, disruptions, nominate, requirements, settings, world};
 use serde_json::Value;
-
-fn folder() -> PathBuf {
-    let facts = std::env::var_os("MORTISE_FACTS_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/facts"),
-        PathBuf::from,
-    );
-    facts.join("disruption")
-}
-
-/// The records of all files whose name begins (or does not begin) with `catalogs`.
-fn records(catalogs: bool) -> Vec<Value> {
-    let mut all = Vec::new();
-    let folder = folder();
-    let entries =
-        std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    for path in paths {
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if name.starts_with("catalogs") != catalogs || !name.contains(".jsonl") {
-            continue;
-        }
-        let file = std::fs::File::open(&path).unwrap();
-        let reader: Box<dyn std::io::Read> = if name.ends_with(".gz") {
-            Box::new(GzDecoder::new(file))
-        } else {
-            Box::new(file)
-        };
-        for line in BufReader::new(reader).lines() {
-            all.push(serde_json::from_str(&line.unwrap()).unwrap());
-        }
-    }
-    assert!(!all.is_empty(), "no records in {}", folder.display());
-    all
-}
 
 #[derive(Default)]
 struct Score {
@@ -311,10 +273,10 @@ fn theirs_of(
 #[test]
 #[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn disruption_agrees_with_recorded_answers() {
-    let mut catalogs = Catalogs::read().and(records(true));
+    let mut catalogs = Catalogs::read().and(disruptions(true));
     let mut table = Table::default();
     let mut unread: BTreeMap<String, usize> = BTreeMap::new();
-    for record in records(false) {
+    for record in disruptions(false) {
         let id = record["id"].as_str().unwrap().to_owned();
         let mut world = match world(&record, &mut catalogs) {
             Ok(world) => world,

@@ -1,5 +1,5 @@
 //! What became of NodeClaims, in the order in which it happened: from their objects alone, so that a simulated cluster and a
-//! real one are told in the same words.
+//! real one are described in the same words.
 
 use std::collections::BTreeMap;
 

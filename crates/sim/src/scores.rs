@@ -38,6 +38,25 @@ pub struct Scores {
     pub violations: u64,
 }
 
+impl Scores {
+    /// What was spent above the bound, in percent of it as a text: `12.3 %`; `unknown` without a bound.
+    #[must_use]
+    pub fn above_bound(&self) -> String {
+        if self.bound_micro_usd <= 0 {
+            return "unknown".to_owned();
+        }
+        let over = (self.spent_micro_usd - self.bound_micro_usd).saturating_mul(1_000);
+        let tenths = over / self.bound_micro_usd;
+        format!("{}.{} %", tenths / 10, (tenths % 10).abs())
+    }
+
+    /// The most evictions of one workload.
+    #[must_use]
+    pub fn most_moves(&self) -> u64 {
+        self.most_moved.as_ref().map_or(0, |most| most.evictions)
+    }
+}
+
 /// A distribution in three numbers; all 0 without values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Percentiles {
@@ -72,7 +91,7 @@ pub(crate) struct ScoreMeter {
     /// Sum of the bounds so far, in micro-dollars an hour.
     bound: i64,
     minutes: u64,
-    /// When nodes without pods are counted next.
+    /// When nodes are counted next; `None`: never.
     count_at: Option<Timestamp>,
 }
 
@@ -96,9 +115,14 @@ impl ScoreMeter {
         *self.evictions.entry(name).or_default() += 1;
     }
 
+    /// From now on, nodes are counted.
+    pub(crate) const fn begin(&mut self, now: Timestamp) {
+        self.count_at = Some(now);
+    }
+
     /// Whether the nodes are to be counted now: once a minute.
     pub(crate) fn is_due(&mut self, now: Timestamp) -> bool {
-        if self.count_at.is_some_and(|at| now < at) {
+        if self.count_at.is_none_or(|at| now < at) {
             return false;
         }
         self.count_at = Some(after(now, 60_000));

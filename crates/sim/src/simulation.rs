@@ -171,7 +171,14 @@ impl Simulation {
         }
     }
 
-    /// Scores so far.
+    /// From now on, nodes and the bound of their price are counted for the scores. Cost: one pass over the nodes per minute, and
+    /// every ten minutes one over pods and instance types.
+    pub fn keep_scores(&mut self) {
+        let now = self.now();
+        self.cluster.scores.begin(now);
+    }
+
+    /// Scores so far; what [`Self::keep_scores`] counts is 0 without it.
     #[must_use]
     pub fn scores(&self) -> Scores {
         let stats = &self.cluster.stats;

@@ -4,16 +4,11 @@
 
 mod world;
 
-use mortise_engine::decider::Decider;
 use mortise_planning::settings::Settings;
-use mortise_sim::baseline::{baseline_deciders, baseline_settings};
+use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::scenario::{ScenarioReport, ScenarioSpec, play};
 use serde_json::{Value, json};
 use world::scenarios::{deployment, long, objects, pool};
-
-fn baseline() -> Vec<Box<dyn Decider>> {
-    baseline_deciders(mortise_deciders::all())
-}
 
 fn played(timeline: &Value) -> ScenarioReport {
     let world = world::options(1);
@@ -25,8 +20,10 @@ fn played(timeline: &Value) -> ScenarioReport {
     });
     let objects = objects(&[pool, deployment(4)]).unwrap();
     let cloud = (world.catalog, world.well_known);
-    let settings = baseline_settings(Settings::default());
-    play(&spec, objects, cloud, settings, baseline).unwrap()
+    let baseline = SimulatedPolicy::Karpenter;
+    let deciders = || baseline.deciders(mortise_deciders::all());
+    let settings = baseline.settings(Settings::default());
+    play(&spec, objects, cloud, settings, deciders).unwrap()
 }
 
 #[test]

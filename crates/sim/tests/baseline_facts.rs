@@ -12,42 +12,17 @@
 mod recorded;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 
-use flate2::read::GzDecoder;
 use mortise_planning::context::PlanningContext;
 use mortise_planning::disruption::search::FoundCommand;
 use mortise_sim::baseline::baseline_proposals;
 use mortise_state::feasible_pods::FeasiblePods;
-use recorded::{Catalogs, nominate, settings, world};
+use recorded::{Catalogs, disruptions, nominate, settings, world};
 use serde_json::Value;
 
 /// Of the answers in percent, how many must agree. The others: which of equal nodes goes first is chance there, limits hold here
 /// while a replacement and what it replaces are both there, and pods that cost nothing to evict must have a place.
 const FLOOR: usize = 94;
-
-fn records(catalogs: bool) -> Vec<Value> {
-    let facts = std::env::var_os("MORTISE_FACTS_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/facts"),
-        PathBuf::from,
-    );
-    let entries = std::fs::read_dir(facts.join("disruption")).unwrap();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    let mut all = Vec::new();
-    for path in paths {
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if name.starts_with("catalogs") != catalogs || !name.ends_with(".jsonl.gz") {
-            continue;
-        }
-        let file = GzDecoder::new(std::fs::File::open(&path).unwrap());
-        for line in BufReader::new(file).lines() {
-            all.push(serde_json::from_str(&line.unwrap()).unwrap());
-        }
-    }
-    all
-}
 
 fn kind(deletes: bool, nodes: usize) -> String {
     let decision = if deletes { "delete" } else { "replace" };
@@ -81,9 +56,9 @@ fn is_unfinished(stage: &Value) -> bool {
 
 #[test]
 fn consolidation_decides_as_recorded() {
-    let mut catalogs = Catalogs::read().and(records(true));
+    let mut catalogs = Catalogs::read().and(disruptions(true));
     let mut scores: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
-    for record in records(false) {
+    for record in disruptions(false) {
         let in_queue = record["providerIDsInQueue"].as_array();
         let in_queue = in_queue.is_some_and(|all| !all.is_empty());
         if record["kind"] != "pass" || in_queue {

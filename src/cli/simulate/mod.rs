@@ -7,13 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use mortise_engine::decider::Decider;
 use mortise_manifests::file::{Manifest, manifests};
 use mortise_manifests::lint::{LintLevel, LintOptions, lint};
 use mortise_manifests::migrate::SourceFile;
 use mortise_planning::settings::Settings;
 use mortise_sim::ManifestError;
-use mortise_sim::baseline::{baseline_deciders, baseline_settings};
+use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::scenario::{
     ClusterObjects, SCENARIO_KIND, ScenarioReport, ScenarioSpec, play, scenario_schema,
 };
@@ -74,25 +73,11 @@ enum PolicyName {
     Karpenter,
 }
 
-impl PolicyName {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Mortise => "mortise",
-            Self::Karpenter => "karpenter",
-        }
-    }
-
-    fn deciders(self) -> fn() -> Vec<Box<dyn Decider>> {
-        match self {
-            Self::Mortise => mortise_deciders::all,
-            Self::Karpenter => || baseline_deciders(mortise_deciders::all()),
-        }
-    }
-
-    fn settings(self) -> Settings {
-        match self {
-            Self::Mortise => Settings::default(),
-            Self::Karpenter => baseline_settings(Settings::default()),
+impl From<PolicyName> for SimulatedPolicy {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::Mortise => Self::Mortise,
+            PolicyName::Karpenter => Self::Karpenter,
         }
     }
 }
@@ -200,10 +185,7 @@ fn simulate(
     let types = match name {
         ProviderName::Aws => {
             let catalog = mortise_aws_catalog::embedded_catalog()?;
-            let zones = catalog.zones(&spec.region);
-            let zones: Vec<&str> = zones.into_iter().take(3).collect();
-            let types = catalog.instance_types(&spec.region, &zones);
-            match types {
+            match catalog.simulated_instance_types(&spec.region) {
                 Ok(types) => types,
                 Err(error) => {
                     let field = scenario.manifest.line_of("spec.region");
@@ -221,7 +203,9 @@ fn simulate(
     let mut played = Vec::new();
     for policy in policies.into_iter().flatten() {
         let cloud = (types.clone(), well_known.clone());
-        let (settings, deciders) = (policy.settings(), policy.deciders());
+        let policy = SimulatedPolicy::from(policy);
+        let settings = policy.settings(Settings::default());
+        let deciders = || policy.deciders(mortise_deciders::all());
         match play(spec, objects.clone(), cloud, settings, deciders) {
             Ok(report) => played.push((policy, report)),
             Err(error) => {
@@ -233,13 +217,16 @@ fn simulate(
     show(args, &played)
 }
 
-fn show(args: &SimulateArgs, played: &[(PolicyName, ScenarioReport)]) -> anyhow::Result<ExitCode> {
+fn show(
+    args: &SimulateArgs,
+    played: &[(SimulatedPolicy, ScenarioReport)],
+) -> anyhow::Result<ExitCode> {
     match (args.output, played) {
         (SimulationFormat::Json, [(_, report)]) => line(&serde_json::to_string_pretty(report)?),
         (SimulationFormat::Json, all) => {
             let by_policy: Vec<_> = all
                 .iter()
-                .map(|(policy, report)| json!({ "policy": policy.name(), "report": report }))
+                .map(|(policy, report)| json!({ "policy": policy, "report": report }))
                 .collect();
             line(&serde_json::to_string_pretty(&by_policy)?);
         }
@@ -258,7 +245,7 @@ fn show(args: &SimulateArgs, played: &[(PolicyName, ScenarioReport)]) -> anyhow:
     // What Karpenter's way violates is part of the comparison.
     let of_mortise = played
         .iter()
-        .filter(|(policy, _)| *policy == PolicyName::Mortise);
+        .filter(|(policy, _)| *policy == SimulatedPolicy::Mortise);
     for (_, report) in of_mortise {
         let violations = &report.totals.violations;
         if let Some(first) = violations.first() {

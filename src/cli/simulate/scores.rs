@@ -24,15 +24,13 @@ pub(super) fn side_by_side(policies: &[(&str, &Scores)]) -> Vec<String> {
         of("spent", |each| {
             format!("${}", dollars(each.spent_micro_usd))
         }),
-        of("above what pods need at least", above_bound),
+        of("above what pods need at least", Scores::above_bound),
         of("pods waited: half", |each| clock(each.pending_s.p50)),
         of("pods waited: 99 in 100", |each| clock(each.pending_s.p99)),
         of("pods waited: longest", |each| clock(each.pending_s.most)),
         of("evictions", |each| each.evictions.to_string()),
         of("of one workload at most", |each| {
-            each.most_moved
-                .as_ref()
-                .map_or_else(|| "0".to_owned(), |most| most.evictions.to_string())
+            each.most_moves().to_string()
         }),
         of("nodes launched", |each| each.nodes_launched.to_string()),
         of("nodes at a time at most", |each| {
@@ -47,15 +45,6 @@ pub(super) fn side_by_side(policies: &[(&str, &Scores)]) -> Vec<String> {
         }),
         of("violated invariants", |each| each.violations.to_string()),
     ]
-}
-
-fn above_bound(scores: &Scores) -> String {
-    if scores.bound_micro_usd <= 0 {
-        return "unknown".to_owned();
-    }
-    let over = scores.spent_micro_usd - scores.bound_micro_usd;
-    let tenths = over.saturating_mul(1_000) / scores.bound_micro_usd;
-    format!("{}.{} %", tenths / 10, (tenths % 10).abs())
 }
 
 #[cfg(test)]

@@ -46,6 +46,18 @@ pub struct FoundCommand {
     pub moves: RelocationPlan,
 }
 
+impl FoundCommand {
+    /// A command that removes these nodes.
+    #[must_use]
+    pub fn new(method: Method, candidates: &[&Candidate], moves: RelocationPlan) -> Self {
+        Self {
+            method,
+            candidates: candidates.iter().copied().cloned().collect(),
+            moves,
+        }
+    }
+}
+
 /// Outcome of a search.
 pub enum SearchOutcome {
     /// A command.
@@ -473,7 +485,9 @@ impl ConsolidationSearch {
     }
 }
 
-fn best_first(mut candidates: Vec<&Candidate>) -> Vec<&Candidate> {
+/// The candidates in the order in which they are tried: the largest savings for the least disruption first.
+#[must_use]
+pub fn best_first(mut candidates: Vec<&Candidate>) -> Vec<&Candidate> {
     candidates.sort_by(|a, b| {
         cost::by_savings_ratio((a.price(), a.cost), (b.price(), b.cost))
             .then_with(|| a.claim_name.cmp(&b.claim_name))
@@ -482,11 +496,7 @@ fn best_first(mut candidates: Vec<&Candidate>) -> Vec<&Candidate> {
 }
 
 fn found(method: Method, candidates: &[&Candidate], moves: RelocationPlan) -> SearchOutcome {
-    SearchOutcome::Found(Box::new(FoundCommand {
-        method,
-        candidates: candidates.iter().copied().cloned().collect(),
-        moves,
-    }))
+    SearchOutcome::Found(Box::new(FoundCommand::new(method, candidates, moves)))
 }
 
 /// Pairs of indices below `count`, the best first; the first two are a prefix and left out.
@@ -499,7 +509,8 @@ fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// One of each pool, then the next of each, and so on.
-fn interleaved<'a>(candidates: &[&'a Candidate]) -> Vec<&'a Candidate> {
+#[must_use]
+pub fn interleaved<'a>(candidates: &[&'a Candidate]) -> Vec<&'a Candidate> {
     let mut seen: BTreeMap<&PoolName, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, &PoolName, &Candidate)> = candidates
         .iter()

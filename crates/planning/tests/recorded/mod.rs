@@ -27,20 +27,56 @@ use mortise_state::snapshot::Snapshot;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Where the passes are: below the folder in the environment, or the repository's own.
-fn folder() -> PathBuf {
+/// Where recorded answers are: the folder in the environment, or the repository's own.
+fn folder(topic: &str) -> PathBuf {
     let facts = std::env::var_os("MORTISE_FACTS_DIR").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/facts"),
         PathBuf::from,
     );
-    facts.join("scheduling")
+    facts.join(topic)
+}
+
+/// The files of a folder, sorted.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries =
+        std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// The records of all files about disruption whose name begins (or does not begin) with `catalogs`.
+#[allow(
+    dead_code,
+    reason = "each test binary uses its own part of this module"
+)]
+pub(crate) fn disruptions(catalogs: bool) -> Vec<Value> {
+    let mut all = Vec::new();
+    let folder = folder("disruption");
+    for path in files(&folder) {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.starts_with("catalogs") != catalogs || !name.contains(".jsonl") {
+            continue;
+        }
+        let file = File::open(&path).unwrap();
+        let reader: Box<dyn Read> = if name.ends_with(".gz") {
+            Box::new(GzDecoder::new(file))
+        } else {
+            Box::new(file)
+        };
+        for line in BufReader::new(reader).lines() {
+            all.push(serde_json::from_str(&line.unwrap()).unwrap());
+        }
+    }
+    assert!(!all.is_empty(), "no records in {}", folder.display());
+    all
 }
 
 /// The records of a file; empty when there is no such file.
 pub(crate) fn lines(name: &str) -> Vec<Value> {
     let (plain, packed) = (
-        folder().join(format!("{name}.jsonl")),
-        folder().join(format!("{name}.jsonl.gz")),
+        folder("scheduling").join(format!("{name}.jsonl")),
+        folder("scheduling").join(format!("{name}.jsonl.gz")),
     );
     let reader: Box<dyn Read> = match (File::open(&plain), File::open(&packed)) {
         (Ok(file), _) => Box::new(file),
@@ -59,20 +95,11 @@ pub(crate) fn lines(name: &str) -> Vec<Value> {
     reason = "each test binary uses its own part of this module"
 )]
 pub(crate) fn tags() -> Vec<String> {
-    let folder = folder();
-    let entries =
-        std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| {
-            Some(
-                entry
-                    .unwrap()
-                    .file_name()
-                    .to_str()?
-                    .split_once(".jsonl")?
-                    .0
-                    .to_owned(),
-            )
+    let mut names: Vec<String> = files(&folder("scheduling"))
+        .iter()
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?;
+            Some(name.split_once(".jsonl")?.0.to_owned())
         })
         .filter(|name| name != "catalogs" && name != "instance-types")
         .collect();

@@ -162,7 +162,7 @@ impl BaselineDisruption {
                 continue;
             }
             is_ready = false;
-            if self.may_write(target, WriteKind::Taint, input, step) {
+            if self.may_write(&target.key, WriteKind::Taint, input, step) {
                 let write = ObjectWrite::set_taints(node, NodeTaints::disrupted(node));
                 step.effect(write.into());
             }
@@ -206,7 +206,7 @@ impl BaselineDisruption {
             });
             let Some(claim) = there else { continue };
             is_done = false;
-            if self.may_write(target, WriteKind::Delete, input, step) {
+            if self.may_write(&target.key, WriteKind::Delete, input, step) {
                 step.effect(Effect::delete_claim(claim));
             }
         }
@@ -220,12 +220,12 @@ impl BaselineDisruption {
     /// Whether a write on the node may be sent; the last one of the same kind does not show, or there was none.
     fn may_write(
         &mut self,
-        target: &DisruptedNode,
+        node: &NodeKey,
         kind: WriteKind,
         input: &StepInput<'_>,
         step: &mut Step,
     ) -> bool {
-        let key = (target.key.clone(), kind);
+        let key = (node.clone(), kind);
         let last = self.written.get(&key);
         let next = last.map(|at| after(*at, RESEND_MS));
         if let Some(next) = next.filter(|next| *next > input.now) {
@@ -314,7 +314,7 @@ pub(super) fn proposals(context: PlanningContext<'_>) -> BaselineProposals {
 /// Nodes that may be consolidated, in the order in which they are tried.
 fn eligible<'c>(candidates: &'c [Candidate], view: &DisruptionView<'_>) -> Vec<&'c Candidate> {
     let may = |each: &&Candidate| search::eligible(each, view, &BTreeMap::new()).is_ok();
-    prefix_search::sorted(candidates.iter().filter(may).collect())
+    search::best_first(candidates.iter().filter(may).collect())
 }
 
 /// The first command that a method finds.

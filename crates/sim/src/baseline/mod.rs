@@ -23,21 +23,65 @@ use mortise_engine::decider_id::DeciderId;
 use mortise_planning::context::PlanningContext;
 use mortise_planning::disruption::search::FoundCommand;
 use mortise_planning::settings::Settings;
+use serde::Serialize;
 
 use disruption::BaselineDisruption;
 use provisioning::BaselineProvisioning;
 
-/// Replaces provisioning and disruption among the deciders.
-#[must_use]
-pub fn baseline_deciders(deciders: Vec<Box<dyn Decider>>) -> Vec<Box<dyn Decider>> {
-    let replaced = |decider: Box<dyn Decider>| -> Box<dyn Decider> {
-        match decider.id() {
-            DeciderId::Provisioning => Box::new(BaselineProvisioning::default()),
-            DeciderId::Disruption => Box::new(BaselineDisruption::default()),
-            _ => decider,
+/// Who provisions for pods and disrupts nodes; everything else is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SimulatedPolicy {
+    /// mortise.
+    Mortise,
+    /// mortise's deciders, with provisioning and disruption in Karpenter's way.
+    Karpenter,
+}
+
+impl SimulatedPolicy {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Mortise, Self::Karpenter];
+
+    /// Its name, as JSON has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mortise => "mortise",
+            Self::Karpenter => "karpenter",
         }
-    };
-    deciders.into_iter().map(replaced).collect()
+    }
+
+    /// The policy's deciders, given mortise's.
+    #[must_use]
+    pub fn deciders(self, deciders: Vec<Box<dyn Decider>>) -> Vec<Box<dyn Decider>> {
+        let replaced = |decider: Box<dyn Decider>| -> Box<dyn Decider> {
+            match (self, decider.id()) {
+                (Self::Karpenter, DeciderId::Provisioning) => {
+                    Box::new(BaselineProvisioning::default())
+                }
+                (Self::Karpenter, DeciderId::Disruption) => Box::new(BaselineDisruption::default()),
+                _ => decider,
+            }
+        };
+        deciders.into_iter().map(replaced).collect()
+    }
+
+    /// The settings without what the policy does not have.
+    #[must_use]
+    pub fn settings(self, settings: Settings) -> Settings {
+        match self {
+            Self::Mortise => settings,
+            Self::Karpenter => Settings {
+                disruption_cooldown_ms: 0,
+                expiration_jitter_percent: 0,
+                max_unproven_launches: 0,
+                launch_failure_threshold: 0,
+                initialization_timeout_ms: 0,
+                consolidate_groups: false,
+                ..settings
+            },
+        }
+    }
 }
 
 /// What the two methods of consolidation find, each on its own.
@@ -53,18 +97,4 @@ pub struct BaselineProposals {
 #[must_use]
 pub fn baseline_proposals(context: PlanningContext<'_>) -> BaselineProposals {
     disruption::proposals(context)
-}
-
-/// The settings without what Karpenter does not have.
-#[must_use]
-pub fn baseline_settings(settings: Settings) -> Settings {
-    Settings {
-        disruption_cooldown_ms: 0,
-        expiration_jitter_percent: 0,
-        max_unproven_launches: 0,
-        launch_failure_threshold: 0,
-        initialization_timeout_ms: 0,
-        consolidate_groups: false,
-        ..settings
-    }
 }

@@ -118,7 +118,7 @@ impl ClusterObjects {
         keys.any(|key| matches!(key, ObjectKey::Buffer(_)))
     }
 
-    /// Workloads are told apart by their names: all are in one namespace, and their pods are named after them.
+    /// Workloads are identified by their names: all are in one namespace, and their pods are named after them.
     fn check_name(&self, name: &str) -> Result<(), ManifestError> {
         let Workloads {
             stateful_sets,

@@ -59,7 +59,7 @@ pub fn play(
     objects: ClusterObjects,
     cloud: (Vec<InstanceType>, WellKnown),
     mut settings: Settings,
-    deciders: fn() -> Vec<Box<dyn Decider>>,
+    deciders: impl Fn() -> Vec<Box<dyn Decider>>,
 ) -> Result<ScenarioReport, ManifestError> {
     settings.gates.capacity_buffer |= objects.has_buffers();
     let (catalog, well_known) = cloud;
@@ -83,6 +83,7 @@ pub fn play(
     };
     let mut simulation = Simulation::new(options, deciders());
     simulation.note_node_claims();
+    simulation.keep_scores();
     for _ in 1..spec.replicas {
         simulation.add_replica(deciders());
     }
@@ -103,7 +104,7 @@ pub fn play(
                 player.sample(Some(format!("{price} is as before")));
             }
             Due::Entry(entry, action) => {
-                player.act(entry, &action, deciders)?;
+                player.act(entry, &action, &deciders)?;
                 player.sample(Some(action.to_string()));
             }
         }
@@ -262,7 +263,7 @@ impl Player {
         &mut self,
         entry: usize,
         action: &TimelineAction<'_>,
-        deciders: fn() -> Vec<Box<dyn Decider>>,
+        deciders: &impl Fn() -> Vec<Box<dyn Decider>>,
     ) -> Result<(), ManifestError> {
         let simulation = &mut self.simulation;
         match action {

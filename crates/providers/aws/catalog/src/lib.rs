@@ -183,6 +183,18 @@ impl Ec2Catalog {
             .collect()
     }
 
+    /// The instance types that simulations have: those of the first three zones of a region.
+    ///
+    /// # Errors
+    /// `UnknownRegion`, with what is known.
+    pub fn simulated_instance_types(
+        &self,
+        region: &str,
+    ) -> Result<Vec<InstanceType>, Ec2CatalogError> {
+        let zones: Vec<&str> = self.zones(region).into_iter().take(3).collect();
+        self.instance_types(region, &zones)
+    }
+
     /// As [`embedded`], for this catalogue.
     /// # Errors
     /// `UnknownRegion` and `UnknownZone`, with what is known.
