@@ -454,7 +454,8 @@ async fn build() -> Result<PathBuf> {
         "--bin",
         "mortise",
         "--profile",
-        if name == "debug" { "dev" } else { name },
+        // What this test was built with, so that nothing is built twice.
+        if name == "debug" { "test" } else { name },
     ])
     .arg("--target-dir")
     .arg(target)
