@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::clock::Action;
 use crate::cluster::{
     ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, NewPrice, WorkloadControllers,
-    complete_pod, is_deleting, latency, mark_node_ready, object, remove_instance,
+    complete_pod, create_planned, is_deleting, latency, mark_node_ready, object, remove_instance,
     remove_stopped_pod,
 };
 use crate::faults::{FaultInjector, WatchFault};
@@ -463,6 +463,9 @@ impl Simulation {
             Action::CreateNode(id) => kubelets.create_node(&id, cluster),
             Action::MarkNodeReady(id) => mark_node_ready(&id, cluster),
             Action::RemoveInstance(id) => remove_instance(&id, cluster),
+            Action::CreatePod(key, pod) => {
+                create_planned(key, *pod, &mut cluster.api_server, now);
+            }
             Action::RunPod(pod) => kubelets.run_pod(&pod, cluster),
             Action::CompletePod(pod) => {
                 self.workloads.pod_completes(&pod, &cluster.api_server);
@@ -494,6 +497,10 @@ impl Simulation {
         let started = self.workloads.tick(&mut cluster.api_server, now, random);
         for run in started {
             kubelets.set_job_duration(run.pod, run.ms);
+        }
+        for planned in self.workloads.take_planned() {
+            let create = Action::CreatePod(planned.key, Box::new(planned.pod));
+            cluster.clock.in_ms(planned.after_ms, create);
         }
         kubelets.tick(cluster);
         self.watches.tick(cluster, replicas);

@@ -34,6 +34,8 @@ pub(crate) enum Action {
     MarkNodeReady(ProviderId),
     /// The cloud removes an instance.
     RemoveInstance(ProviderId),
+    /// A controller creates a pod.
+    CreatePod(PodKey, Box<Value>),
     /// The containers of a pod start.
     RunPod(PodKey),
     /// A pod completes.

@@ -36,7 +36,7 @@ pub(crate) use kubelet::{
     Kubelets, complete_pod, mark_node_ready, node_name, remove_instance, remove_stopped_pod,
 };
 pub(crate) use timing::Timing;
-pub(crate) use workload_controllers::WorkloadControllers;
+pub(crate) use workload_controllers::{WorkloadControllers, create_planned};
 
 /// Time, objects, instances and totals.
 pub(crate) struct Cluster {

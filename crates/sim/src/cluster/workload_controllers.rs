@@ -23,6 +23,8 @@ use crate::workloads::Workloads;
 pub(crate) const NAMESPACE: &str = "default";
 /// Maximum number of pods that one workload creates or deletes per tick.
 const STEP: usize = 20;
+/// Milliseconds between two pods of a workload: kube-controller-manager creates 20 a second.
+const PACE_MS: i64 = 50;
 /// Virtual seconds between two resizes of an oscillating workload.
 const RESIZE_S: i64 = 60;
 
@@ -42,10 +44,20 @@ pub(crate) struct WorkloadControllers {
     pub(crate) scale_percent: u32,
     /// Sizes set by a user, by workload; these workloads do not oscillate.
     pub(crate) scaled: BTreeMap<String, u32>,
+    /// Pods that are created before the next tick.
+    planned: Vec<PlannedPod>,
     /// How often the template of a workload was replaced.
     revisions: BTreeMap<String, u64>,
     /// Deployments exist as objects too, for capacity buffers that refer to them.
     has_objects: bool,
+}
+
+/// A pod that a controller creates soon.
+#[derive(Debug)]
+pub(crate) struct PlannedPod {
+    pub(crate) after_ms: i64,
+    pub(crate) key: PodKey,
+    pub(crate) pod: Value,
 }
 
 /// Run time of a job pod.
@@ -67,6 +79,7 @@ impl WorkloadControllers {
             seen: None,
             scale_percent: 100,
             scaled: BTreeMap::new(),
+            planned: Vec::new(),
             revisions: BTreeMap::new(),
             has_objects: options.settings.gates.capacity_buffer,
         }
@@ -222,18 +235,15 @@ impl WorkloadControllers {
                     delete(store, &ObjectKey::Pod(pod), now);
                 }
                 let template = of_revision(&deployment.template, Some(revision));
-                for _ in 0..round.creates(STEP) {
-                    self.create_pod(&deployment.name, "ReplicaSet", &template, store, now);
-                }
+                self.plan_pods(round.creates(STEP), &deployment.name, &template);
                 return;
             }
         }
         let revision = self.revisions.get(&deployment.name).copied();
         let template = of_revision(&deployment.template, revision);
         let have = pods.map_or(0, Vec::len);
-        for _ in have..want.min(have + STEP) {
-            self.create_pod(&deployment.name, "ReplicaSet", &template, store, now);
-        }
+        let lacking = want.saturating_sub(have).min(STEP);
+        self.plan_pods(lacking, &deployment.name, &template);
         if have > want {
             // Pending pods are deleted first, then the newest, as by the ReplicaSet controller.
             let mut surplus: Vec<_> = pods.into_iter().flatten().collect();
@@ -242,6 +252,24 @@ impl WorkloadControllers {
                 delete(store, &ObjectKey::Pod(pod.clone()), now);
             }
         }
+    }
+
+    /// Plans pods of a Deployment, one after another.
+    fn plan_pods(&mut self, count: usize, owner: &str, template: &Value) {
+        for nth in 0..count {
+            self.serial += 1;
+            let key = PodKey::new(NAMESPACE, format!("{owner}-{}", self.serial));
+            self.planned.push(PlannedPod {
+                after_ms: PACE_MS * i64::try_from(nth).unwrap_or(0),
+                pod: pod_of(&key, owner, "ReplicaSet", template),
+                key,
+            });
+        }
+    }
+
+    /// Pods that are to be created, in order.
+    pub(crate) fn take_planned(&mut self) -> Vec<PlannedPod> {
+        std::mem::take(&mut self.planned)
     }
 
     fn create_jobs(
@@ -293,12 +321,23 @@ fn owned_pod(
     store: &mut ApiServer,
     now: Timestamp,
 ) {
+    let pod = pod_of(key, owner, kind, template);
+    create(store, ObjectKey::Pod(key.clone()), pod, now);
+}
+
+/// The pod of a workload.
+fn pod_of(key: &PodKey, owner: &str, kind: &str, template: &Value) -> Value {
     let mut pod = template.clone();
     pod["metadata"]["name"] = json!(&*key.name);
     pod["metadata"]["namespace"] = json!(&*key.namespace);
     pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": format!("owner-{owner}"), "controller": true }]);
     pod["status"] = json!({ "phase": "Pending" });
-    create(store, ObjectKey::Pod(key.clone()), pod, now);
+    pod
+}
+
+/// Creates a planned pod now.
+pub(crate) fn create_planned(key: PodKey, pod: Value, store: &mut ApiServer, now: Timestamp) {
+    create(store, ObjectKey::Pod(key), pod, now);
 }
 
 /// Pods that are not being deleted, by owner name; second: bound.
