@@ -557,7 +557,7 @@ fn files_that_cannot_be_read_say_why() {
 fn the_service_does_what_the_plan_says() {
     let (mut same, mut all) = (0, 0);
     let mut differences = Vec::new();
-    for seed in 1..=100 {
+    for seed in 1..=160 {
         let mut simulation = cluster(seed);
         let said = said(&planned(simulation.record(&served()).unwrap()));
         let did = acted(&mut simulation);
