@@ -51,6 +51,7 @@ fn path(kind: &str) -> Result<&'static str> {
         "NodePool" => "/apis/karpenter.sh/v1/nodepools",
         "NodeClaim" => "/apis/karpenter.sh/v1/nodeclaims",
         "NodeOverlay" => "/apis/karpenter.sh/v1alpha1/nodeoverlays",
+        "NodePoolPolicy" => "/apis/mortise.sh/v1alpha1/nodepoolpolicies",
         "CapacityBuffer" => "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/default/capacitybuffers",
         "EC2NodeClass" => "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
         other => anyhow::bail!("no path of {other}"),

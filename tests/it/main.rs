@@ -60,6 +60,7 @@ mod objects;
 mod overlays;
 mod pauses;
 mod plan;
+mod policies;
 mod provisioning;
 mod readme;
 mod recording;

@@ -67,6 +67,8 @@ const EVERYWHERE: &[(&str, &str, &[&str])] = &[
     ("karpenter.sh", "nodeclaims/status", &["patch"]),
     ("karpenter.sh", "nodeoverlays", READ),
     ("karpenter.sh", "nodeoverlays/status", &["patch"]),
+    ("mortise.sh", "nodepoolpolicies", READ),
+    ("mortise.sh", "nodepoolpolicies/status", &["patch"]),
     ("autoscaling.x-k8s.io", "capacitybuffers", READ),
     ("autoscaling.x-k8s.io", "capacitybuffers/status", &["patch"]),
     ("authentication.k8s.io", "tokenreviews", &["create"]),

@@ -182,6 +182,8 @@ pub enum ObjectRef {
     NodeClass(NodeClassKey),
     /// A NodeOverlay.
     Overlay(Arc<str>),
+    /// A NodePoolPolicy.
+    Policy(Arc<str>),
     /// A Pod.
     Pod(PodKey),
     /// A CapacityBuffer.
@@ -198,6 +200,7 @@ impl ObjectRef {
             Self::Pool(_) => "NodePool",
             Self::NodeClass(key) => &key.kind,
             Self::Overlay(_) => "NodeOverlay",
+            Self::Policy(_) => "NodePoolPolicy",
             Self::Pod(_) => "Pod",
             Self::Buffer(_) => "CapacityBuffer",
         }
@@ -212,6 +215,7 @@ impl fmt::Display for ObjectRef {
             Self::Pool(name) => write!(f, "nodepool/{name}"),
             Self::NodeClass(key) => write!(f, "{}/{}", key.kind.to_lowercase(), key.name),
             Self::Overlay(name) => write!(f, "nodeoverlay/{name}"),
+            Self::Policy(name) => write!(f, "nodepoolpolicy/{name}"),
             Self::Pod(key) => write!(f, "pod/{key}"),
             Self::Buffer(key) => write!(f, "capacitybuffer/{key}"),
         }

@@ -16,6 +16,7 @@ mod node_claim_request;
 mod node_class;
 mod node_overlay;
 mod node_pool;
+mod node_pool_policy;
 mod provisioning;
 mod repair;
 mod static_capacity;
@@ -35,6 +36,7 @@ pub use lifecycle::LifecycleDecider;
 pub use node_class::NodeClassDecider;
 pub use node_overlay::NodeOverlayDecider;
 pub use node_pool::NodePoolDecider;
+pub use node_pool_policy::NodePoolPolicyDecider;
 pub use provisioning::ProvisioningDecider;
 pub use repair::RepairDecider;
 pub use static_capacity::StaticCapacityDecider;
@@ -51,6 +53,7 @@ pub fn all() -> Vec<Box<dyn Decider>> {
         Box::new(NodeClassDecider::default()),
         Box::new(NodePoolDecider::default()),
         Box::new(NodeOverlayDecider::default()),
+        Box::new(NodePoolPolicyDecider::default()),
         Box::new(InterruptionDecider::default()),
         Box::new(LifecycleDecider::default()),
         Box::new(TerminationDecider::default()),

@@ -14,6 +14,8 @@ pub enum DeciderId {
     NodePool,
     /// Overlays: whether they are in force.
     NodeOverlay,
+    /// Policies of NodePools: whether they are in force.
+    NodePoolPolicy,
     /// Capacity buffers: whether they have room.
     CapacityBuffer,
     /// Notices of the cloud.
@@ -50,6 +52,7 @@ impl DeciderId {
             Self::NodeClass => "node_class",
             Self::NodePool => "node_pool",
             Self::NodeOverlay => "node_overlay",
+            Self::NodePoolPolicy => "node_pool_policy",
             Self::CapacityBuffer => "capacity_buffer",
             Self::Interruption => "interruption",
             Self::Lifecycle => "lifecycle",

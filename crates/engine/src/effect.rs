@@ -198,6 +198,7 @@ impl Effect {
                 ObjectRef::Pool(_)
                 | ObjectRef::NodeClass(_)
                 | ObjectRef::Overlay(_)
+                | ObjectRef::Policy(_)
                 | ObjectRef::Buffer(_) => None,
             },
             Self::Write(write) => write.lifecycle_step(),

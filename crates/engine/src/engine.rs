@@ -8,6 +8,7 @@
 //! Invariants: the engine is the only writer of index and ledger; ledger changes of a step hold before its effects leave;
 //! a claim is created only if its pool's limits hold *now*, whoever asked for it (Law 10).
 
+mod policy_admission;
 mod recorder;
 mod step_job;
 
@@ -37,6 +38,7 @@ use mortise_state::ledger::{ExpectedClaim, LedgerOp};
 use mortise_state::resource_kinds::{ObjectEvent, ObjectKind};
 use mortise_state::snapshot::{PoolUsage, Snapshot, most_of};
 
+use policy_admission::PolicyAdmission;
 use recorder::command_text;
 pub use recorder::{JournalEvent, RecordedStep, Recorder};
 pub use step_job::{CompletedStep, StepJob};
@@ -490,6 +492,7 @@ impl Engine {
         // Usage is taken before this step's own expectations are entered: each claim is then counted as it is admitted.
         let before = creates.then(|| self.freeze(now));
         let mut usage = before.as_deref().map(PoolUsage::all).unwrap_or_default();
+        let mut policies = PolicyAdmission::default();
         for op in step.ledger {
             // Plans are made on a thread of their own. A pod that has gone meanwhile would hold its room until the end of
             // the nomination: its deletion, which withdraws nominations, was before this one.
@@ -506,7 +509,8 @@ impl Engine {
                 let pool = claim.pool().unwrap_or_else(|| "".into());
                 let usage = usage.entry(pool.clone()).or_default();
                 let most = most_of(claim, before);
-                if let Err(refused) = self.admit(claim, usage, &most) {
+                let admitted = self.admit(claim, usage, &most);
+                if let Err(refused) = admitted.and_then(|()| policies.admit(claim, before)) {
                     let outcome = Outcome {
                         effect: Arc::new(effect),
                         result: Err(EffectError::Limit(refused)),

@@ -10,13 +10,17 @@
 mod random_world;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_apis::resources::Resources;
 use mortise_apis::taints;
+use mortise_planning::reason::Reason;
 use mortise_planning::scheduling::{
-    DaemonSetPods, FreeCapacity, LaunchPlan, REPACK, SolveOptions, SolveReport, fits, solve,
+    DaemonSetPods, FreeCapacity, LaunchPlan, PlannedClaim, REPACK, SolveOptions, SolveReport, fits,
+    solve,
 };
 use mortise_state::pods::HostPort;
 use mortise_state::snapshot::{Pod, PoolUsage, Snapshot};
@@ -211,6 +215,75 @@ fn keeps_limits(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), TestCaseEr
     Ok(())
 }
 
+/// One policy for all NodePools of a snapshot.
+fn with_policy(snapshot: &mut Snapshot, millis: u32, nodes: u32) {
+    let pools: Vec<&str> = snapshot.pools.keys().map(|pool| pool.as_str()).collect();
+    let policy: NodePoolPolicy = serde_json::from_value(serde_json::json!({
+        "metadata": { "name": "all" },
+        "spec": {
+            "nodePools": pools,
+            "limits": { "hourlyPrice": format!("{}.{:03}", millis / 1000, millis % 1000) },
+            "scaling": { "maxNewNodesPerWindow": { "nodes": nodes, "window": "10m" } },
+        },
+    }))
+    .unwrap();
+    let policies = [(policy.name(), Arc::new(policy))].into_iter().collect();
+    snapshot.policies = Arc::new(policies);
+}
+
+/// The most that the node of a plan can cost: of any of its types, in any zone and capacity type that it allows.
+fn dearest(snapshot: &Snapshot, claim: &PlannedClaim) -> i64 {
+    let catalog = snapshot.catalog_of(&snapshot.pools[&claim.pool]).unwrap();
+    let allows = |key: &str, value: &str| {
+        let own = claim.requirements.get(key);
+        own.is_none_or(|own| own.has(value))
+    };
+    let types = claim.instance_types.iter();
+    let offerings = types.flat_map(|name| &catalog.get(name).unwrap().offerings);
+    let allowed = offerings.filter(|offering| {
+        allows(labels::TOPOLOGY_ZONE, &offering.zone)
+            && allows(labels::CAPACITY_TYPE, offering.capacity_type.as_str())
+    });
+    let prices = allowed.map(|offering| offering.price.map_or(i64::MAX, |price| price.0));
+    prices.max().unwrap()
+}
+
+/// Whatever the new nodes turn out to be, the limits of the policy hold. Returns whether it kept pods from a node.
+fn keeps_policy(
+    snapshot: &Snapshot,
+    plan: &LaunchPlan,
+    report: &SolveReport,
+) -> Result<bool, TestCaseError> {
+    let Some(policy) = snapshot
+        .pools
+        .keys()
+        .find_map(|pool| snapshot.policy_of(pool))
+    else {
+        return Ok(false);
+    };
+    let (price, rate) = (
+        policy.price.as_ref().unwrap(),
+        policy.rate.as_ref().unwrap(),
+    );
+    let mut used = price.used.0;
+    let new = plan.claims.len() as i64;
+    for claim in &plan.claims {
+        used = used.saturating_add(dearest(snapshot, claim));
+    }
+    prop_assert!(new == 0 || used <= price.limit.0, "{used} of {price:?}");
+    prop_assert!(
+        new == 0 || rate.recent + new <= rate.limit.nodes,
+        "{new}: {rate:?}"
+    );
+    let mut reasons = report.unplaced.iter().flat_map(|each| &each.reasons);
+    Ok(reasons.any(|reason| {
+        let Reason::PoolRefused { detail, .. } = reason else {
+            return false;
+        };
+        detail.contains("NodePoolPolicy all")
+    }))
+}
+
 /// Pods that must not share a host do not, wherever they are.
 fn keeps_apart(world: &World, plan: &LaunchPlan) -> Result<(), TestCaseError> {
     let raw: BTreeMap<String, _> = raw_pods(world)
@@ -318,6 +391,19 @@ proptest! {
     }
 
     #[test]
+    fn plans_keep_policies(seed in any::<u64>(), millis in 0..4_000_u32, nodes in 1..8_u32) {
+        let mut snapshot = World::draw(seed).snapshot();
+        with_policy(&mut snapshot, millis, nodes);
+        for repack in [0, REPACK] {
+            let (plan, report) = answer_repacked(&snapshot, repack);
+            accounts_for_all(&plan, &report)?;
+            suits_its_pods(&snapshot, &plan)?;
+            keeps_limits(&snapshot, &plan)?;
+            keeps_policy(&snapshot, &plan, &report)?;
+        }
+    }
+
+    #[test]
     fn order_of_news_changes_nothing(seed in any::<u64>(), shuffle in any::<u64>()) {
         let mut world = World::draw(seed);
         let all = |world: &World| {
@@ -329,6 +415,23 @@ proptest! {
         world.shuffle(shuffle);
         prop_assert_eq!(first, all(&world), "in another order");
     }
+}
+
+/// The law of policies is about something: some plans are cut by the price, some by the number, and some are not.
+#[test]
+fn policies_refuse_some_pods_and_not_all() {
+    let (mut refused, mut launched) = (0, 0);
+    for seed in 0..200 {
+        let mut snapshot = World::draw(seed).snapshot();
+        with_policy(&mut snapshot, 900, 3);
+        let (plan, report) = answer(&snapshot);
+        launched += plan.claims.len();
+        refused += usize::from(keeps_policy(&snapshot, &plan, &report).unwrap());
+    }
+    assert!(
+        refused > 20 && launched > 20,
+        "{refused} refused, {launched} launched"
+    );
 }
 
 /// A pod with nominated capacity keeps it, and others do not get it.

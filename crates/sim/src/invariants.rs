@@ -2,6 +2,7 @@
 //! to [`Stats::violations`](crate::Stats).
 
 mod pending_pods;
+mod policies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,6 +50,7 @@ impl Invariants {
         check_capacity(&snapshot, &mut found);
         check_instances(cluster, &mut found);
         check_limits(&snapshot, cluster, &mut found);
+        policies::check_policies(&snapshot, cluster, &mut found);
         if replicas.has_lease() {
             self.pending_pods.check(&snapshot, now, &mut found);
         }

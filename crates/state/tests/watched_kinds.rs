@@ -50,13 +50,14 @@ fn every_kind_is_served_at_its_own_path() {
     );
     let conditional = [
         WatchCondition::NodeOverlays,
+        WatchCondition::Policies,
         WatchCondition::Devices,
         WatchCondition::SpreadDefaults,
         WatchCondition::Buffers,
         WatchCondition::SpreadDefaultsOrBuffers,
     ]
     .map(|condition| lines(condition).len());
-    assert_eq!(conditional, [1, 4, 2, 3, 2]);
+    assert_eq!(conditional, [1, 1, 4, 2, 3, 2]);
     let paths: BTreeSet<String> = kinds.iter().map(|kind| kind.api.path(None)).collect();
     assert_eq!(paths.len(), kinds.len());
     let custom: Vec<&str> = kinds
@@ -69,6 +70,7 @@ fn every_kind_is_served_at_its_own_path() {
         [
             "ExampleNodeClass",
             "CapacityBuffer",
+            "NodePoolPolicy",
             "NodeOverlay",
             "NodePool",
             "NodeClaim"

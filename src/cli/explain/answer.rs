@@ -142,7 +142,15 @@ pub(super) struct Pool {
     pub(super) conditions: Vec<Condition>,
     pub(super) budgets: Budgets,
     pub(super) pause: Option<Pause>,
+    pub(super) policy: Option<Policy>,
     pub(super) decisions: Vec<Decision>,
+}
+
+/// The NodePoolPolicy in force, with a line for each limit.
+#[derive(Debug, Deserialize)]
+pub(super) struct Policy {
+    pub(super) name: String,
+    pub(super) limits: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

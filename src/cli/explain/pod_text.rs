@@ -5,7 +5,7 @@ use super::{decisions, section};
 use crate::cli::layout::{ago, amounts, facts, in_time, wrapped};
 
 /// What to do about each blocker of a NodePool; the words are those of docs/tasks/why-is-my-pod-pending.md.
-const REMEDIES: [(&str, &str); 21] = [
+const REMEDIES: [(&str, &str); 22] = [
     (
         "resources",
         "lower the request, or allow larger instance types",
@@ -32,7 +32,14 @@ const REMEDIES: [(&str, &str); 21] = [
     ),
     ("pod_affinity", "create the pods, or correct the selector"),
     ("pod_anti_affinity", "allow more domains"),
-    ("limit", "raise spec.limits of the NodePool"),
+    (
+        "limit",
+        "raise spec.limits of the NodePool, or limits.hourlyPrice of its NodePoolPolicy if the detail names it",
+    ),
+    (
+        "policy",
+        "wait until earlier nodes leave the window, or change the NodePoolPolicy that the detail names",
+    ),
     ("node_limit", "raise spec.limits.nodes of the NodePool"),
     ("min_values", "lower minValues"),
     ("offerings", "allow another capacity type"),

@@ -43,6 +43,10 @@ pub(super) fn lines(pool: &Pool, width: usize) -> Vec<String> {
         );
         known.push(("disruption", format!("paused ({}), {until}", pause.reason)));
     }
+    if let Some(policy) = &pool.policy {
+        let limits = policy.limits.join("; ");
+        known.push(("policy", format!("{}: {limits}", policy.name)));
+    }
     lines.extend(facts(&known, width));
     let waits = pool.conditions.iter().filter(|each| each.status != "True");
     let waits = waits.flat_map(|each| wrapped(&condition(each), 2, width));

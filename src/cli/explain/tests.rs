@@ -142,6 +142,7 @@ fn every_blocker_of_a_node_pool_has_a_remedy() {
     for blocker in [
         PoolBlocker::NotReady,
         PoolBlocker::LaunchesPaused,
+        PoolBlocker::Policy,
         PoolBlocker::NoTypes,
         PoolBlocker::NodeLimit,
         PoolBlocker::Limit,

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::{Arg, Args as _};
 use mortise::args::ServeArgs;
 use mortise_apis::schema::conditions::{
-    CAPACITY_BUFFER, KnownConditions, NODE_CLAIM, NODE_OVERLAY, NODE_POOL,
+    CAPACITY_BUFFER, KnownConditions, NODE_CLAIM, NODE_OVERLAY, NODE_POOL, NODE_POOL_POLICY,
 };
 use mortise_controller::DEBUG_ROUTES;
 use mortise_engine::events::RULES;
@@ -91,10 +91,11 @@ pub(super) fn events() -> Vec<String> {
 
 /// Conditions that exist from the start, by kind, and the one that sums them up.
 pub(super) fn conditions() -> Vec<String> {
-    let kinds: [(&str, KnownConditions); 6] = [
+    let kinds: [(&str, KnownConditions); 7] = [
         ("NodePool", NODE_POOL),
         ("NodeClaim", NODE_CLAIM),
         ("NodeOverlay", NODE_OVERLAY),
+        ("NodePoolPolicy", NODE_POOL_POLICY),
         ("CapacityBuffer", CAPACITY_BUFFER),
         ("EC2NodeClass", mortise_aws_class::status::CONDITIONS),
         ("KWOKNodeClass", mortise_kwok_class::object::CONDITIONS),

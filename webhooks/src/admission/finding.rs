@@ -51,6 +51,7 @@ checks! {
     Overlap "overlap" "Two objects of equal weight that match the same instance types";
     BlockedDrain "blocked-drain" "Pods that no drain can ever evict";
     Overlay "overlay" "A NodeOverlay that has no effect";
+    Policy "policy" "A NodePoolPolicy whose NodePools are missing or have an older one, or whose limit is already exceeded";
     Buffer "buffer" "A CapacityBuffer without a target";
     Deletion "deletion" "Nodes and NodeClaims that are deleted with the object";
     Preview "preview" "Effects of an edit";

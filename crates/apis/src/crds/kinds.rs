@@ -8,6 +8,7 @@ use crate::karpenter::nodeclaim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
 use crate::karpenter::nodeoverlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
 use crate::karpenter::nodepool::{NodePool, NodePoolSpec, NodePoolStatus};
 use crate::node_class::{KeyLocation, NodeClassRegistry};
+use crate::node_pool_policy::{NodePoolPolicy, NodePoolPolicySpec, NodePoolPolicyStatus};
 use crate::schema::crd_manifest::{
     CLUSTER, CREATED, CrdLayout, CrdManifest, READY, RULES, column, definition, set_field, wide,
 };
@@ -20,6 +21,7 @@ pub(super) fn manifests(classes: &NodeClassRegistry) -> Vec<CrdManifest> {
         node_claim(classes),
         node_overlay(classes),
         node_pool(classes),
+        node_pool_policy(),
     ];
     manifests.extend(classes.iter().map(|class| class.crd()));
     manifests.sort_by(|a, b| a.file_name.cmp(&b.file_name));
@@ -182,4 +184,35 @@ fn capacity_buffer() -> CrdManifest {
         scale: None,
     };
     definition::<CapacityBuffer>(shape, &schema)
+}
+
+fn node_pool_policy() -> CrdManifest {
+    let schema = root(
+        "Limits what NodePools cost together, how fast they grow, and which of their nodes are consolidated.",
+        schema_of::<NodePoolPolicySpec>(),
+        schema_of::<NodePoolPolicyStatus>(),
+        true,
+    );
+    let columns = json!([
+        column("HourlyPrice", "string", ".spec.limits.hourlyPrice"),
+        column(
+            "NewNodes",
+            "integer",
+            ".spec.scaling.maxNewNodesPerWindow.nodes"
+        ),
+        column(
+            "Window",
+            "string",
+            ".spec.scaling.maxNewNodesPerWindow.window"
+        ),
+        column(
+            "Utilization",
+            "string",
+            ".spec.disruption.minimumUtilization"
+        ),
+        column("Ready", "string", READY),
+        column("Age", "date", CREATED),
+        wide("NodePools", "string", ".spec.nodePools"),
+    ]);
+    definition::<NodePoolPolicy>(CrdLayout { columns, ..CLUSTER }, &schema)
 }

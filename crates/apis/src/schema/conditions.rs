@@ -182,6 +182,11 @@ pub const NODE_OVERLAY: KnownConditions = KnownConditions {
     root: Some(READY),
     dependents: &["ValidationSucceeded"],
 };
+/// Conditions of a NodePoolPolicy.
+pub const NODE_POOL_POLICY: KnownConditions = KnownConditions {
+    root: Some(READY),
+    dependents: &["ValidationSucceeded"],
+};
 /// Conditions of a CapacityBuffer. There is no root.
 pub const CAPACITY_BUFFER: KnownConditions = KnownConditions {
     root: None,

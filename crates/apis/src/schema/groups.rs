@@ -10,10 +10,12 @@ use crate::schema::fields;
 pub const GROUP: &str = "karpenter.sh";
 /// Version of NodePool and NodeClaim.
 pub const V1: &str = "v1";
-/// Version of NodeOverlay.
+/// Version of NodeOverlay and NodePoolPolicy.
 pub const V1ALPHA1: &str = "v1alpha1";
 /// API group of CapacityBuffer.
 pub const AUTOSCALING_GROUP: &str = "autoscaling.x-k8s.io";
+/// API group of NodePoolPolicy.
+pub const OWN_GROUP: &str = "mortise.sh";
 /// Version of CapacityBuffer.
 pub const V1BETA1: &str = "v1beta1";
 

@@ -35,6 +35,7 @@ use crate::karpenter::nodeoverlay::NodeOverlay;
 use crate::karpenter::nodepool::NodePool;
 use crate::labels::WellKnown;
 use crate::node_class::NodeClassRegistry;
+use crate::node_pool_policy::NodePoolPolicy;
 use crate::schema::absent::without_nulls;
 
 /// Everything that is wrong with an object of this kind, in the order of weight and field. With `old`, the object before an
@@ -103,6 +104,18 @@ pub fn overlay_faults(overlay: &NodeOverlay, well_known: &WellKnown) -> Vec<Fiel
         return Vec::new(); // every overlay can be written: it was read from the same form
     };
     let mut found = at_present(CrdSet::core(), well_known, "NodeOverlay", &object, None).sorted();
+    found.retain(|fault| fault.weight != IssueSeverity::Suspicious);
+    found
+}
+
+/// What keeps a policy from meaning what it says.
+#[must_use]
+pub fn policy_faults(policy: &NodePoolPolicy, well_known: &WellKnown) -> Vec<FieldIssue> {
+    let Ok(object) = serde_json::to_value(policy) else {
+        return Vec::new(); // every policy can be written: it was read from the same form
+    };
+    let kind = "NodePoolPolicy";
+    let mut found = at_present(CrdSet::core(), well_known, kind, &object, None).sorted();
     found.retain(|fault| fault.weight != IssueSeverity::Suspicious);
     found
 }
@@ -255,6 +268,7 @@ mod tests {
             "NodeClaim",
             "CapacityBuffer",
             "NodeOverlay",
+            "NodePoolPolicy",
             "Pod",
         ] {
             for value in &values {

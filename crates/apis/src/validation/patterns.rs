@@ -5,7 +5,9 @@ use super::syntax::{
 };
 use crate::issues::{PatternDescription, describe};
 use crate::node_class::NodeClassRegistry;
+use crate::node_pool_policy;
 use crate::schema::fields;
+use crate::values::money::MicroUsd;
 
 /// The words for a pattern; `None` for one that is not known here, which only the API server then checks. A test sees to it
 /// that all patterns of the definitions are known.
@@ -61,6 +63,14 @@ pub(super) fn description(
                 .default_kind()
                 .map_or("karpenter.sh", |class| class.group),
         ),
+        node_pool_policy::HOURLY_PRICE => describe(
+            |text| MicroUsd::parse_dollars(text).is_some(),
+            "a price in dollars per hour without a sign, with at most six decimals",
+            "12.50",
+        ),
+        node_pool_policy::UTILIZATION => {
+            describe(utilization, "a percentage from 1% to 100%", "60%")
+        }
         r"^\d+(\.\d+)?$" => describe(
             is_decimal,
             "a price in dollars per hour without a sign",
@@ -80,6 +90,12 @@ fn nodes(text: &str) -> bool {
         Some(percent) => percent == "100" || (is_digits(percent) && percent.len() <= 2),
         None => is_digits(text),
     }
+}
+
+fn utilization(text: &str) -> bool {
+    let percent = text.strip_suffix('%').unwrap_or_default();
+    let is_short = percent.len() <= 2 && !percent.starts_with('0');
+    percent == "100" || (is_digits(percent) && is_short)
 }
 
 /// The macros need only stand at the beginning, and the fields only at the end: the pattern's own looseness.
@@ -146,7 +162,17 @@ mod tests {
 
     #[test]
     fn words_fit_what_the_patterns_fit() {
-        let cases: [(&str, &[&str], &[&str]); 7] = [
+        let cases: [(&str, &[&str], &[&str]); 9] = [
+            (
+                node_pool_policy::HOURLY_PRICE,
+                &["0", "12", "12.5", "0.000001", "999999999.999999"],
+                &["", ".5", "1.", "-1", "1.0000001", "1000000000", "$1"],
+            ),
+            (
+                node_pool_policy::UTILIZATION,
+                &["1%", "60%", "99%", "100%"],
+                &["", "%", "0%", "60", "101%", "060%", "5.5%"],
+            ),
             (
                 "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$",
                 &["8h", "30m", "8h30m", "20m0s", "1h0s", "1h5m0s"],

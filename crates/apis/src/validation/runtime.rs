@@ -41,6 +41,7 @@ pub(super) fn faults(
         }
         "NodeOverlay" => overlay(spec, well_known, &mut sink),
         "CapacityBuffer" => buffer(spec, &mut sink),
+        "NodePoolPolicy" => policy(spec, &mut sink),
         _ => {
             if let Some(class) = classes.of_kind(kind) {
                 class.issues(spec, &mut sink);
@@ -373,6 +374,35 @@ fn overlay(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollector) {
                 changes.join(", ")
             ),
             "add priceAdjustment: -10%, price or capacity",
+        );
+    }
+}
+
+fn policy(spec: &Value, sink: &mut IssueCollector) {
+    let window = "/scaling/maxNewNodesPerWindow/window";
+    let window = spec.pointer(window).and_then(Value::as_str);
+    if let Some(text) = window
+        && GoDuration::parse(text).is_ok_and(|window| window.as_nanos() == 0)
+    {
+        sink.unusable(
+            "spec.scaling.maxNewNodesPerWindow.window".to_owned(),
+            &Value::from(text),
+            "is no time at all, so that any number of nodes may be created; a duration of at least 1s is allowed",
+            "write for example 10m",
+        );
+    }
+    let demands = [
+        "/limits/hourlyPrice",
+        "/scaling/maxNewNodesPerWindow",
+        "/disruption/minimumUtilization",
+    ];
+    let set = |pointer: &&str| spec.pointer(pointer).is_some_and(|value| !value.is_null());
+    if spec.is_object() && !demands.iter().any(set) {
+        sink.suspicious(
+            "spec.limits".to_owned(),
+            spec.get("limits").unwrap_or(&Value::Null),
+            "and nothing else of the policy asks anything of its NodePools",
+            "add limits.hourlyPrice, scaling.maxNewNodesPerWindow or disruption.minimumUtilization",
         );
     }
 }

@@ -26,6 +26,26 @@ impl MicroUsd {
         (micros.is_finite() && (0.0..9e15).contains(&micros)).then_some(Self(micros as i64))
     }
 
+    /// Reads dollars with at most six decimals, exactly: `12.5` is `MicroUsd(12_500_000)`. `None` for any other text, and for
+    /// more than 9 digits before the point.
+    #[must_use]
+    pub fn parse_dollars(text: &str) -> Option<Self> {
+        let (whole, fraction) = text
+            .split_once('.')
+            .map_or((text, None), |(whole, fraction)| (whole, Some(fraction)));
+        let digits = |part: &str, most: usize| {
+            (1..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if !digits(whole, 9) || !fraction.is_none_or(|part| digits(part, 6)) {
+            return None;
+        }
+        let whole: i64 = whole.parse().ok()?;
+        let micros: i64 = format!("{:0<6}", fraction.unwrap_or_default())
+            .parse()
+            .ok()?;
+        Some(Self(whole * 1_000_000 + micros))
+    }
+
     /// Dollars per hour, for display and metrics; never for a decision.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for display only")]

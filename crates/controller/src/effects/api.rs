@@ -313,7 +313,7 @@ fn place(target: &ObjectRef) -> (Option<&str>, &str) {
         ObjectRef::Node(name) => (None, name),
         ObjectRef::Claim(name) => (None, name),
         ObjectRef::Pool(name) => (None, name),
-        ObjectRef::Overlay(name) => (None, name),
+        ObjectRef::Overlay(name) | ObjectRef::Policy(name) => (None, name),
         ObjectRef::NodeClass(key) => (None, &key.name),
         ObjectRef::Pod(key) | ObjectRef::Buffer(key) => (Some(&key.namespace), &key.name),
     }

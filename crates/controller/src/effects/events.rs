@@ -146,7 +146,9 @@ fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (
         ObjectRef::Node(name) => ("default".to_owned(), name.to_string()),
         ObjectRef::Claim(name) => ("default".to_owned(), name.to_string()),
         ObjectRef::Pool(name) => ("default".to_owned(), name.to_string()),
-        ObjectRef::Overlay(name) => ("default".to_owned(), name.to_string()),
+        ObjectRef::Overlay(name) | ObjectRef::Policy(name) => {
+            ("default".to_owned(), name.to_string())
+        }
         ObjectRef::NodeClass(key) => ("default".to_owned(), key.name.to_string()),
     };
     let mut involved = json!({ "kind": event.target.kind(), "apiVersion": api_version(&event.target, snapshot), "name": name });
@@ -183,6 +185,7 @@ fn api_version(target: &ObjectRef, snapshot: &Snapshot) -> String {
         ObjectRef::Node(_) | ObjectRef::Pod(_) => "v1".to_owned(),
         ObjectRef::Claim(_) | ObjectRef::Pool(_) => "karpenter.sh/v1".to_owned(),
         ObjectRef::Overlay(_) => "karpenter.sh/v1alpha1".to_owned(),
+        ObjectRef::Policy(_) => "mortise.sh/v1alpha1".to_owned(),
         ObjectRef::Buffer(_) => "autoscaling.x-k8s.io/v1beta1".to_owned(),
         ObjectRef::NodeClass(key) => {
             let known = snapshot
@@ -202,6 +205,7 @@ fn uid(target: &ObjectRef, snapshot: &Snapshot) -> Option<String> {
         ObjectRef::Claim(name) => snapshot.claims.get(name)?.metadata.uid.clone(),
         ObjectRef::Pool(name) => snapshot.pools.get(name)?.metadata.uid.clone(),
         ObjectRef::Overlay(name) => snapshot.overlays.get(name)?.metadata.uid.clone(),
+        ObjectRef::Policy(name) => snapshot.policies.get(name)?.metadata.uid.clone(),
         ObjectRef::Buffer(key) => snapshot.buffers.get(key)?.metadata.uid.clone(),
         ObjectRef::NodeClass(key) => snapshot
             .node_classes

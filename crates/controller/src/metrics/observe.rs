@@ -167,6 +167,7 @@ impl SubjectLabels {
             }
             ObjectRef::NodeClass(_)
             | ObjectRef::Overlay(_)
+            | ObjectRef::Policy(_)
             | ObjectRef::Pod(_)
             | ObjectRef::Buffer(_) => None,
         };

@@ -154,7 +154,7 @@ pub async fn start(
     })
 }
 
-/// The kinds to watch. Devices and capacity buffers are ignored where the API server does not serve them.
+/// The kinds to watch. Devices, capacity buffers and policies are ignored where the API server does not serve them.
 async fn watched_kinds(
     settings: &mut Settings,
     clients: &Clients,
@@ -184,10 +184,22 @@ async fn watched_kinds(
             settings.gates.capacity_buffer = false;
         }
     }
+    let policies: Vec<ResourceKind> = all
+        .iter()
+        .filter(|kind| kind.condition == WatchCondition::Policies)
+        .cloned()
+        .collect();
+    let has_policies = preflight::are_served(clients, &policies).await?;
+    if !has_policies {
+        tracing::info!(
+            "CRD nodepoolpolicies.mortise.sh is not installed: there are no NodePoolPolicies; install the CRD and              restart to use them"
+        );
+    }
     let has_spread_defaults = !settings.spread_defaults.is_empty();
     let is_met = |condition| match condition {
         WatchCondition::Always => true,
         WatchCondition::NodeOverlays => settings.gates.node_overlay,
+        WatchCondition::Policies => has_policies,
         WatchCondition::Devices => !settings.ignore_devices,
         WatchCondition::SpreadDefaults => has_spread_defaults,
         WatchCondition::Buffers => settings.gates.capacity_buffer,

@@ -11,7 +11,8 @@ use mortise_sim::test_cluster::TestCluster;
 use crate::{
     ClaimConditionsDecider, DisruptionDecider, ExpirationDecider, GarbageCollectionDecider,
     InstanceTaggingDecider, InterruptionDecider, LifecycleDecider, NodeClassDecider,
-    NodeOverlayDecider, NodePoolDecider, RepairDecider, StaticCapacityDecider, TerminationDecider,
+    NodeOverlayDecider, NodePoolDecider, NodePoolPolicyDecider, RepairDecider,
+    StaticCapacityDecider, TerminationDecider,
 };
 
 /// All but those that place pods; disruption only where pools have replicas, whose drift it replaces.
@@ -20,6 +21,7 @@ fn deciders(settings: &Settings) -> Vec<Box<dyn Decider>> {
         Box::new(NodeClassDecider::new()),
         Box::new(NodePoolDecider::new()),
         Box::new(NodeOverlayDecider::default()),
+        Box::new(NodePoolPolicyDecider::default()),
         Box::new(InterruptionDecider::new()),
         Box::new(LifecycleDecider::new()),
         Box::new(TerminationDecider::new()),

@@ -205,6 +205,7 @@ fn exists(snapshot: &Snapshot, target: &ObjectRef) -> bool {
         ObjectRef::Pool(name) => snapshot.pools.contains_key(name),
         ObjectRef::NodeClass(key) => snapshot.node_classes.contains_key(key),
         ObjectRef::Overlay(name) => snapshot.overlays.contains_key(name),
+        ObjectRef::Policy(name) => snapshot.policies.contains_key(name),
         ObjectRef::Pod(key) => snapshot.pods.contains(key),
         ObjectRef::Buffer(key) => snapshot.buffers.contains_key(key),
     }

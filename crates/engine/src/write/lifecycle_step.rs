@@ -144,6 +144,7 @@ impl ObjectWrite {
             ObjectRef::Pool(_)
             | ObjectRef::NodeClass(_)
             | ObjectRef::Overlay(_)
+            | ObjectRef::Policy(_)
             | ObjectRef::Buffer(_)
             | ObjectRef::Pod(_) => None,
         }

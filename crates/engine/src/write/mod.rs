@@ -29,6 +29,7 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef};
+use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::{Condition, k8s, labels};
 use mortise_cloudprovider::PlannedInterruption;
@@ -237,6 +238,14 @@ impl ObjectWrite {
         let target = ObjectRef::Overlay(overlay.name());
         let edit = StatusEdit::NodeOverlay(conditions);
         Self::status(target, Some(&overlay.metadata), edit)
+    }
+
+    /// Writes the conditions of a NodePoolPolicy.
+    #[must_use]
+    pub fn policy_status(policy: &NodePoolPolicy, conditions: Vec<Condition>) -> Self {
+        let target = ObjectRef::Policy(policy.name());
+        let edit = StatusEdit::NodePoolPolicy(conditions);
+        Self::status(target, Some(&policy.metadata), edit)
     }
 
     /// Writes the status of a CapacityBuffer.

@@ -21,6 +21,8 @@ pub enum StatusEdit {
     NodeClass(Value),
     /// Of a NodeOverlay: its conditions.
     NodeOverlay(Vec<Condition>),
+    /// Of a NodePoolPolicy: its conditions.
+    NodePoolPolicy(Vec<Condition>),
     /// Of a CapacityBuffer: all of it.
     CapacityBuffer(CapacityBufferStatus),
 }

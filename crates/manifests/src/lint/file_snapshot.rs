@@ -7,6 +7,7 @@ use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::NodeClassKey;
 use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_state::index::Index;
 use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
 use mortise_state::snapshot::Snapshot;
@@ -60,6 +61,11 @@ pub(super) fn build<'a>(
         {
             let overlay = Object::Overlay(Box::new(overlay));
             index.apply(ObjectEvent::Applied(overlay, EventSource::Watch));
+        } else if kind.kind == "NodePoolPolicy"
+            && let Ok(policy) = serde_json::from_value::<NodePoolPolicy>(object.clone())
+        {
+            let policy = Object::Policy(Box::new(policy));
+            index.apply(ObjectEvent::Applied(policy, EventSource::Watch));
         }
     }
     if let Some(catalog) = &options.catalog {

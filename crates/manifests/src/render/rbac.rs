@@ -121,6 +121,7 @@ fn rules_of_all() -> Vec<Value> {
             ],
             &["patch"],
         ),
+        rule(&["mortise.sh"], &["nodepoolpolicies/status"], &["patch"]),
         rule(
             &["autoscaling.x-k8s.io"],
             &["capacitybuffers/status"],

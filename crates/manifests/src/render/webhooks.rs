@@ -111,7 +111,7 @@ pub fn conversion_client_config(endpoint: &Endpoint, ca_bundle: Option<&str>) ->
 /// Rules of a webhook: what it is asked scope.
 #[derive(Clone, Copy)]
 enum WebhookScope {
-    /// Pools, overlays, buffers and node classes that are made or changed.
+    /// Pools, overlays, policies, buffers and node classes that are made or changed.
     Specs,
     /// Pools and node classes that are deleted.
     Deletions,
@@ -133,6 +133,7 @@ impl WebhookScope {
                 [
                     pool,
                     ("karpenter.sh", "v1alpha1", "nodeoverlays", "Cluster"),
+                    ("mortise.sh", "v1alpha1", "nodepoolpolicies", "Cluster"),
                     (
                         "autoscaling.x-k8s.io",
                         "v1beta1",

@@ -280,6 +280,16 @@ pub fn eligible(
             pool: pool_name.clone(),
         });
     }
+    let snapshot = view.snapshot();
+    if let Some(policy) = snapshot.policy_of(pool_name)
+        && let Some(percent) = policy.used_well_enough(node)
+    {
+        return reject(DisruptionBlocker::UsedWellEnough {
+            policy: policy.name.to_string(),
+            percent,
+            minimum: policy.minimum_utilization.unwrap_or(100),
+        });
+    }
     if !candidate.is_consolidatable() || view.is_destination(candidate.key()) {
         return Err(Ineligible::NotYet);
     }

@@ -38,6 +38,12 @@ pub enum DisruptionBlocker {
     ConsolidationDisabled { pool: PoolName },
     /// The NodePool has the policy `WhenEmpty`, and the node is not empty.
     NodeNotEmpty { pool: PoolName },
+    /// The pods of the node request this percentage of its CPU or memory, and its NodePoolPolicy leaves nodes from a minimum on.
+    UsedWellEnough {
+        policy: String,
+        percent: i64,
+        minimum: i64,
+    },
     /// The node has no pods, but room for this number of virtual pods of capacity buffers.
     BufferRoom { node: String, pods: usize },
     /// The cheaper instance types do not satisfy minValues of these labels.
@@ -88,6 +94,14 @@ impl fmt::Display for DisruptionBlocker {
                 f,
                 "NodePool \"{pool}\" has consolidation policy WhenEmpty, but node is not empty"
             ),
+            Self::UsedWellEnough {
+                policy,
+                percent,
+                minimum,
+            } => write!(
+                f,
+                "NodePoolPolicy \"{policy}\" leaves nodes from {minimum} % of use on, and pods request {percent} % of its CPU or memory"
+            ),
             Self::BufferRoom { node, .. } => write!(f, "Node \"{node}\" has buffer pods"),
             Self::PriceMinValues { labels } => write!(
                 f,
@@ -129,6 +143,11 @@ impl DisruptionBlocker {
             Self::PoolNotFound { .. } => "NodePool not found".to_owned(),
             Self::PriceMinValues { .. } => {
                 "Filtering by price: minValues requirement is not met for label(s)".to_owned()
+            }
+            Self::UsedWellEnough {
+                policy, minimum, ..
+            } => {
+                format!("NodePoolPolicy \"{policy}\" leaves nodes from {minimum} % of use on")
             }
             Self::BelowThreshold { pool, .. } => {
                 format!("NodePool \"{pool}\": savings are not worth the disruption")

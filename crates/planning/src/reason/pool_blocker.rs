@@ -16,6 +16,8 @@ pub enum PoolBlocker {
     NodeLimit,
     /// Another limit of the pool leaves no type.
     Limit,
+    /// The NodePoolPolicy of the pool allows no further node now.
+    Policy,
     /// A taint that the pod does not tolerate.
     Taint,
     /// The pod requires labels that nodes of the NodePool do not have.
@@ -60,6 +62,7 @@ impl PoolBlocker {
             Self::NoTypes => "no_types",
             Self::NodeLimit => "node_limit",
             Self::Limit => "limit",
+            Self::Policy => "policy",
             Self::Taint => "taint",
             Self::Labels => "labels",
             Self::HostName => "host_name",

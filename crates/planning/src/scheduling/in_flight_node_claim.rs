@@ -3,6 +3,7 @@
 use super::narrowed_template::NarrowedTemplateId;
 use super::resource_vector::ResourceVector;
 use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
 use mortise_state::pods::HostPort;
 
 /// A NodeClaim under construction.
@@ -22,6 +23,8 @@ pub(super) struct InFlightNodeClaim {
     pub(super) reservations: Vec<usize>,
     /// The capacity that was counted against the limits of its NodePool when it was opened.
     pub(super) counted_capacity: Resources,
+    /// Price that is charged to the policy of its NodePool.
+    pub(super) counted_price: MicroUsd,
 }
 
 /// In-flight NodeClaims in the order in which they are tried: fewest pods first. A NodeClaim that gets a pod goes before

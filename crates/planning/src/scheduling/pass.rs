@@ -26,6 +26,7 @@ use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId, NarrowedTem
 use super::placements::{PlacementTarget, Placements};
 use super::plan::SolveOptions;
 use super::pod_requirements::PodRequirementsTable;
+use super::policy_room::charge;
 use super::pool_template::PoolTemplate;
 use super::reservations::Reservations;
 use super::resource_vector::add;
@@ -33,6 +34,7 @@ use super::topology::{
     AllowedDomains, PodTopology, Topology, TopologyGroup, TopologyKey, TopologyType,
 };
 use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
 use mortise_state::snapshot::Pod;
 
 /// The domain of an existing node, for one key.
@@ -373,6 +375,7 @@ impl Pass<'_> {
                     relaxed,
                     reservations: Vec::new(),
                     counted_capacity: Resources::zero(),
+                    counted_price: MicroUsd(0),
                 });
                 self.add_to_claim(at, step, self.claims.len() - 1, shape);
                 self.order
@@ -384,9 +387,12 @@ impl Pass<'_> {
                         .get(shape)
                         .types_with_capacity(of, &claim.taken, &claim.ports);
                 let most = of.most(&types);
+                let price = of.policy_price(&types);
                 of.usage.count(&most);
+                charge(&mut self.templates, template, price);
                 let last = self.claims.len() - 1;
                 self.claims[last].counted_capacity = most;
+                self.claims[last].counted_price = price;
                 return true;
             }
         }

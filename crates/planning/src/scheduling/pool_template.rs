@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Taint;
 
 use super::daemon_set_pods::{DaemonSetOverhead, DaemonSetPods};
+use super::policy_room::PolicyRoom;
 use super::resource_vector::{ResourceDimensions, subtract};
 use crate::reason::{PoolBlocker, Reason};
 use mortise_apis::karpenter::nodepool::LaunchPause;
@@ -15,6 +16,7 @@ use mortise_apis::names::PoolName;
 use mortise_apis::requirements::{Requirement, Requirements};
 use mortise_apis::resources::{PoolLimits, Resources};
 use mortise_apis::schema::conditions::ConditionStatus;
+use mortise_apis::values::money::MicroUsd;
 use mortise_state::catalog::{Bits, Catalog, InstanceTypeTable};
 use mortise_state::snapshot::{PoolUsage, Snapshot};
 
@@ -48,6 +50,8 @@ pub(super) struct PoolTemplate {
     pub(super) limits: PoolLimits,
     /// Usage counted against them, in-flight NodeClaims of this pass included.
     pub(super) usage: PoolUsage,
+    /// What the NodePoolPolicy of the NodePool still allows, if it limits launches.
+    pub(super) policy: Option<PolicyRoom>,
     /// Per resource, the largest amount that any of its instance types has.
     pub(super) largest: Resources,
     /// Capacity of each instance type, net of the DaemonSets that run on it, by index of the type, flat.
@@ -211,6 +215,7 @@ impl PoolTemplate {
         let groups = groups(table, &types, daemons, &taints, &requirements, known);
         let net = net(table, &groups, dimensions);
         Ok(Self {
+            policy: PolicyRoom::new(pool, &types, snapshot),
             name: pool.name(),
             catalog: Arc::clone(catalog),
             taints,
@@ -237,11 +242,27 @@ impl PoolTemplate {
         !self.is_full() && self.within_limits().is_none()
     }
 
-    /// Whether the limit on the number of nodes is reached.
+    /// Whether no further node is allowed: the limit on the number of nodes is reached, or that of its policy on new ones.
     pub(super) fn is_full(&self) -> bool {
+        self.has_all_nodes() || self.policy.as_ref().is_some_and(|of| of.closed().is_some())
+    }
+
+    /// Whether the limit on the number of nodes is reached.
+    pub(super) fn has_all_nodes(&self) -> bool {
         self.limits
             .nodes
             .is_some_and(|limit| self.usage.nodes >= limit)
+    }
+
+    /// Whether the limits depend on the instance type.
+    pub(super) fn limits_types(&self) -> bool {
+        !self.limits.resources.is_empty() || self.policy.is_some()
+    }
+
+    /// The most that a NodeClaim of these instance types can cost, for the limit of its policy; nothing without one.
+    pub(super) fn policy_price(&self, types: &Bits) -> MicroUsd {
+        let policy = self.policy.as_ref();
+        policy.map_or(MicroUsd(0), |policy| policy.price(types))
     }
 
     /// Whether no node of the NodePool has the label: neither the NodePool nor any instance type mentions it.
@@ -262,10 +283,17 @@ impl PoolTemplate {
             .map(|(name, limit)| (name.as_str(), headroom(name, *limit)))
             .filter(|(name, headroom)| self.largest.get(name) > *headroom)
             .collect();
-        if tight.is_empty() {
+        let policy = self.policy.as_ref().filter(|policy| !policy.allows_all());
+        if tight.is_empty() && policy.is_none() {
             return None;
         }
         let mut left = self.types.clone();
+        if let Some(policy) = policy {
+            policy.narrow(&mut left);
+        }
+        if tight.is_empty() {
+            return Some(left);
+        }
         for (at, each) in self.catalog.types().iter().enumerate() {
             if tight
                 .iter()
@@ -283,7 +311,11 @@ impl PoolTemplate {
             let of = types.iter().filter_map(|at| self.catalog.types().get(at));
             of.map(|each| each.capacity.get(name)).min()
         };
-        super::messages::limit(&self.limits.resources, &self.usage.capacity, smallest)
+        let own = super::messages::limit(&self.limits.resources, &self.usage.capacity, smallest);
+        let of_policy = self.policy.as_ref().map(|policy| policy.excluding(types));
+        let texts = [own, of_policy.unwrap_or_default()];
+        let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+        texts.join("; ")
     }
 
     fn measured(mut self) -> Self {

@@ -7,6 +7,7 @@ use super::messages;
 use super::narrowed_template::without_hostname;
 use super::pass::Pass;
 use super::pod_requirements::PodRequirements;
+use super::policy_room::PolicyRoom;
 use super::pool_template::{PoolTemplate, UnusablePool};
 use super::topology::{NO_DOMAIN, PodTopology, TopologyType};
 use crate::reason::{PoolBlocker, Reason};
@@ -94,7 +95,11 @@ impl PassExplainer<'_, '_> {
     fn rejection(&self, class: usize, template: &PoolTemplate) -> PoolRejection {
         let this = &self.pass.classes[class];
         let name = &template.name;
-        if template.is_full() {
+        if let Some(why) = template.policy.as_ref().and_then(PolicyRoom::closed) {
+            let constraint = format!("{why} (NodePool={name})");
+            return PoolRejection::new(PoolBlocker::Policy, constraint, why.to_string());
+        }
+        if template.has_all_nodes() {
             return PoolRejection::new(
                 PoolBlocker::NodeLimit,
                 format!("node limits have been exhausted for nodepool (NodePool={name})"),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::daemon_set_pods::DaemonSetPods;
 use super::plan::{PlannedClaim, PlannedOffering, SolveOptions};
+use super::policy_room::PolicyRoom;
 use super::pool_template::PoolTemplate;
 use super::resource_vector::ResourceDimensions;
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -16,7 +17,7 @@ use mortise_state::snapshot::{PoolUsage, Snapshot};
 const TOO_SMALL: &str = "no instance type of the NodePool has enough capacity for its DaemonSets";
 
 /// Plans one NodeClaim from the NodePool's template alone: every compatible instance type with capacity for the
-/// DaemonSets, cheapest first. Limits are ignored.
+/// DaemonSets and that its NodePoolPolicy allows, cheapest first. The limits of the NodePool are ignored.
 ///
 /// # Errors
 /// Why the NodePool cannot launch a node now: it is not ready, its instance types are unknown, or none is left.
@@ -34,12 +35,23 @@ pub fn plan_static_claim(
     let usage = PoolUsage::default();
     let template = PoolTemplate::new(pool, snapshot, &daemons, &dimensions, usage, best_effort)
         .map_err(|unusable| unusable.why)?;
+    if let Some(why) = template.policy.as_ref().and_then(PolicyRoom::closed) {
+        return Err(why.to_string());
+    }
+    let mut within_policy = template.types.clone();
+    if let Some(policy) = &template.policy {
+        policy.narrow(&mut within_policy);
+        if within_policy.is_empty() {
+            return Err(policy.excluding(&template.types));
+        }
+    }
     let (catalog, table) = (&template.catalog, template.catalog.table());
     let kinds = table.kinds_meeting(&template.requirements, &snapshot.well_known);
     let mut types = Bits::none(table.type_count());
     let mut overhead = None;
     for group in &template.groups {
         let mut roomy = group.types.clone();
+        roomy.and(&within_policy);
         let has_capacity = |at: usize| template.net(at).iter().all(|left| *left >= 0);
         group
             .types

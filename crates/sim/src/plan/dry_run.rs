@@ -253,6 +253,7 @@ const fn is_written(key: &ObjectKey) -> bool {
             | ObjectKey::Pool(_)
             | ObjectKey::NodeClass(_)
             | ObjectKey::Overlay(_)
+            | ObjectKey::Policy(_)
     )
 }
 
@@ -260,6 +261,10 @@ const fn is_written(key: &ObjectKey) -> bool {
 const fn states_facts(decider: DeciderId) -> bool {
     matches!(
         decider,
-        DeciderId::NodeClass | DeciderId::NodePool | DeciderId::NodeOverlay | DeciderId::Conditions
+        DeciderId::NodeClass
+            | DeciderId::NodePool
+            | DeciderId::NodeOverlay
+            | DeciderId::NodePoolPolicy
+            | DeciderId::Conditions
     )
 }

@@ -12,7 +12,7 @@ use crate::options::Deployment;
 use crate::workloads::Workloads;
 
 /// Kinds that can be simulated, besides node classes.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "NodePool",
     "Deployment",
     "StatefulSet",
@@ -22,6 +22,7 @@ const KINDS: [&str; 9] = [
     "PodDisruptionBudget",
     "CapacityBuffer",
     "PodTemplate",
+    "NodePoolPolicy",
 ];
 
 /// Objects that a simulated cluster begins with.
@@ -31,7 +32,7 @@ pub struct ClusterObjects {
     pub(super) daemon_sets: Vec<Value>,
     pub(super) deployments: Vec<Deployment>,
     pub(super) workloads: Workloads,
-    /// CapacityBuffers and PodTemplates.
+    /// CapacityBuffers, PodTemplates and NodePoolPolicies.
     pub(super) buffers: Vec<(ObjectKey, Value)>,
     budgets: Vec<PodBudget>,
 }
@@ -85,6 +86,11 @@ impl ClusterObjects {
             }
             "CapacityBuffer" => self.add_buffer(ObjectKey::Buffer, name, manifest)?,
             "PodTemplate" => self.add_buffer(ObjectKey::PodTemplate, name, manifest)?,
+            "NodePoolPolicy" => {
+                let mut policy = manifest.clone();
+                policy["metadata"]["generation"] = json!(1);
+                self.buffers.push((ObjectKey::Policy(name.into()), policy));
+            }
             "PodDisruptionBudget" => self.budgets.push(PodBudget::of(manifest)?),
             _ if kind.ends_with("NodeClass") => {}
             _ => return Err(ManifestError::unknown("kind", kind, &KINDS)),

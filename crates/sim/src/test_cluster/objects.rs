@@ -56,9 +56,10 @@ pub(super) fn name_of(key: &ObjectKey) -> String {
         ObjectKey::Claim(name) => name.to_string(),
         ObjectKey::Pool(name) => name.to_string(),
         ObjectKey::NodeClass(class) => class.name.to_string(),
-        ObjectKey::Overlay(name) | ObjectKey::Attachment(name) | ObjectKey::ResourceSlice(name) => {
-            name.to_string()
-        }
+        ObjectKey::Overlay(name)
+        | ObjectKey::Policy(name)
+        | ObjectKey::Attachment(name)
+        | ObjectKey::ResourceSlice(name) => name.to_string(),
         other => panic!("no such kind: {other:?}"),
     }
 }

@@ -13,6 +13,7 @@ use mortise_apis::names::{
     ClaimName, NamespacedName, NodeClassKey, NodeName, ObjectRef, PodKey, PoolName,
 };
 use mortise_apis::node_class::NodeClassObject;
+use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_apis::schema::api_kind::ApiObject;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -283,6 +284,7 @@ impl From<&ObjectRef> for ObjectKey {
             ObjectRef::Pool(name) => Self::Pool(name.clone()),
             ObjectRef::NodeClass(key) => Self::NodeClass(key.clone()),
             ObjectRef::Overlay(name) => Self::Overlay(Arc::clone(name)),
+            ObjectRef::Policy(name) => Self::Policy(Arc::clone(name)),
             ObjectRef::Pod(key) => Self::Pod(key.clone()),
             ObjectRef::Buffer(key) => Self::Buffer(key.clone()),
         }

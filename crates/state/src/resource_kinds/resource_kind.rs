@@ -12,6 +12,8 @@ pub enum WatchCondition {
     Always,
     /// With the feature gate NodeOverlay.
     NodeOverlays,
+    /// If its definition is installed.
+    Policies,
     /// Unless devices are ignored, or the API server does not serve them.
     Devices,
     /// With default spread constraints, which take their selectors from these objects.

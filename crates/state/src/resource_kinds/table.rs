@@ -20,6 +20,7 @@ macro_rules! watched_kinds {
             Pool: NodePool, PoolName, Always, ingested;
             NodeClass { group, kind }: NodeClassObject, NodeClassKey, Always, ingested;
             Overlay: NodeOverlay, Arc<str>, NodeOverlays, ingested;
+            Policy: NodePoolPolicy, Arc<str>, Policies, as_is(policies);
             Pdb: k8s::PodDisruptionBudget, NamespacedName, Always, as_is(pdbs);
             DaemonSet: k8s::DaemonSet, NamespacedName, Always, as_is(daemon_sets);
             VolumeClaim: k8s::PersistentVolumeClaim, NamespacedName, Always, as_is(volume_claims);

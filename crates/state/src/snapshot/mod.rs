@@ -14,6 +14,7 @@ mod pod;
 mod pod_class;
 mod pod_label_index;
 mod pod_predicates;
+mod policy_use;
 mod pool_usage;
 mod stalled;
 mod workloads;
@@ -35,6 +36,7 @@ pub use pod::{Owner, Pod, PodPhase, Refusal};
 pub use pod_class::{PodClass, PodClasses, PodLabels, PodVolume};
 pub use pod_label_index::{AntiAffinityPods, NodePodCounts, PodLabelIndex, PodLabelKey};
 pub use pod_predicates::EvictionCost;
+pub use policy_use::{PolicyExceeded, PolicyUse, PolicyUseCell, PriceUse, RateUse, dearest_of};
 pub use pool_usage::most_of;
 pub use pool_usage::{LimitExceeded, PoolUsage};
 pub use stalled::Stalled;
@@ -55,6 +57,7 @@ use mortise_apis::names::{
 };
 use mortise_apis::node_class::NodeClassObject;
 use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_apis::resources::Resources;
 
 /// The cluster state at one time. Cloning costs about twenty pointers.
@@ -101,6 +104,10 @@ pub struct Snapshot {
     pub overlaid_catalogs: Arc<BTreeMap<PoolName, Arc<Catalog>>>,
     /// Overlays that were rejected because they conflict with another one of equal weight.
     pub rejected_overlays: Arc<BTreeSet<Arc<str>>>,
+    /// NodePoolPolicies; empty where their definition is not installed.
+    pub policies: Arc<BTreeMap<Arc<str>, Arc<NodePoolPolicy>>>,
+    /// What they ask and what is used of it: see [`Self::policy_of`].
+    pub policy_use: PolicyUseCell,
     /// CapacityBuffers; empty while their feature gate is off.
     pub buffers: Arc<BTreeMap<NamespacedName, Arc<CapacityBuffer>>>,
     /// Pod templates that buffers may refer to.
@@ -190,6 +197,8 @@ impl Snapshot {
             overlays: Arc::default(),
             overlaid_catalogs: Arc::default(),
             rejected_overlays: Arc::default(),
+            policies: Arc::default(),
+            policy_use: PolicyUseCell::default(),
             buffers: Arc::default(),
             templates: ShardedMap::default(),
             demand: Arc::default(),

@@ -11,6 +11,7 @@ mod limit_names;
 mod min_values;
 mod overlap;
 mod overlay;
+mod policy;
 mod unevictable_pods;
 mod unsatisfiable;
 mod usage;
@@ -41,6 +42,11 @@ pub const CHECKS: &[AdmissionCheck] = &[
         check: Check::Overlay,
         kinds: CheckedKinds::Named(&["NodeOverlay"]),
         run: CheckRun::Write(overlay::run),
+    },
+    AdmissionCheck {
+        check: Check::Policy,
+        kinds: CheckedKinds::Named(&["NodePoolPolicy"]),
+        run: CheckRun::Write(policy::run),
     },
     AdmissionCheck {
         check: Check::Buffer,

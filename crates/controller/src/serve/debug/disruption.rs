@@ -82,6 +82,19 @@ pub(super) fn blockers(
         ));
     }
     pool_blocker(snapshot, node, &mut all);
+    let policy = node.pool().and_then(|pool| snapshot.policy_of(&pool));
+    if let Some(policy) = policy
+        && let Some(percent) = policy.used_well_enough(node)
+    {
+        all.push(DisruptionBlocker::new(
+            format!(
+                "pods request {percent} % of its CPU or memory, and NodePoolPolicy {} leaves nodes from {} % on (consolidation only)",
+                policy.name,
+                policy.minimum_utilization.unwrap_or(100)
+            ),
+            "pods leave it, or raise disruption.minimumUtilization of the policy",
+        ));
+    }
     let (_, nominations) = super::node::nominated(snapshot, node);
     if nominations > 0 {
         all.push(DisruptionBlocker::new(

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::subject::Subject;
 use super::table::facts;
 use super::views::{decision, decision_table, place, reasons};
-use super::{DebugView, disruption, node, quantities};
+use super::{DebugView, disruption, node, policy, quantities};
 use crate::service_state::ServiceState;
 use crate::service_state::decision_log::NumberedRecord;
 use crate::service_state::recent_drain_blockers::recent_drain_blockers;
@@ -488,6 +488,10 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
     if let Some(nodes) = limits.nodes {
         lines.push(("limit", format!("nodes: {} of {nodes}", usage.nodes)));
     }
+    let in_force = snapshot.policy_of(name);
+    for line in in_force.iter().flat_map(|of| policy::lines(of)) {
+        lines.push(("policy", line));
+    }
     for condition in conditions
         .iter()
         .filter(|condition| condition.status != ConditionStatus::True)
@@ -512,6 +516,7 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
         "conditions": conditions.iter().map(condition_json).collect::<Vec<_>>(),
         "budgets": disruption::budgets(found, &states, now),
         "pause": pause::of_pool(snapshot, name, now),
+        "policy": in_force.map(|of| policy::json(of)),
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
     answered_by(shared, &mut json);

@@ -11,6 +11,7 @@ mod explain;
 mod extender;
 mod node;
 mod pauses;
+mod policy;
 mod quantities;
 mod routes;
 mod stream;

@@ -24,10 +24,12 @@ use super::view::RepackView;
 use crate::scheduling::in_flight_node_claim::InFlightNodeClaim;
 use crate::scheduling::narrowed_template::{NarrowedTemplateId, RequirementSetId};
 use crate::scheduling::pod_requirements::PodRequirementsId;
+use crate::scheduling::policy_room::PolicyChanges;
 use crate::scheduling::pool_template::PoolTemplate;
 use crate::scheduling::resource_vector::{ResourceVector, add, fit};
 use mortise_apis::requirements::{Requirement, Requirements};
 use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
 use mortise_state::catalog::Bits;
 
 /// An additional bin must save at least this part of the average bin price.
@@ -349,6 +351,7 @@ impl CrossPoolRepack<'_, '_, '_> {
                 relaxed: false,
                 reservations: Vec::new(),
                 counted_capacity: Resources::zero(),
+                counted_price: MicroUsd(0),
             };
             for (class, number) in &bin.content {
                 let amounts = &problem.classes[*class].amounts;
@@ -376,6 +379,7 @@ impl CrossPoolRepack<'_, '_, '_> {
                 return;
             }
             claim.counted_capacity = of.most(&types);
+            claim.counted_price = of.policy_price(&types);
             new.push(claim);
         }
         if !self.are_limits_kept(problem, &new) {
@@ -407,19 +411,28 @@ impl CrossPoolRepack<'_, '_, '_> {
             .iter()
             .map(|of| of.usage.clone())
             .collect();
+        let mut changes = PolicyChanges::default();
         for at in &problem.claims {
             let claim = &self.pass.claims[*at];
-            usage[self.pass.shapes.get(claim.shape).template].uncount(&claim.counted_capacity);
-        }
-        new.iter().all(|claim| {
             let template = self.pass.shapes.get(claim.shape).template;
-            let usage = &mut usage[template];
-            let admitted = usage.admits(
-                &self.pass.templates[template].limits,
-                &claim.counted_capacity,
-            );
-            usage.count(&claim.counted_capacity);
-            admitted.is_ok()
-        })
+            usage[template].uncount(&claim.counted_capacity);
+            changes.add(&self.pass.templates[template], claim.counted_price, -1);
+        }
+        for claim in new {
+            let template = self.pass.shapes.get(claim.shape).template;
+            changes.add(&self.pass.templates[template], claim.counted_price, 1);
+        }
+        let is_allowed = changes.are_allowed(self.pass.templates);
+        is_allowed
+            && new.iter().all(|claim| {
+                let template = self.pass.shapes.get(claim.shape).template;
+                let usage = &mut usage[template];
+                let admitted = usage.admits(
+                    &self.pass.templates[template].limits,
+                    &claim.counted_capacity,
+                );
+                usage.count(&claim.counted_capacity);
+                admitted.is_ok()
+            })
     }
 }

@@ -156,11 +156,13 @@ fn repack_shape(
         return;
     }
     let template = &view.templates[shape.template];
-    let has_limits = !template.limits.resources.is_empty();
+    let has_limits = template.limits_types();
     let exceeds = |(at, bin): (&usize, &Bin)| {
         let types = shape.types_with_capacity(template, &bin.taken, &[]);
         let most = template.most(&types);
-        !most.fits_in(&view.claims[*at].counted_capacity)
+        let counted = &view.claims[*at];
+        !most.fits_in(&counted.counted_capacity)
+            || template.policy_price(&types) > counted.counted_price
     };
     if has_limits && claims.iter().zip(&bins).any(exceeds) {
         return;

@@ -1,0 +1,216 @@
+//! NodePoolPolicy: what NodePools may spend together, how fast they may grow, and which nodes consolidation leaves alone.
+//!
+//! An own kind, because nothing is added to Karpenter's definitions: without an object of it, everything is as in Karpenter.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema::conditions::Condition;
+use crate::schema::fields;
+use crate::schema::groups::{OWN_GROUP, V1ALPHA1};
+use crate::schema::object::{is_default, null_as_default, object};
+use crate::values::GoDuration;
+use crate::values::money::MicroUsd;
+
+object! {
+    /// Limits what the NodePools that it names cost together, how fast they grow, and which of their nodes are consolidated.
+    pub struct NodePoolPolicy(OWN_GROUP, V1ALPHA1, "NodePoolPolicy", "nodepoolpolicies", ClusterResourceScope) {
+        /// What is wanted.
+        pub spec as "spec": NodePoolPolicySpec,
+        /// What is.
+        pub status as "status": NodePoolPolicyStatus,
+    }
+}
+
+/// The NodePools that a policy holds for, and what it asks of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["nodePools"]))]
+pub struct NodePoolPolicySpec {
+    /// Names of the NodePools. Limits hold for all of them together. Of two policies that name the same NodePool, the older one holds for it.
+    #[serde(deserialize_with = "null_as_default")]
+    #[schemars(
+        schema_with = "pool_names",
+        extend("minItems" = 1, "maxItems" = 100, "x-kubernetes-list-type" = "set")
+    )]
+    pub node_pools: Vec<String>,
+    /// What the nodes may cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<PolicyLimits>,
+    /// How the NodePools grow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<PolicyScaling>,
+    /// Which nodes are disrupted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disruption: Option<PolicyDisruption>,
+}
+
+/// What the nodes of a policy may cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyLimits {
+    /// Dollars per hour that all nodes of the NodePools may cost together, such as "12.50". A node counts until its instance is gone; before it is launched, it counts with the dearest offering that it may get.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = HOURLY_PRICE))]
+    pub hourly_price: Option<String>,
+}
+
+/// How the NodePools of a policy grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyScaling {
+    /// Most NodeClaims that are created within a window of time, replacements of disrupted nodes included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_new_nodes_per_window: Option<NewNodesPerWindow>,
+}
+
+/// A number of nodes within a window of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["nodes", "window"]))]
+pub struct NewNodesPerWindow {
+    /// Most nodes.
+    #[schemars(extend("minimum" = 1))]
+    pub nodes: i32,
+    /// Length of the window, such as 10m. It ends now, at any time.
+    #[schemars(extend("pattern" = fields::DURATION))]
+    pub window: String,
+}
+
+/// Which nodes of the NodePools of a policy are disrupted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyDisruption {
+    /// Nodes whose pods request at least this share of their allocatable CPU or of their allocatable memory, such as 60%, are used well enough: consolidation leaves them, unless they are empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = UTILIZATION))]
+    pub minimum_utilization: Option<String>,
+}
+
+/// Observed state of the NodePoolPolicy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePoolPolicyStatus {
+    /// Conditions of the NodePoolPolicy.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Dollars per hour, exact to a millionth.
+pub const HOURLY_PRICE: &str = r"^[0-9]{1,9}(\.[0-9]{1,6})?$";
+/// A percentage from 1% to 100%.
+pub const UTILIZATION: &str = "^(100|[1-9][0-9]?)%$";
+
+fn pool_names(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "items": { "type": "string", "minLength": 1, "maxLength": 253 },
+    })
+}
+
+/// A rate: so many NodeClaims within the last milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchRate {
+    /// Most NodeClaims.
+    pub nodes: i64,
+    /// Length of the window in milliseconds.
+    pub window_ms: i64,
+}
+
+impl NodePoolPolicy {
+    /// Name of the object.
+    #[must_use]
+    pub fn name(&self) -> Arc<str> {
+        self.metadata.name.as_deref().unwrap_or_default().into()
+    }
+
+    /// When it was created; of two policies that name one NodePool, the first in this order holds.
+    #[must_use]
+    pub fn seniority(&self) -> (Option<Timestamp>, Arc<str>) {
+        let created = self.metadata.creation_timestamp.as_ref();
+        (created.map(|time| time.0), self.name())
+    }
+
+    /// The limit on the price per hour. A text that cannot be read allows nothing: a limit must not end with a typo.
+    #[must_use]
+    pub fn hourly_price(&self) -> Option<MicroUsd> {
+        let text = self.spec.limits.as_ref()?.hourly_price.as_ref()?;
+        Some(MicroUsd::parse_dollars(text).unwrap_or_default())
+    }
+
+    /// The limit on new nodes. A window that cannot be read allows none.
+    #[must_use]
+    pub fn launch_rate(&self) -> Option<LaunchRate> {
+        let rate = self
+            .spec
+            .scaling
+            .as_ref()?
+            .max_new_nodes_per_window
+            .as_ref()?;
+        let window = GoDuration::parse(&rate.window).map(|window| window.as_nanos() / 1_000_000);
+        Some(window.map_or(
+            LaunchRate {
+                nodes: 0,
+                window_ms: 0,
+            },
+            |window_ms| LaunchRate {
+                nodes: rate.nodes.into(),
+                window_ms,
+            },
+        ))
+    }
+
+    /// Percent of use from which on a node is not consolidated; `None` as well for a text that cannot be read.
+    #[must_use]
+    pub fn minimum_utilization(&self) -> Option<i64> {
+        let text = self
+            .spec
+            .disruption
+            .as_ref()?
+            .minimum_utilization
+            .as_ref()?;
+        let percent = text.strip_suffix('%')?.parse().ok()?;
+        (1..=100).contains(&percent).then_some(percent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(spec: serde_json::Value) -> NodePoolPolicy {
+        serde_json::from_value(serde_json::json!({ "spec": spec })).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_read_allows_nothing() {
+        let price = |text: &str| {
+            policy(serde_json::json!({ "limits": { "hourlyPrice": text } })).hourly_price()
+        };
+        assert_eq!(price("12.5"), Some(MicroUsd(12_500_000)));
+        assert_eq!(price("0.000001"), Some(MicroUsd(1)));
+        for odd in ["", "-1", "1e3", "1.", ".5", "1.0000001", "12,5"] {
+            assert_eq!(price(odd), Some(MicroUsd(0)), "{odd:?}");
+        }
+        assert_eq!(policy(serde_json::json!({})).hourly_price(), None);
+        let rate = |window: &str| {
+            let rate = serde_json::json!({ "nodes": 3, "window": window });
+            policy(serde_json::json!({ "scaling": { "maxNewNodesPerWindow": rate } })).launch_rate()
+        };
+        let of = |nodes, window_ms| Some(LaunchRate { nodes, window_ms });
+        assert_eq!(rate("10m"), of(3, 600_000));
+        assert_eq!(rate("ten minutes"), of(0, 0));
+        let used = |text: &str| {
+            policy(serde_json::json!({ "disruption": { "minimumUtilization": text } }))
+                .minimum_utilization()
+        };
+        assert_eq!(
+            [used("60%"), used("100%"), used("0%"), used("60")],
+            [Some(60), Some(100), None, None]
+        );
+    }
+}

@@ -1,0 +1,29 @@
+//! The NodePoolPolicy that holds for a NodePool, and how much of it is used.
+
+use mortise_apis::values::span_text;
+use mortise_state::snapshot::PolicyUse;
+use serde_json::{Value, json};
+
+/// A line for each limit.
+pub(super) fn lines(policy: &PolicyUse) -> Vec<String> {
+    let price = policy.price.as_ref().map(|price| match &price.unknown {
+        Some(claim) => format!(
+            "hourlyPrice: unknown for NodeClaim {claim}, limit {}",
+            price.limit
+        ),
+        None => format!("hourlyPrice: {} of {}", price.used, price.limit),
+    });
+    let rate = policy.rate.as_ref().map(|rate| {
+        let (recent, limit) = (rate.recent, rate.limit);
+        let window = span_text(limit.window_ms);
+        format!("new nodes: {recent} of {} in {window}", limit.nodes)
+    });
+    let kept = policy.minimum_utilization;
+    let kept = kept.map(|percent| format!("nodes from {percent} % of use on are not consolidated"));
+    [price, rate, kept].into_iter().flatten().collect()
+}
+
+/// The same for commands.
+pub(super) fn json(policy: &PolicyUse) -> Value {
+    json!({ "name": policy.name, "limits": lines(policy) })
+}

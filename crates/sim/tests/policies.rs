@@ -1,0 +1,73 @@
+//! Policies of NodePools hold at every second, whatever the workloads ask for, while processes are killed and spot instances
+//! interrupted. That they do is an invariant of the simulation, see `invariants/policies.rs`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod world;
+
+use mortise_apis::values::after;
+use mortise_sim::{Fault, FaultTarget, Simulation};
+use mortise_state::resource_kinds::ObjectKey;
+use serde_json::json;
+use world::options;
+
+const NOTHING: Vec<String> = Vec::new();
+
+/// Runs an hour with a policy; returns the largest sum of prices in millionths of a dollar per hour, and of new NodeClaims.
+fn run(seed: u64, price: &str, nodes: u32) -> (i64, i64) {
+    let mut options = options(seed);
+    let policy = json!({
+        "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "team", "generation": 1 },
+        "spec": {
+            "nodePools": ["general"],
+            "limits": { "hourlyPrice": price },
+            "scaling": { "maxNewNodesPerWindow": { "nodes": nodes, "window": "5m" } },
+        },
+    });
+    let key = ObjectKey::Policy("team".into());
+    options.buffers.push((key, policy));
+    let mut simulation = Simulation::new(options, mortise_deciders::all());
+    let (mut most, mut new) = (0, 0);
+    for minute in 0..60_i64 {
+        if minute % 20 == 7 {
+            let fault = if minute % 40 == 7 {
+                Fault::CrashAfter
+            } else {
+                Fault::Twice
+            };
+            let target = FaultTarget::Kind("create_claim");
+            simulation.disturb(target, 1, fault, mortise_deciders::all());
+        }
+        simulation.run_until(after(simulation.now(), 60_000));
+        let snapshot = simulation.snapshot();
+        if let Some(policy) = snapshot.policy_of("general") {
+            most = most.max(policy.price.as_ref().unwrap().used.0);
+            new = new.max(policy.rate.as_ref().unwrap().recent);
+        }
+    }
+    assert_eq!(simulation.stats().violations, NOTHING, "seed {seed}");
+    (most, new)
+}
+
+#[test]
+fn a_limit_on_the_price_holds_and_is_used() {
+    for seed in 0..4 {
+        let (most, _) = run(seed, "1.5", 100);
+        assert!(
+            (1_000_000..=1_500_000).contains(&most),
+            "seed {seed}: {most}"
+        );
+    }
+}
+
+#[test]
+fn a_limit_on_new_nodes_holds_and_is_reached() {
+    for seed in 6..8 {
+        let (_, new) = run(seed, "100", 2);
+        assert_eq!(new, 2, "seed {seed}");
+    }
+}

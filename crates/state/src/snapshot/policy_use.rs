@@ -1,0 +1,359 @@
+//! What NodePoolPolicies ask of their NodePools, and how much of it is used.
+//!
+//! # Problem
+//! A limit on the price per hour has to hold before it is known which offering a NodeClaim gets. So each NodeClaim counts: once
+//! it is launched, with the price of its offering; before that, with the dearest offering that it allows, whether or not that is
+//! available now. It counts until it is gone, also while its node drains, because the instance costs as much until then.
+//!
+//! Unknown is not zero: where the price of a NodeClaim is unknown, nothing is launched under the limit, and the NodeClaim is named.
+//!
+//! # Cost
+//! Computed when a policy is first asked for, once per snapshot: the number of NodeClaims, and of the instance types of the
+//! policies' NodePools. Nothing without policies.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+
+use super::{Snapshot, StateNode};
+use crate::catalog::{Catalog, UNKNOWN_PRICE};
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels;
+use mortise_apis::names::{ClaimName, PoolName};
+use mortise_apis::node_pool_policy::{LaunchRate, NodePoolPolicy};
+use mortise_apis::requirements::Requirements;
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::values::{after, since, span_text};
+use mortise_cloudprovider::{InstanceType, Offering};
+
+/// A policy that is in force for at least one NodePool.
+#[derive(Clone, Debug)]
+pub struct PolicyUse {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The limit on the price per hour, and what is used of it.
+    pub price: Option<PriceUse>,
+    /// The limit on new nodes, and what is used of it.
+    pub rate: Option<RateUse>,
+    /// Percent of use from which on a node is not consolidated.
+    pub minimum_utilization: Option<i64>,
+    /// By NodePool, what each instance type of its catalog can cost at most, by position; only with a limit on the price.
+    dearest: BTreeMap<PoolName, Arc<[MicroUsd]>>,
+}
+
+/// Use of a limit on the price per hour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriceUse {
+    /// The limit.
+    pub limit: MicroUsd,
+    /// What the NodeClaims cost together; [`UNKNOWN_PRICE`] if the price of one is unknown.
+    pub used: MicroUsd,
+    /// The first NodeClaim with an unknown price, by name.
+    pub unknown: Option<ClaimName>,
+}
+
+/// Use of a limit on new nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateUse {
+    /// The limit.
+    pub limit: LaunchRate,
+    /// NodeClaims that were created within the window.
+    pub recent: i64,
+    /// When the first of them leaves the window.
+    pub frees_at: Option<Timestamp>,
+}
+
+/// A limit of a policy that a NodeClaim would exceed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyExceeded {
+    /// The price.
+    #[error(
+        "limits.hourlyPrice of NodePoolPolicy {policy} is {limit}, {used} are in use, and the NodeClaim may cost {more}"
+    )]
+    Price {
+        /// The policy.
+        policy: Arc<str>,
+        /// The limit.
+        limit: MicroUsd,
+        /// What is in use.
+        used: MicroUsd,
+        /// What the NodeClaim may cost.
+        more: MicroUsd,
+    },
+    /// A price is unknown.
+    #[error(
+        "limits.hourlyPrice of NodePoolPolicy {policy} cannot be kept: the price of {what} is unknown"
+    )]
+    UnknownPrice {
+        /// The policy.
+        policy: Arc<str>,
+        /// The NodeClaim, or `the new NodeClaim`.
+        what: String,
+    },
+    /// The number of new nodes.
+    #[error(
+        "scaling.maxNewNodesPerWindow of NodePoolPolicy {policy} allows {limit} in {}, {recent} were created",
+        span_text(*window_ms)
+    )]
+    Rate {
+        /// The policy.
+        policy: Arc<str>,
+        /// The limit.
+        limit: i64,
+        /// Length of the window in milliseconds.
+        window_ms: i64,
+        /// NodeClaims within the window.
+        recent: i64,
+    },
+}
+
+impl PolicyUse {
+    /// What each instance type of a NodePool's catalog can cost at most; `None` without a limit on the price.
+    #[must_use]
+    pub fn dearest(&self, pool: &str) -> Option<&Arc<[MicroUsd]>> {
+        self.dearest.get(pool)
+    }
+
+    /// The percentage of its allocatable CPU or memory, whichever is more, that the pods of a node request, if that is enough for
+    /// consolidation to leave the node. Rounded down.
+    #[must_use]
+    pub fn used_well_enough(&self, node: &StateNode) -> Option<i64> {
+        let minimum = self.minimum_utilization?;
+        let percent = |used: i64, all: i64| {
+            let percent = i128::from(used.max(0)) * 100 / i128::from(all.max(1));
+            i64::try_from(percent).unwrap_or(i64::MAX)
+        };
+        let (used, all) = (&node.used, &node.allocatable);
+        let most = percent(used.cpu, all.cpu).max(percent(used.memory, all.memory));
+        (most >= minimum).then_some(most)
+    }
+
+    /// Whether it limits what is launched, and does not only say which nodes are disrupted.
+    #[must_use]
+    pub const fn limits_launches(&self) -> bool {
+        self.price.is_some() || self.rate.is_some()
+    }
+
+    /// Whether one more NodeClaim that may cost this much is within the limits.
+    ///
+    /// # Errors
+    /// The first limit that would be exceeded.
+    pub fn admits(&self, more: MicroUsd) -> Result<(), PolicyExceeded> {
+        if let Some(rate) = self
+            .rate
+            .as_ref()
+            .filter(|rate| rate.recent >= rate.limit.nodes)
+        {
+            return Err(PolicyExceeded::Rate {
+                policy: Arc::clone(&self.name),
+                limit: rate.limit.nodes,
+                window_ms: rate.limit.window_ms,
+                recent: rate.recent,
+            });
+        }
+        let Some(PriceUse {
+            limit,
+            used,
+            unknown,
+        }) = &self.price
+        else {
+            return Ok(());
+        };
+        let policy = Arc::clone(&self.name);
+        if let Some(claim) = unknown {
+            let what = format!("NodeClaim {claim}");
+            return Err(PolicyExceeded::UnknownPrice { policy, what });
+        }
+        if more == UNKNOWN_PRICE {
+            let what = "the new NodeClaim".to_owned();
+            return Err(PolicyExceeded::UnknownPrice { policy, what });
+        }
+        if *used + more > *limit {
+            return Err(PolicyExceeded::Price {
+                policy,
+                limit: *limit,
+                used: *used,
+                more,
+            });
+        }
+        Ok(())
+    }
+
+    /// Counts one more NodeClaim.
+    pub fn count(&mut self, more: MicroUsd) {
+        if let Some(price) = &mut self.price {
+            price.used += more;
+        }
+        if let Some(rate) = &mut self.rate {
+            rate.recent += 1;
+        }
+    }
+
+    fn new(policy: &NodePoolPolicy) -> Self {
+        Self {
+            name: policy.name(),
+            price: policy.hourly_price().map(|limit| PriceUse {
+                limit,
+                used: MicroUsd(0),
+                unknown: None,
+            }),
+            rate: policy.launch_rate().map(|limit| RateUse {
+                limit,
+                recent: 0,
+                frees_at: None,
+            }),
+            minimum_utilization: policy.minimum_utilization(),
+            dearest: BTreeMap::new(),
+        }
+    }
+
+    fn count_existing(&mut self, name: &ClaimName, claim: &NodeClaim, snapshot: &Snapshot) {
+        if let Some(price) = &mut self.price {
+            let own = price_of_existing(name, claim, snapshot);
+            if own == UNKNOWN_PRICE && price.unknown.as_ref().is_none_or(|first| name < first) {
+                price.unknown = Some(name.clone());
+            }
+            price.used += own;
+        }
+        if let Some(rate) = &mut self.rate {
+            let expected = snapshot.ledger.expected_claims().get(name);
+            let created = claim.metadata.creation_timestamp.as_ref();
+            let created = created.map(|time| time.0);
+            let created = created
+                .or_else(|| expected.map(|expected| expected.from))
+                .unwrap_or(snapshot.taken_at);
+            if since(snapshot.taken_at, created) < rate.limit.window_ms {
+                rate.recent += 1;
+                let end = after(created, rate.limit.window_ms);
+                rate.frees_at = Some(rate.frees_at.map_or(end, |known| known.min(end)));
+            }
+        }
+    }
+}
+
+/// The most that the offerings of an instance type cost that these requirements allow; `None` if they allow none.
+fn dearest_offering(of: &InstanceType, allowed: &Requirements) -> Option<MicroUsd> {
+    let allows = |key: &str, value: &str| allowed.get(key).is_none_or(|own| own.has(value));
+    let is_allowed = |offering: &&Offering| {
+        allows(labels::TOPOLOGY_ZONE, &offering.zone)
+            && allows(labels::CAPACITY_TYPE, offering.capacity_type.as_str())
+            && offering
+                .labels
+                .iter()
+                .all(|(key, value)| allows(key, value))
+    };
+    let prices = of.offerings.iter().filter(is_allowed);
+    prices.map(|each| each.price.unwrap_or(UNKNOWN_PRICE)).max()
+}
+
+/// The most that a NodeClaim can cost that is not launched yet: the dearest offering that it allows. [`UNKNOWN_PRICE`] without a
+/// catalog, or if one of the prices is unknown.
+#[must_use]
+pub fn dearest_of(claim: &NodeClaim, snapshot: &Snapshot) -> MicroUsd {
+    let Some(catalog) = catalog_of(claim, snapshot) else {
+        return UNKNOWN_PRICE;
+    };
+    let allowed = claim.requirements();
+    let types = catalog.table().meeting(&allowed);
+    let types = types.iter().filter_map(|at| catalog.types().get(at));
+    types
+        .filter_map(|each| dearest_offering(each, &allowed))
+        .max()
+        .unwrap_or(UNKNOWN_PRICE)
+}
+
+fn price_of_existing(name: &ClaimName, claim: &NodeClaim, snapshot: &Snapshot) -> MicroUsd {
+    let node = snapshot.node_of_claim(name);
+    if let Some(price) = node.and_then(|node| node.price) {
+        return price;
+    }
+    let Some(launched) = node.and_then(|node| node.instance_type()) else {
+        return dearest_of(claim, snapshot);
+    };
+    let catalog = catalog_of(claim, snapshot);
+    let of = catalog.and_then(|catalog| catalog.get(launched));
+    of.and_then(|of| dearest_offering(of, &claim.requirements()))
+        .unwrap_or(UNKNOWN_PRICE)
+}
+
+fn catalog_of<'a>(claim: &NodeClaim, snapshot: &'a Snapshot) -> Option<&'a Arc<Catalog>> {
+    let overlaid = claim
+        .pool()
+        .and_then(|pool| snapshot.overlaid_catalogs.get(&pool));
+    overlaid.or_else(|| snapshot.catalogs.get(&claim.node_class_key()))
+}
+
+/// The policies that are in force, by NodePool. A copy of a snapshot computes its own.
+#[derive(Debug, Default)]
+pub struct PolicyUseCell(OnceLock<BTreeMap<PoolName, Arc<PolicyUse>>>);
+
+impl Clone for PolicyUseCell {
+    /// Empty: a snapshot is copied to be changed.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Snapshot {
+    /// The policy that is in force for a NodePool.
+    #[must_use]
+    pub fn policy_of(&self, pool: &str) -> Option<&Arc<PolicyUse>> {
+        if self.policies.is_empty() {
+            return None;
+        }
+        self.policy_use.0.get_or_init(|| uses(self)).get(pool)
+    }
+
+    /// The policies by NodePool: of those that name it, the oldest, and of equally old ones the first by name.
+    #[must_use]
+    pub fn policies_in_force(&self) -> BTreeMap<PoolName, &Arc<NodePoolPolicy>> {
+        let mut all: Vec<&Arc<NodePoolPolicy>> = self.policies.values().collect();
+        all.sort_by_key(|policy| policy.seniority());
+        let mut in_force = BTreeMap::new();
+        for policy in all {
+            for pool in &policy.spec.node_pools {
+                in_force.entry(pool.as_str().into()).or_insert(policy);
+            }
+        }
+        in_force
+    }
+}
+
+fn uses(snapshot: &Snapshot) -> BTreeMap<PoolName, Arc<PolicyUse>> {
+    let in_force = snapshot.policies_in_force();
+    let mut uses: BTreeMap<Arc<str>, PolicyUse> = BTreeMap::new();
+    for (name, policy) in &in_force {
+        let of = uses
+            .entry(policy.name())
+            .or_insert_with(|| PolicyUse::new(policy));
+        if of.price.is_some()
+            && let Some(pool) = snapshot.pools.get(name)
+            && let Some(catalog) = snapshot.catalog_of(pool)
+        {
+            let allowed = pool.requirements();
+            let types = catalog.types().iter();
+            let prices = types.map(|each| dearest_offering(each, &allowed));
+            let prices = prices.map(|price| price.unwrap_or(UNKNOWN_PRICE));
+            of.dearest.insert(name.clone(), prices.collect());
+        }
+    }
+    let expected = snapshot.ledger.expected_claims().iter();
+    let expected = expected.filter_map(|(name, expected)| Some((name, expected.object.as_ref()?)));
+    let unseen = expected.filter(|(name, _)| !snapshot.claims.contains(name.as_str()));
+    let claims = snapshot.claims.iter().chain(unseen);
+    for (name, claim) in claims {
+        let policy = claim.pool().and_then(|pool| in_force.get(&pool).copied());
+        if let Some(of) = policy.and_then(|policy| uses.get_mut(&policy.name())) {
+            of.count_existing(name, claim, snapshot);
+        }
+    }
+    let uses: BTreeMap<Arc<str>, Arc<PolicyUse>> = uses
+        .into_iter()
+        .map(|(name, of)| (name, Arc::new(of)))
+        .collect();
+    in_force
+        .into_iter()
+        .filter_map(|(pool, policy)| Some((pool, Arc::clone(uses.get(&policy.name())?))))
+        .collect()
+}

@@ -1,0 +1,161 @@
+//! NodePoolPolicies on a real control plane: a limit on the price and one on new nodes hold, the pods that wait say why, and what
+//! contradicts the cluster is said when it is applied.
+
+use anyhow::{Result, ensure};
+use mortise_tests::harness::wait_until;
+use serde_json::{Value, json};
+
+use crate::admission::{asked, kubectl, warnings};
+use crate::command;
+use crate::objects::{deployment, kwok_class, never, small_pool};
+use crate::scene::{SOON, Scene};
+
+fn policy(name: &str, spec: Value) -> Value {
+    json!({ "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": name }, "spec": spec })
+}
+
+/// What `mortise explain pod` prints about the pending pod of this workload.
+async fn explained(scene: &Scene, app: &str) -> Result<String> {
+    let pods = scene.pods(app).await?;
+    let pending = pods.iter().find(|pod| crate::scene::on_node(pod).is_none());
+    let Some(name) = pending.and_then(|pod| pod.metadata.name.clone()) else {
+        anyhow::bail!("no pod of {app} is pending");
+    };
+    let url = scene.mortise.url("");
+    let pod = format!("default/{name}");
+    let said = command::run("explain", &["pod", &pod, "--url", &url], None).await?;
+    ensure!(said.code == 0, "{said:?}");
+    Ok(said.stdout)
+}
+
+async fn waits_because(scene: &Scene, app: &str, parts: &[&str]) -> Result<()> {
+    wait_until(&format!("{app} to wait"), SOON, || async {
+        let text = explained(scene, app).await?;
+        for part in parts {
+            ensure!(text.contains(part), "no {part:?} in\n{text}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Two nodes of the pool cost more than this, one does not.
+const ONE_NODE: &str = "0.08";
+
+#[tokio::test]
+async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    scene
+        .apply(&[
+            kwok_class(),
+            small_pool("general", never()),
+            policy(
+                "team",
+                json!({ "nodePools": ["general"], "limits": { "hourlyPrice": ONE_NODE } }),
+            ),
+        ])
+        .await?;
+    wait_until("the policy to be in force", SOON, || async {
+        let ready = [
+            "get",
+            "nodepoolpolicy",
+            "team",
+            "-o",
+            "jsonpath={.status.conditions[?(@.type=='Ready')].status}",
+        ];
+        let said = scene.plane.kubectl(&ready).await?.ok()?;
+        ensure!(said == "True", "{said}");
+        Ok(())
+    })
+    .await?;
+    scene
+        .apply(&[deployment("web", 2, ("1500m", "256Mi"), json!({}))])
+        .await?;
+    scene.running("web", 1).await?;
+    let waiting = [
+        "limits.hourlyPrice of NodePoolPolicy team is $0.0800/h",
+        "the cheapest type that would do may cost",
+        "to free it: raise spec.limits of the NodePool, or limits.hourlyPrice",
+    ];
+    waits_because(&scene, "web", &waiting).await?;
+    ensure!(
+        scene.claims().await?.len() == 1,
+        "{:?}",
+        scene.claims().await?
+    );
+
+    let url = scene.mortise.url("");
+    let said = command::run("explain", &["nodepool", "general", "--url", &url], None).await?;
+    let part = "of $0.0800/h";
+    ensure!(
+        said.code == 0
+            && said.stdout.contains("team: hourlyPrice: $")
+            && said.stdout.contains(part),
+        "{said:?}"
+    );
+
+    // More money, but no second node within ten minutes.
+    let rate = |nodes: u32| json!({ "maxNewNodesPerWindow": { "nodes": nodes, "window": "10m" } });
+    let slow = |nodes: u32| {
+        let limits = json!({ "hourlyPrice": "1" });
+        policy(
+            "team",
+            json!({ "nodePools": ["general"], "limits": limits, "scaling": rate(nodes) }),
+        )
+    };
+    kubectl(&scene, &["replace"], &slow(1)).await?.ok()?;
+    let waiting = [
+        "scaling.maxNewNodesPerWindow of NodePoolPolicy team allows 1 in 10m0s, 1 were created",
+        "to free it: wait until earlier nodes leave the window",
+    ];
+    waits_because(&scene, "web", &waiting).await?;
+    ensure!(
+        scene.claims().await?.len() == 1,
+        "{:?}",
+        scene.claims().await?
+    );
+    kubectl(&scene, &["replace"], &slow(2)).await?.ok()?;
+    scene.running("web", 2).await?;
+
+    // What is wrong with a policy is said when it is applied.
+    asked(&scene).await?;
+    let refused = policy(
+        "odd",
+        json!({ "nodePools": ["general"], "limits": { "hourlyPrice": "$1" } }),
+    );
+    let said = kubectl(&scene, &["create"], &refused).await?;
+    let part = "spec.limits.hourlyPrice: \"$1\" is not a price in dollars per hour";
+    ensure!(
+        said.code != 0 && said.stderr.contains(part),
+        "{}",
+        said.stderr
+    );
+    let spec = json!({ "nodePools": ["general", "genral"], "limits": { "hourlyPrice": "5" } });
+    let said = kubectl(&scene, &["create"], &policy("second", spec)).await?;
+    let all = warnings(&said).join("\n");
+    for part in [
+        "older NodePoolPolicy \"team\" holds for \"general\"",
+        "there is no NodePool \"genral\"; did you mean \"general\"?",
+    ] {
+        ensure!(all.contains(part), "no {part:?} in {all}");
+    }
+    wait_until("the conflict in the status", SOON, || async {
+        let reason = [
+            "get",
+            "nodepoolpolicy",
+            "second",
+            "-o",
+            "jsonpath={.status.conditions[?(@.type=='ValidationSucceeded')].reason}",
+        ];
+        let said = scene.plane.kubectl(&reason).await?.ok()?;
+        ensure!(said == "Conflict", "{said}");
+        Ok(())
+    })
+    .await?;
+    let spec = json!({ "nodePools": ["general"], "limits": { "hourlyPrice": "0.01" } });
+    let said = kubectl(&scene, &["replace"], &policy("team", spec)).await?;
+    let all = warnings(&said).join("\n");
+    ensure!(all.contains("$0.0100/h is below the"), "{all}");
+    scene.end().await;
+    Ok(())
+}

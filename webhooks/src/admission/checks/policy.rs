@@ -1,0 +1,90 @@
+//! Policies against their NodePools and against other policies.
+
+use std::sync::Arc;
+
+use mortise_apis::names::PoolName;
+use mortise_apis::node_pool_policy::NodePoolPolicy;
+use mortise_apis::values::money::MicroUsd;
+
+use super::super::text::did_you_mean;
+use super::{AdmissionContext, AdmissionRequest, AdmissionResult, Check};
+
+/// A policy that holds for less than it says, or is exceeded from the start.
+pub(super) fn run(
+    context: &AdmissionContext<'_>,
+    request: &AdmissionRequest,
+    answer: &mut AdmissionResult,
+) {
+    let Ok(mut policy) = serde_json::from_value::<NodePoolPolicy>(request.object.clone()) else {
+        return; // refused by the definition
+    };
+    if !context.snapshot.synced {
+        return;
+    }
+    let known = context.snapshot.policies.get(&policy.name());
+    // A policy that is created is the youngest.
+    let created = known.and_then(|known| known.metadata.creation_timestamp.clone());
+    let now = || k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(context.snapshot.taken_at);
+    policy.metadata.creation_timestamp = Some(created.unwrap_or_else(now));
+    let mut after = context.snapshot.clone();
+    Arc::make_mut(&mut after.policies).insert(policy.name(), Arc::new(policy.clone()));
+    let in_force = after.policies_in_force();
+    // Files may hold a policy alone.
+    let pools = &context.snapshot.pools;
+    for (at, name) in policy.spec.node_pools.iter().enumerate() {
+        if answer.is_full() {
+            return;
+        }
+        let field = format!("spec.nodePools[{at}]");
+        let pool = PoolName::from(name.as_str());
+        let older = in_force.get(&pool).filter(|by| by.name() != policy.name());
+        if let Some(older) = older {
+            answer.warn(
+                Check::Policy,
+                field,
+                format!(
+                    "older NodePoolPolicy \"{}\" holds for \"{name}\", this one does not",
+                    older.name()
+                ),
+                "a NodePool has one policy",
+            );
+        } else if !pools.is_empty() && !pools.contains_key(&pool) {
+            answer.warn(
+                Check::Policy,
+                field,
+                format!("there is no NodePool \"{name}\""),
+                did_you_mean(name, pools.keys().map(|known| known.as_str())),
+            );
+        }
+    }
+    let own = policy.spec.node_pools.iter().find_map(|pool| {
+        let found = after.policy_of(pool)?;
+        (found.name == policy.name()).then_some(found)
+    });
+    if let Some(price) = own.and_then(|own| own.price.as_ref()) {
+        let field = "spec.limits.hourlyPrice";
+        if let Some(claim) = &price.unknown {
+            answer.warn(
+                Check::Policy,
+                field,
+                format!("the price of NodeClaim {claim} is unknown, so no node is launched"),
+                "",
+            );
+        } else if price.used > price.limit {
+            answer.warn(
+                Check::Policy,
+                field,
+                format!(
+                    "{} is below the {} in use: no nodes are launched until others are gone; none is removed",
+                    dollars(price.limit),
+                    dollars(price.used)
+                ),
+                "",
+            );
+        }
+    }
+}
+
+fn dollars(price: MicroUsd) -> String {
+    price.to_string()
+}

@@ -1,0 +1,63 @@
+//! What is said about a NodePoolPolicy that contradicts the cluster.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod test_cluster;
+
+use mortise_apis::NodePoolPolicy;
+use serde_json::{Value, json};
+use test_cluster::{TestCluster, WARNING_MAX, good, merged, pool, warned};
+
+fn policy(name: &str, pools: &[&str], price: &str) -> Value {
+    merged(
+        good("NodePoolPolicy"),
+        &json!({
+            "metadata": { "name": name },
+            "spec": { "nodePools": pools, "limits": { "hourlyPrice": price } },
+        }),
+    )
+}
+
+#[test]
+fn a_policy_is_compared_with_pools_other_policies_and_what_is_in_use() {
+    let mut cluster = TestCluster::new();
+    cluster.pool(&pool("default", &json!({})));
+    let answer = cluster.admit("CREATE", &policy("team", &["default"], "25"), None);
+    assert_eq!(answer.warnings, Vec::<String>::new());
+    let answer = cluster.admit(
+        "CREATE",
+        &policy("team", &["defualt", "default"], "25"),
+        None,
+    );
+    assert_eq!(
+        warned(&answer),
+        ["there is no NodePool \"defualt\"; did you mean \"default\"?"]
+    );
+
+    let mut older = policy("older", &["default"], "25");
+    older["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    let older = serde_json::from_value::<NodePoolPolicy>(older).unwrap();
+    cluster.apply(older.into());
+    let answer = cluster.admit("CREATE", &policy("team", &["default"], "25"), None);
+    assert_eq!(
+        warned(&answer),
+        [
+            "older NodePoolPolicy \"older\" holds for \"default\", this one does not; a NodePool has one policy"
+        ]
+    );
+
+    cluster.node("default", "m5.large", 1, 1);
+    let before = policy("older", &["default"], "25");
+    let answer = cluster.admit("UPDATE", &policy("older", &["default"], "0"), Some(&before));
+    let [text] = warned(&answer) else {
+        panic!("{answer:?}");
+    };
+    assert!(
+        text.starts_with("$0.0000/h is below the $") && text.len() <= WARNING_MAX,
+        "{text}"
+    );
+}
