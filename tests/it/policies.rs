@@ -71,7 +71,7 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
     scene
         .apply(&[deployment("web", 2, ("1500m", "256Mi"), json!({}))])
         .await?;
-    scene.running("web", 1).await?;
+    scene.settled(1).await?;
     let waiting = [
         "limits.hourlyPrice of NodePoolPolicy team is $0.0800/h",
         "the cheapest type that would do may cost",

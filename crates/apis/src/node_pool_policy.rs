@@ -52,7 +52,7 @@ pub struct NodePoolPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyLimits {
-    /// Dollars per hour that all nodes of the NodePools may cost together, such as "12.50". A node counts until its instance is gone; before it is launched, it counts with the dearest offering that it may get.
+    /// Dollars per hour that all nodes of the NodePools may cost together, such as "12.50". A node counts until its instance is gone; before it is launched, it counts with the most expensive offering that it may get.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = HOURLY_PRICE))]
     pub hourly_price: Option<String>,
@@ -112,7 +112,7 @@ fn pool_names(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     })
 }
 
-/// A rate: so many NodeClaims within the last milliseconds.
+/// A rate: a number of NodeClaims within the last milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchRate {
     /// Most NodeClaims.

@@ -232,7 +232,7 @@ fn with_policy(snapshot: &mut Snapshot, millis: u32, nodes: u32) {
 }
 
 /// The most that the node of a plan can cost: of any of its types, in any zone and capacity type that it allows.
-fn dearest(snapshot: &Snapshot, claim: &PlannedClaim) -> i64 {
+fn highest_prices(snapshot: &Snapshot, claim: &PlannedClaim) -> i64 {
     let catalog = snapshot.catalog_of(&snapshot.pools[&claim.pool]).unwrap();
     let allows = |key: &str, value: &str| {
         let own = claim.requirements.get(key);
@@ -268,7 +268,7 @@ fn keeps_policy(
     let mut used = price.used.0;
     let new = plan.claims.len() as i64;
     for claim in &plan.claims {
-        used = used.saturating_add(dearest(snapshot, claim));
+        used = used.saturating_add(highest_prices(snapshot, claim));
     }
     prop_assert!(new == 0 || used <= price.limit.0, "{used} of {price:?}");
     prop_assert!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_state::snapshot::{PolicyUse, Snapshot, dearest_of};
+use mortise_state::snapshot::{PolicyUse, Snapshot, highest_price_of};
 
 /// The policies that NodeClaims of the step belong to, by name, with what is used of them.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl PolicyAdmission {
             .0
             .entry(Arc::clone(&policy.name))
             .or_insert_with(|| PolicyUse::clone(policy));
-        let price = dearest_of(claim, before);
+        let price = highest_price_of(claim, before);
         used.admits(price).map_err(|refused| refused.to_string())?;
         used.count(price);
         Ok(())

@@ -53,8 +53,8 @@ fn served_kinds(set: &CrdSet) -> Vec<ServedKind> {
         .collect()
 }
 
-/// Groups that others have kinds in too.
-const SHARED: [&str; 1] = ["autoscaling.x-k8s.io"];
+/// Groups that others have kinds in too. Scenarios of `mortise simulate` are of `mortise.sh`, and no objects.
+const SHARED: [&str; 2] = ["autoscaling.x-k8s.io", "mortise.sh"];
 
 pub(super) fn classify(
     set: &CrdSet,

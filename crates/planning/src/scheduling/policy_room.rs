@@ -16,7 +16,7 @@ pub(super) struct PolicyRoom {
     /// Its limits, and what is used of them, NodeClaims of the pass included.
     policy: PolicyUse,
     /// What each instance type of the catalog can cost at most, by position; only with a limit on the price.
-    dearest: Option<Arc<[MicroUsd]>>,
+    highest_prices: Option<Arc<[MicroUsd]>>,
     /// The most that an instance type of the NodePool costs.
     most: MicroUsd,
 }
@@ -28,7 +28,7 @@ impl PolicyRoom {
         let policy = snapshot.policy_of(&name)?;
         let policy = Some(policy).filter(|policy| policy.limits_launches())?;
         let mut this = Self {
-            dearest: policy.dearest(&name).cloned(),
+            highest_prices: policy.highest_prices(&name).cloned(),
             policy: PolicyUse::clone(policy),
             most: MicroUsd(0),
         };
@@ -42,8 +42,8 @@ impl PolicyRoom {
     }
 
     fn prices<'a>(&'a self, types: &'a Bits) -> impl Iterator<Item = MicroUsd> + 'a {
-        let known = self.dearest.iter();
-        known.flat_map(|dearest| types.iter().filter_map(|at| dearest.get(at).copied()))
+        let known = self.highest_prices.iter();
+        known.flat_map(|prices| types.iter().filter_map(|at| prices.get(at).copied()))
     }
 
     /// Why no NodeClaim at all is allowed: the number of new nodes, or an unknown price.
@@ -63,11 +63,11 @@ impl PolicyRoom {
 
     /// Removes the instance types that may cost more than is left.
     pub(super) fn narrow(&self, types: &mut Bits) {
-        let (Some(price), Some(dearest)) = (&self.policy.price, &self.dearest) else {
+        let (Some(price), Some(highest_prices)) = (&self.policy.price, &self.highest_prices) else {
             return;
         };
         let beyond = |at: &usize| {
-            dearest
+            highest_prices
                 .get(*at)
                 .is_none_or(|own| *own == UNKNOWN_PRICE || price.used + *own > price.limit)
         };

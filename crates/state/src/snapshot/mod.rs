@@ -36,7 +36,9 @@ pub use pod::{Owner, Pod, PodPhase, Refusal};
 pub use pod_class::{PodClass, PodClasses, PodLabels, PodVolume};
 pub use pod_label_index::{AntiAffinityPods, NodePodCounts, PodLabelIndex, PodLabelKey};
 pub use pod_predicates::EvictionCost;
-pub use policy_use::{PolicyExceeded, PolicyUse, PolicyUseCell, PriceUse, RateUse, dearest_of};
+pub use policy_use::{
+    PolicyExceeded, PolicyUse, PolicyUseCell, PriceUse, RateUse, highest_price_of,
+};
 pub use pool_usage::most_of;
 pub use pool_usage::{LimitExceeded, PoolUsage};
 pub use stalled::Stalled;
@@ -338,6 +340,21 @@ impl Snapshot {
         self.nodes
             .values()
             .filter(move |node| node.label(labels::NODEPOOL) == Some(pool))
+    }
+
+    /// The policy that is in force for a NodePool, with what is used of it.
+    #[must_use]
+    pub fn policy_of(&self, pool: &str) -> Option<&Arc<PolicyUse>> {
+        if self.policies.is_empty() {
+            return None;
+        }
+        self.policy_use.get(self).get(pool)
+    }
+
+    /// The policies by NodePool: of those that name it, the oldest, and of equally old ones the first by name.
+    #[must_use]
+    pub fn policies_in_force(&self) -> BTreeMap<PoolName, &Arc<NodePoolPolicy>> {
+        policy_use::in_force(self)
     }
 
     /// The virtual pods of all buffers.

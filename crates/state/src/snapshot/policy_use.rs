@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A limit on the price per hour has to hold before it is known which offering a NodeClaim gets. So each NodeClaim counts: once
-//! it is launched, with the price of its offering; before that, with the dearest offering that it allows, whether or not that is
+//! it is launched, with the price of its offering; before that, with the most expensive offering that it allows, whether or not that is
 //! available now. It counts until it is gone, also while its node drains, because the instance costs as much until then.
 //!
 //! Unknown is not zero: where the price of a NodeClaim is unknown, nothing is launched under the limit, and the NodeClaim is named.
@@ -39,7 +39,7 @@ pub struct PolicyUse {
     /// Percent of use from which on a node is not consolidated.
     pub minimum_utilization: Option<i64>,
     /// By NodePool, what each instance type of its catalog can cost at most, by position; only with a limit on the price.
-    dearest: BTreeMap<PoolName, Arc<[MicroUsd]>>,
+    highest_prices: BTreeMap<PoolName, Arc<[MicroUsd]>>,
 }
 
 /// Use of a limit on the price per hour.
@@ -111,8 +111,8 @@ pub enum PolicyExceeded {
 impl PolicyUse {
     /// What each instance type of a NodePool's catalog can cost at most; `None` without a limit on the price.
     #[must_use]
-    pub fn dearest(&self, pool: &str) -> Option<&Arc<[MicroUsd]>> {
-        self.dearest.get(pool)
+    pub fn highest_prices(&self, pool: &str) -> Option<&Arc<[MicroUsd]>> {
+        self.highest_prices.get(pool)
     }
 
     /// The percentage of its allocatable CPU or memory, whichever is more, that the pods of a node request, if that is enough for
@@ -204,7 +204,7 @@ impl PolicyUse {
                 frees_at: None,
             }),
             minimum_utilization: policy.minimum_utilization(),
-            dearest: BTreeMap::new(),
+            highest_prices: BTreeMap::new(),
         }
     }
 
@@ -233,7 +233,7 @@ impl PolicyUse {
 }
 
 /// The most that the offerings of an instance type cost that these requirements allow; `None` if they allow none.
-fn dearest_offering(of: &InstanceType, allowed: &Requirements) -> Option<MicroUsd> {
+fn highest_price(of: &InstanceType, allowed: &Requirements) -> Option<MicroUsd> {
     let allows = |key: &str, value: &str| allowed.get(key).is_none_or(|own| own.has(value));
     let is_allowed = |offering: &&Offering| {
         allows(labels::TOPOLOGY_ZONE, &offering.zone)
@@ -247,10 +247,10 @@ fn dearest_offering(of: &InstanceType, allowed: &Requirements) -> Option<MicroUs
     prices.map(|each| each.price.unwrap_or(UNKNOWN_PRICE)).max()
 }
 
-/// The most that a NodeClaim can cost that is not launched yet: the dearest offering that it allows. [`UNKNOWN_PRICE`] without a
+/// The most that a NodeClaim can cost that is not launched yet: the most expensive offering that it allows. [`UNKNOWN_PRICE`] without a
 /// catalog, or if one of the prices is unknown.
 #[must_use]
-pub fn dearest_of(claim: &NodeClaim, snapshot: &Snapshot) -> MicroUsd {
+pub fn highest_price_of(claim: &NodeClaim, snapshot: &Snapshot) -> MicroUsd {
     let Some(catalog) = catalog_of(claim, snapshot) else {
         return UNKNOWN_PRICE;
     };
@@ -258,7 +258,7 @@ pub fn dearest_of(claim: &NodeClaim, snapshot: &Snapshot) -> MicroUsd {
     let types = catalog.table().meeting(&allowed);
     let types = types.iter().filter_map(|at| catalog.types().get(at));
     types
-        .filter_map(|each| dearest_offering(each, &allowed))
+        .filter_map(|each| highest_price(each, &allowed))
         .max()
         .unwrap_or(UNKNOWN_PRICE)
 }
@@ -269,11 +269,11 @@ fn price_of_existing(name: &ClaimName, claim: &NodeClaim, snapshot: &Snapshot) -
         return price;
     }
     let Some(launched) = node.and_then(|node| node.instance_type()) else {
-        return dearest_of(claim, snapshot);
+        return highest_price_of(claim, snapshot);
     };
     let catalog = catalog_of(claim, snapshot);
     let of = catalog.and_then(|catalog| catalog.get(launched));
-    of.and_then(|of| dearest_offering(of, &claim.requirements()))
+    of.and_then(|of| highest_price(of, &claim.requirements()))
         .unwrap_or(UNKNOWN_PRICE)
 }
 
@@ -295,29 +295,24 @@ impl Clone for PolicyUseCell {
     }
 }
 
-impl Snapshot {
-    /// The policy that is in force for a NodePool.
-    #[must_use]
-    pub fn policy_of(&self, pool: &str) -> Option<&Arc<PolicyUse>> {
-        if self.policies.is_empty() {
-            return None;
-        }
-        self.policy_use.0.get_or_init(|| uses(self)).get(pool)
+impl PolicyUseCell {
+    /// The policies of this snapshot, which the cell is part of.
+    pub(super) fn get(&self, snapshot: &Snapshot) -> &BTreeMap<PoolName, Arc<PolicyUse>> {
+        self.0.get_or_init(|| uses(snapshot))
     }
+}
 
-    /// The policies by NodePool: of those that name it, the oldest, and of equally old ones the first by name.
-    #[must_use]
-    pub fn policies_in_force(&self) -> BTreeMap<PoolName, &Arc<NodePoolPolicy>> {
-        let mut all: Vec<&Arc<NodePoolPolicy>> = self.policies.values().collect();
-        all.sort_by_key(|policy| policy.seniority());
-        let mut in_force = BTreeMap::new();
-        for policy in all {
-            for pool in &policy.spec.node_pools {
-                in_force.entry(pool.as_str().into()).or_insert(policy);
-            }
+/// The policies by NodePool: of those that name it, the oldest, and of equally old ones the first by name.
+pub(super) fn in_force(snapshot: &Snapshot) -> BTreeMap<PoolName, &Arc<NodePoolPolicy>> {
+    let mut all: Vec<&Arc<NodePoolPolicy>> = snapshot.policies.values().collect();
+    all.sort_by_key(|policy| policy.seniority());
+    let mut in_force = BTreeMap::new();
+    for policy in all {
+        for pool in &policy.spec.node_pools {
+            in_force.entry(pool.as_str().into()).or_insert(policy);
         }
-        in_force
     }
+    in_force
 }
 
 fn uses(snapshot: &Snapshot) -> BTreeMap<PoolName, Arc<PolicyUse>> {
@@ -333,9 +328,9 @@ fn uses(snapshot: &Snapshot) -> BTreeMap<PoolName, Arc<PolicyUse>> {
         {
             let allowed = pool.requirements();
             let types = catalog.types().iter();
-            let prices = types.map(|each| dearest_offering(each, &allowed));
+            let prices = types.map(|each| highest_price(each, &allowed));
             let prices = prices.map(|price| price.unwrap_or(UNKNOWN_PRICE));
-            of.dearest.insert(name.clone(), prices.collect());
+            of.highest_prices.insert(name.clone(), prices.collect());
         }
     }
     let expected = snapshot.ledger.expected_claims().iter();
