@@ -42,6 +42,7 @@ fn line(row: &Row) -> String {
     let moved = scores.most_moves();
     let name = match policy {
         SimulatedPolicy::Mortise => "mortise",
+        SimulatedPolicy::MortiseAlone => "mortise without extender",
         SimulatedPolicy::Karpenter => "Karpenter's way",
     };
     format!(

@@ -294,7 +294,7 @@ mod tests {
             let start = options.start;
             let mut simulation = mortise_sim::Simulation::new(options, mortise_deciders::all());
             let counters = std::sync::Arc::default();
-            simulation.set_extender(Box::new(crate::scheduler::InProcess::new(counters)));
+            simulation.set_extender(Box::new(crate::InProcessExtender::new(counters)));
             let mut disrupted = Vec::new();
             let mut prices = Vec::new();
             for minute in 1..=10 {

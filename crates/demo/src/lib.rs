@@ -6,9 +6,9 @@
 
 mod demo_cluster;
 mod directory;
+mod in_process_extender;
 mod play;
 mod probe;
-mod scheduler;
 mod text;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -30,9 +30,11 @@ use mortise_webhooks::router::WebhookState;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+pub use in_process_extender::InProcessExtender;
+
 use self::directory::Directory;
 use self::play::{Pace, Player, VirtualClock};
-use self::scheduler::InProcess;
+
 use mortise_process::{Millis, line, warning};
 
 /// How the demo runs.
@@ -96,7 +98,7 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let service = DemoService::start(options.start, effective).await?;
 
     let mut simulation = mortise_sim::Simulation::new(options, mortise_deciders::all());
-    let extender = InProcess::new(Arc::clone(&service.counters));
+    let extender = InProcessExtender::new(Arc::clone(&service.counters));
     simulation.set_extender(Box::new(extender));
     let (ready, first) = tokio::sync::oneshot::channel();
     let player = Player {

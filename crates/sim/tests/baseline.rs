@@ -6,7 +6,7 @@ mod world;
 
 use mortise_planning::settings::Settings;
 use mortise_sim::baseline::SimulatedPolicy;
-use mortise_sim::scenario::{ScenarioReport, ScenarioSpec, play};
+use mortise_sim::scenario::{ScenarioReport, ScenarioSpec, SimulatedService, play};
 use serde_json::{Value, json};
 use world::scenarios::{deployment, long, objects, pool};
 
@@ -22,8 +22,12 @@ fn played(timeline: &Value) -> ScenarioReport {
     let cloud = (world.catalog, world.well_known);
     let baseline = SimulatedPolicy::Karpenter;
     let deciders = || baseline.deciders(mortise_deciders::all());
-    let settings = baseline.settings(Settings::default());
-    play(&spec, objects, cloud, settings, deciders).unwrap()
+    let service = SimulatedService {
+        settings: baseline.settings(Settings::default()),
+        deciders: &deciders,
+        extender: None,
+    };
+    play(&spec, objects, cloud, service).unwrap()
 }
 
 #[test]

@@ -4,18 +4,21 @@ mod scores;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use mortise_demo::InProcessExtender;
 use mortise_manifests::file::{Manifest, manifests};
 use mortise_manifests::lint::{LintLevel, LintOptions, lint};
 use mortise_manifests::migrate::SourceFile;
 use mortise_planning::settings::Settings;
-use mortise_sim::ManifestError;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::scenario::{
-    ClusterObjects, SCENARIO_KIND, ScenarioReport, ScenarioSpec, play, scenario_schema,
+    ClusterObjects, SCENARIO_KIND, ScenarioReport, ScenarioSpec, SimulatedService, play,
+    scenario_schema,
 };
+use mortise_sim::{Extender, ManifestError};
 use serde_json::json;
 
 use crate::args::ProviderName;
@@ -67,8 +70,10 @@ enum SimulationFormat {
 /// Who provisions for pods and disrupts nodes; everything else is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PolicyName {
-    /// mortise
+    /// mortise; kube-scheduler calls its extender
     Mortise,
+    /// mortise, where kube-scheduler calls no extender
+    MortiseAlone,
     /// mortise's deciders, with provisioning and consolidation in Karpenter's way
     Karpenter,
 }
@@ -77,6 +82,7 @@ impl From<PolicyName> for SimulatedPolicy {
     fn from(name: PolicyName) -> Self {
         match name {
             PolicyName::Mortise => Self::Mortise,
+            PolicyName::MortiseAlone => Self::MortiseAlone,
             PolicyName::Karpenter => Self::Karpenter,
         }
     }
@@ -204,9 +210,13 @@ fn simulate(
     for policy in policies.into_iter().flatten() {
         let cloud = (types.clone(), well_known.clone());
         let policy = SimulatedPolicy::from(policy);
-        let settings = policy.settings(Settings::default());
-        let deciders = || policy.deciders(mortise_deciders::all());
-        match play(spec, objects.clone(), cloud, settings, deciders) {
+        let extender = || Box::new(InProcessExtender::new(Arc::default())) as Box<dyn Extender>;
+        let service = SimulatedService {
+            settings: policy.settings(Settings::default()),
+            deciders: &|| policy.deciders(mortise_deciders::all()),
+            extender: policy.has_extender().then(extender),
+        };
+        match play(spec, objects.clone(), cloud, service) {
             Ok(report) => played.push((policy, report)),
             Err(error) => {
                 warning(&format!("mortise: {:#}", scenario.error(&error)));
@@ -245,7 +255,7 @@ fn show(
     // What Karpenter's way violates is part of the comparison.
     let of_mortise = played
         .iter()
-        .filter(|(policy, _)| *policy == SimulatedPolicy::Mortise);
+        .filter(|(policy, _)| *policy != SimulatedPolicy::Karpenter);
     for (_, report) in of_mortise {
         let violations = &report.totals.violations;
         if let Some(first) = violations.first() {

@@ -3,7 +3,9 @@
 use anyhow::{Result, anyhow, ensure};
 use jiff::Timestamp;
 use mortise_planning::settings::Settings;
-use mortise_sim::scenario::{ClusterObjects, ScenarioReport, ScenarioSpec, play as simulate};
+use mortise_sim::scenario::{
+    ClusterObjects, ScenarioReport, ScenarioSpec, SimulatedService, play as simulate,
+};
 use serde_json::{Value, json};
 
 use super::outcome::{Act, Outcome, Placement};
@@ -71,8 +73,12 @@ fn report(script: &Script, document: &Value) -> Result<ScenarioReport> {
         mortise_kwok_class::labels::well_known(),
     );
     let objects = objects.complete().map_err(failed)?;
-    let report =
-        simulate(&spec, objects, cloud, settings(), mortise_deciders::all).map_err(failed)?;
+    let service = SimulatedService {
+        settings: settings(),
+        deciders: &mortise_deciders::all,
+        extender: None,
+    };
+    let report = simulate(&spec, objects, cloud, service).map_err(failed)?;
     ensure!(
         report.totals.violations.is_empty(),
         "{}: {:?}",

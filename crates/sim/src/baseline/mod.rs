@@ -30,25 +30,34 @@ use provisioning::BaselineProvisioning;
 
 /// Who provisions for pods and disrupts nodes; everything else is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum SimulatedPolicy {
-    /// mortise.
+    /// mortise, with kube-scheduler calling its extender.
     Mortise,
+    /// mortise, where kube-scheduler calls no extender.
+    MortiseAlone,
     /// mortise's deciders, with provisioning and disruption in Karpenter's way.
     Karpenter,
 }
 
 impl SimulatedPolicy {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Mortise, Self::Karpenter];
+    pub const ALL: [Self; 3] = [Self::Mortise, Self::MortiseAlone, Self::Karpenter];
 
     /// Its name, as JSON has it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mortise => "mortise",
+            Self::MortiseAlone => "mortise-alone",
             Self::Karpenter => "karpenter",
         }
+    }
+
+    /// Whether kube-scheduler calls mortise's extender.
+    #[must_use]
+    pub const fn has_extender(self) -> bool {
+        matches!(self, Self::Mortise)
     }
 
     /// The policy's deciders, given mortise's.
@@ -70,7 +79,7 @@ impl SimulatedPolicy {
     #[must_use]
     pub fn settings(self, settings: Settings) -> Settings {
         match self {
-            Self::Mortise => settings,
+            Self::Mortise | Self::MortiseAlone => settings,
             Self::Karpenter => Settings {
                 disruption_cooldown_ms: 0,
                 expiration_jitter_percent: 0,

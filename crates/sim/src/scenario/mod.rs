@@ -12,7 +12,7 @@ mod timeline;
 mod workload_manifests;
 
 pub use cluster_objects::ClusterObjects;
-pub use play::play;
+pub use play::{SimulatedService, play};
 pub use report::{ScenarioNode, ScenarioReport, ScenarioSample};
 pub use spec::{SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioSpec, scenario_schema};
 pub use timeline::{TimelineAction, TimelineEntry};

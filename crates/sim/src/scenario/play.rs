@@ -18,7 +18,7 @@ use super::digest::HistoryDigest;
 use super::report::{ScenarioNode, ScenarioReport, ScenarioSample};
 use super::spec::ScenarioSpec;
 use super::timeline::{Image, Price, TimelineAction, Watch, WatchFailure};
-use crate::cluster::{ApiServer, is_deleting};
+use crate::cluster::{ApiServer, Extender, is_deleting};
 use crate::faults::WatchFault;
 use crate::manifest_error::ManifestError;
 use crate::options::SimOptions;
@@ -47,6 +47,16 @@ enum Due<'a> {
     WatchRecovers(ObjectKind),
 }
 
+/// What runs the simulated cluster.
+pub struct SimulatedService<'a> {
+    /// Its settings.
+    pub settings: Settings,
+    /// The deciders of one process; asked again for each replica and after each crash.
+    pub deciders: &'a dyn Fn() -> Vec<Box<dyn Decider>>,
+    /// What kube-scheduler calls, if it calls any.
+    pub extender: Option<Box<dyn Extender>>,
+}
+
 /// Plays a scenario from its beginning to its end.
 ///
 /// # Errors
@@ -58,9 +68,13 @@ pub fn play(
     spec: &ScenarioSpec,
     objects: ClusterObjects,
     cloud: (Vec<InstanceType>, WellKnown),
-    mut settings: Settings,
-    deciders: impl Fn() -> Vec<Box<dyn Decider>>,
+    service: SimulatedService<'_>,
 ) -> Result<ScenarioReport, ManifestError> {
+    let SimulatedService {
+        mut settings,
+        deciders,
+        extender,
+    } = service;
     settings.gates.capacity_buffer |= objects.has_buffers();
     let (catalog, well_known) = cloud;
     let due = due(spec, &objects, &catalog)?;
@@ -82,6 +96,9 @@ pub fn play(
         shortage_per_mille: spec.spot_shortage_percent * 10,
     };
     let mut simulation = Simulation::new(options, deciders());
+    if let Some(extender) = extender {
+        simulation.set_extender(extender);
+    }
     simulation.note_node_claims();
     simulation.keep_scores();
     for _ in 1..spec.replicas {
@@ -104,7 +121,7 @@ pub fn play(
                 player.sample(Some(format!("{price} is as before")));
             }
             Due::Entry(entry, action) => {
-                player.act(entry, &action, &deciders)?;
+                player.act(entry, &action, deciders)?;
                 player.sample(Some(action.to_string()));
             }
         }
@@ -263,7 +280,7 @@ impl Player {
         &mut self,
         entry: usize,
         action: &TimelineAction<'_>,
-        deciders: &impl Fn() -> Vec<Box<dyn Decider>>,
+        deciders: &dyn Fn() -> Vec<Box<dyn Decider>>,
     ) -> Result<(), ManifestError> {
         let simulation = &mut self.simulation;
         match action {

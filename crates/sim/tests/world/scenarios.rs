@@ -2,7 +2,7 @@
 
 use mortise_planning::settings::Settings;
 use mortise_sim::ManifestError;
-use mortise_sim::scenario::{ClusterObjects, ScenarioReport, ScenarioSpec, play};
+use mortise_sim::scenario::{ClusterObjects, ScenarioReport, ScenarioSpec, SimulatedService, play};
 use serde_json::{Value, json};
 
 use super::{options, template};
@@ -57,11 +57,10 @@ pub(crate) fn played_with(
     let spec = ScenarioSpec::from_document(document)?;
     let cloud = (world.catalog, world.well_known);
     let objects = objects(manifests)?;
-    play(
-        &spec,
-        objects,
-        cloud,
-        Settings::default(),
-        mortise_deciders::all,
-    )
+    let service = SimulatedService {
+        settings: Settings::default(),
+        deciders: &mortise_deciders::all,
+        extender: None,
+    };
+    play(&spec, objects, cloud, service)
 }

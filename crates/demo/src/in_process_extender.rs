@@ -13,13 +13,15 @@ use mortise_webhooks::{ClusterView, Counters};
 
 /// The extender handlers without HTTP. The state is separate from that of the service, so that external calls do not
 /// change the history; the counters are those of the service.
-pub(crate) struct InProcess {
+pub struct InProcessExtender {
     memory: ExtenderState,
     counters: Arc<Counters>,
 }
 
-impl InProcess {
-    pub(crate) fn new(counters: Arc<Counters>) -> Self {
+impl InProcessExtender {
+    /// An extender that has seen nothing, and counts its calls here.
+    #[must_use]
+    pub fn new(counters: Arc<Counters>) -> Self {
         Self {
             memory: ExtenderState::default(),
             counters,
@@ -55,7 +57,7 @@ fn args<'a>(pod: &k8s::Pod, nodes: &'a [String]) -> Args<'a> {
     }
 }
 
-impl Extender for InProcess {
+impl Extender for InProcessExtender {
     fn filter(
         &self,
         snapshot: &Arc<Snapshot>,
