@@ -10,7 +10,7 @@ use mortise_sim::scenario::{ScenarioReport, ScenarioSpec, SimulatedService, play
 use serde_json::{Value, json};
 use world::scenarios::{deployment, long, objects, pool};
 
-fn played(timeline: &Value) -> ScenarioReport {
+fn played(timeline: &Value, more: &[Value]) -> ScenarioReport {
     let world = world::options(1);
     let spec = ScenarioSpec::from_document(&long("1h", timeline)).unwrap();
     let mut pool = pool();
@@ -18,7 +18,11 @@ fn played(timeline: &Value) -> ScenarioReport {
         "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1m",
         "budgets": [{ "nodes": "100%" }],
     });
-    let objects = objects(&[pool, deployment(4)]).unwrap();
+    let manifests: Vec<Value> = [pool, deployment(4)]
+        .into_iter()
+        .chain(more.iter().cloned())
+        .collect();
+    let objects = objects(&manifests).unwrap();
     let cloud = (world.catalog, world.well_known);
     let baseline = SimulatedPolicy::Karpenter;
     let deciders = || baseline.deciders(mortise_deciders::all());
@@ -38,7 +42,7 @@ fn every_pod_gets_a_node_and_unused_nodes_go() {
         { "at": "30m", "crash": {} },
         { "at": "40m", "interrupt": { "count": 1 } },
     ]);
-    let report = played(&timeline);
+    let report = played(&timeline, &[]);
     let at = |minute: i64| {
         let mut samples = report.samples.iter().rev();
         samples.find(|each| each.seconds <= minute * 60).unwrap()
@@ -52,7 +56,22 @@ fn every_pod_gets_a_node_and_unused_nodes_go() {
 }
 
 #[test]
+fn a_buffer_that_pods_have_used_is_filled_again() {
+    let buffer = json!({
+        "kind": "CapacityBuffer", "metadata": { "name": "web" },
+        "spec": { "scalableRef": { "apiGroup": "apps", "kind": "Deployment", "name": "web" }, "replicas": 12 },
+    });
+    let timeline = json!([{ "at": "5m", "scale": { "deployment": "web", "replicas": 16 } }]);
+    let price = |more: &[Value]| {
+        let report = played(&timeline, more);
+        report.samples.last().unwrap().price_micro_usd
+    };
+    let (with, without) = (price(&[buffer]), price(&[]));
+    assert!(with * 4 > without * 5, "{with} {without}");
+}
+
+#[test]
 fn one_seed_gives_one_history() {
     let timeline = json!([{ "at": "5m", "scale": { "deployment": "web", "replicas": 9 } }]);
-    assert_eq!(played(&timeline), played(&timeline));
+    assert_eq!(played(&timeline, &[]), played(&timeline, &[]));
 }

@@ -13,10 +13,13 @@ use mortise_engine::freshness;
 use mortise_planning::scheduling::{LaunchPlan, SolveOptions, solve};
 use mortise_state::index::Changes;
 use mortise_state::ledger::LedgerOp;
-use mortise_state::snapshot::{NodeKey, Pod};
+use mortise_state::snapshot::NodeKey;
 
 /// A pod that waits triggers a batch again after this long.
 const AGAIN_MS: i64 = 10_000;
+
+/// CapacityBuffers trigger a batch this often.
+const BUFFERS_MS: i64 = 30_000;
 
 /// A nomination lasts for two of the longest batches.
 const NOMINATION_BATCHES: i64 = 2;
@@ -28,6 +31,8 @@ pub(super) struct BaselineProvisioning {
     triggered: BTreeMap<Uid, Timestamp>,
     /// Nodes that are being deleted and have pods that need a place.
     leaving: BTreeSet<NodeKey>,
+    /// When CapacityBuffers triggered a batch.
+    buffers: Option<Timestamp>,
     /// First and last trigger of the open batch.
     batch: Option<(Timestamp, Timestamp)>,
 }
@@ -43,7 +48,7 @@ impl BaselineProvisioning {
         let now = input.now;
         let mut waiting = BTreeMap::new();
         for (_, pod) in input.snapshot.pending.sorted() {
-            if !is_provisionable(pod) {
+            if !pod.unschedulable {
                 continue;
             }
             let last = self.triggered.get(&pod.uid).copied();
@@ -67,7 +72,22 @@ impl BaselineProvisioning {
         }
         self.leaving = leaving;
         let next = self.triggered.values().min();
-        next.map(|last| after(*last, AGAIN_MS))
+        let next = next.map(|last| after(*last, AGAIN_MS));
+        [next, self.read_buffers(input)].into_iter().flatten().min()
+    }
+
+    /// Triggers a batch for room that CapacityBuffers keep free. Returns when they do so again.
+    fn read_buffers(&mut self, input: &StepInput<'_>) -> Option<Timestamp> {
+        input.snapshot.virtual_pods().next()?;
+        let last = self
+            .buffers
+            .filter(|last| input.now < after(*last, BUFFERS_MS));
+        let last = last.unwrap_or_else(|| {
+            self.trigger(input.now);
+            input.now
+        });
+        self.buffers = Some(last);
+        Some(after(last, BUFFERS_MS))
     }
 
     /// When the open batch is over.
@@ -81,7 +101,7 @@ impl BaselineProvisioning {
     fn pass(input: &StepInput<'_>, step: &mut Step, stop: &dyn Fn() -> bool) {
         let mut view = input.snapshot.with_expected_claims();
         let others = view.pending.sorted().into_iter();
-        let others = others.filter(|(_, pod)| !is_provisionable(pod));
+        let others = others.filter(|(_, pod)| !pod.unschedulable);
         let others: Vec<PodKey> = others.map(|(key, _)| key.clone()).collect();
         for key in &others {
             view.pending.remove(key);
@@ -99,11 +119,6 @@ impl BaselineProvisioning {
             new_node_claim::create(planned, &mut names, DeciderId::Provisioning, input, step);
         }
     }
-}
-
-/// kube-scheduler found no node for it.
-fn is_provisionable(pod: &Pod) -> bool {
-    pod.unschedulable || pod.is_virtual()
 }
 
 /// Nodes that pods are expected on are not disrupted for a while.
