@@ -39,6 +39,20 @@ async fn waits_because(scene: &Scene, app: &str, parts: &[&str]) -> Result<()> {
     .await
 }
 
+/// Waits until this field of a condition has this value.
+async fn condition(scene: &Scene, name: &str, of: (&str, &str), value: &str) -> Result<()> {
+    let (type_, field) = of;
+    let path = format!("jsonpath={{.status.conditions[?(@.type=='{type_}')].{field}}}");
+    let what = format!("{type_} of {name} to have {field} {value}");
+    wait_until(&what, SOON, || async {
+        let asked = ["get", "nodepoolpolicy", name, "-o", path.as_str()];
+        let said = scene.plane.kubectl(&asked).await?.ok()?;
+        ensure!(said == value, "{said}");
+        Ok(())
+    })
+    .await
+}
+
 /// Two nodes of the pool cost more than this, one does not.
 const ONE_NODE: &str = "0.08";
 
@@ -55,19 +69,7 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
             ),
         ])
         .await?;
-    wait_until("the policy to be in force", SOON, || async {
-        let ready = [
-            "get",
-            "nodepoolpolicy",
-            "team",
-            "-o",
-            "jsonpath={.status.conditions[?(@.type=='Ready')].status}",
-        ];
-        let said = scene.plane.kubectl(&ready).await?.ok()?;
-        ensure!(said == "True", "{said}");
-        Ok(())
-    })
-    .await?;
+    condition(&scene, "team", ("Ready", "status"), "True").await?;
     scene
         .apply(&[deployment("web", 2, ("1500m", "256Mi"), json!({}))])
         .await?;
@@ -117,13 +119,19 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
     kubectl(&scene, &["replace"], &slow(2)).await?.ok()?;
     scene.running("web", 2).await?;
 
-    // What is wrong with a policy is said when it is applied.
-    asked(&scene).await?;
+    contradictions_are_said(&scene).await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// What is wrong with a policy is said when it is applied.
+async fn contradictions_are_said(scene: &Scene) -> Result<()> {
+    asked(scene).await?;
     let refused = policy(
         "odd",
         json!({ "nodePools": ["general"], "limits": { "hourlyPrice": "$1" } }),
     );
-    let said = kubectl(&scene, &["create"], &refused).await?;
+    let said = kubectl(scene, &["create"], &refused).await?;
     let part = "spec.limits.hourlyPrice: \"$1\" is not a price in dollars per hour";
     ensure!(
         said.code != 0 && said.stderr.contains(part),
@@ -131,7 +139,7 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
         said.stderr
     );
     let spec = json!({ "nodePools": ["general", "genral"], "limits": { "hourlyPrice": "5" } });
-    let said = kubectl(&scene, &["create"], &policy("second", spec)).await?;
+    let said = kubectl(scene, &["create"], &policy("second", spec)).await?;
     let all = warnings(&said).join("\n");
     for part in [
         "older NodePoolPolicy \"team\" holds for \"general\"",
@@ -139,23 +147,11 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
     ] {
         ensure!(all.contains(part), "no {part:?} in {all}");
     }
-    wait_until("the conflict in the status", SOON, || async {
-        let reason = [
-            "get",
-            "nodepoolpolicy",
-            "second",
-            "-o",
-            "jsonpath={.status.conditions[?(@.type=='ValidationSucceeded')].reason}",
-        ];
-        let said = scene.plane.kubectl(&reason).await?.ok()?;
-        ensure!(said == "Conflict", "{said}");
-        Ok(())
-    })
-    .await?;
+    let reason = ("ValidationSucceeded", "reason");
+    condition(scene, "second", reason, "Conflict").await?;
     let spec = json!({ "nodePools": ["general"], "limits": { "hourlyPrice": "0.01" } });
-    let said = kubectl(&scene, &["replace"], &policy("team", spec)).await?;
+    let said = kubectl(scene, &["replace"], &policy("team", spec)).await?;
     let all = warnings(&said).join("\n");
     ensure!(all.contains("$0.0100/h is below the"), "{all}");
-    scene.end().await;
     Ok(())
 }

@@ -1,0 +1,91 @@
+//! Consolidation leaves nodes that are used as well as their NodePoolPolicy asks for.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod automatic_cluster;
+
+use automatic_cluster::ordinary_cluster;
+use mortise_engine::record::Verdict;
+use mortise_planning::reason::{DisruptionBlocker, Reason};
+use mortise_sim::test_cluster::TestCluster;
+use serde_json::{Value, json};
+
+fn policy(minimum: &str) -> Value {
+    json!({
+        "kind": "NodePoolPolicy",
+        "metadata": { "name": "team", "generation": 1, "creationTimestamp": "2025-01-01T00:00:00Z" },
+        "spec": { "nodePools": ["default"], "disruption": { "minimumUtilization": minimum } },
+    })
+}
+
+/// Pods on a node with 8 CPUs that request this, in thousandths of a CPU.
+fn cluster(cpu: i64, minimum: &str) -> TestCluster {
+    let mut world = ordinary_cluster();
+    world.running_node("m0", "large", "default");
+    let running = json!({ "spec": { "nodeName": "m0" }, "status": { "phase": "Running" } });
+    world.pods("web", 1, cpu, &running);
+    world.put(&policy(minimum));
+    world
+}
+
+/// Percentages of use with which nodes were left.
+fn left(world: &TestCluster) -> Vec<(i64, i64)> {
+    let records = world.records_of(Verdict::Refused);
+    let reasons = records.iter().flat_map(|record| &record.reasons);
+    reasons
+        .filter_map(|reason| match reason {
+            Reason::NotDisrupted(DisruptionBlocker::UsedWellEnough {
+                percent, minimum, ..
+            }) => Some((*percent, *minimum)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_node_that_is_used_well_enough_stays_until_the_policy_asks_for_more() {
+    let mut world = cluster(1_000, "10%");
+    world.pass(30 * 60_000);
+    assert_eq!(world.node_types(), ["large"]);
+    let left = left(&world);
+    assert!(
+        left.iter()
+            .all(|(percent, minimum)| (10..=13).contains(percent) && *minimum == 10),
+        "{left:?}"
+    );
+    assert!(!left.is_empty());
+    world.edit(
+        "NodePoolPolicy/team",
+        &json!({ "spec": { "disruption": { "minimumUtilization": "20%" } } }),
+    );
+    world.pass(90_000);
+    assert_eq!(world.node_types(), ["small"]);
+}
+
+#[test]
+fn a_node_that_is_used_less_is_replaced_and_an_empty_one_goes() {
+    let mut world = cluster(1_000, "20%");
+    world.pass(30 * 60_000);
+    assert_eq!(world.node_types(), ["small"]);
+    let mut world = cluster(1_000, "10%");
+    world.scale_down("web", 1);
+    world.pass(30 * 60_000);
+    assert!(world.node_types().is_empty(), "{:?}", world.node_types());
+}
+
+#[test]
+fn drift_does_not_ask() {
+    let mut world = cluster(7_000, "10%");
+    world.pass(60_000);
+    let mut conditions = world.get("NodeClaim/m0")["status"]["conditions"].clone();
+    let mut drifted = world.true_condition("Drifted");
+    drifted["reason"] = json!("NodePoolDrifted");
+    conditions.as_array_mut().unwrap().push(drifted);
+    world.edit(
+        "NodeClaim/m0",
+        &json!({ "status": { "conditions": conditions } }),
+    );
+    world.pass(10 * 60_000);
+    assert!(!world.has("Node/m0"));
+    assert_eq!(world.node_types(), ["large"]);
+}
