@@ -107,7 +107,7 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
     };
     kubectl(&scene, &["replace"], &slow(1)).await?.ok()?;
     let waiting = [
-        "scaling.maxNewNodesPerWindow of NodePoolPolicy team allows 1 in 10m0s, 1 were created",
+        "scaling.maxNewNodesPerWindow of NodePoolPolicy team allows 1 in 10m0s",
         "to free it: wait until earlier nodes leave the window",
     ];
     waits_because(&scene, "web", &waiting).await?;

@@ -88,6 +88,10 @@ pub struct PolicyDisruption {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = UTILIZATION))]
     pub minimum_utilization: Option<String>,
+    /// Dollars per hour that consolidation must save for each pod that it moves, such as "0.01". Empty nodes are removed whatever they save.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = HOURLY_PRICE))]
+    pub minimum_savings_per_move: Option<String>,
 }
 
 /// Observed state of the NodePoolPolicy.
@@ -176,6 +180,14 @@ impl NodePoolPolicy {
         let percent = text.strip_suffix('%')?.parse().ok()?;
         (1..=100).contains(&percent).then_some(percent)
     }
+
+    /// What consolidation must save per hour for each pod that it moves. With a text that cannot be read nothing is worth a move.
+    #[must_use]
+    pub fn minimum_savings_per_move(&self) -> Option<MicroUsd> {
+        let disruption = self.spec.disruption.as_ref()?;
+        let text = disruption.minimum_savings_per_move.as_ref()?;
+        Some(MicroUsd::parse_dollars(text).unwrap_or(MicroUsd(i64::MAX)))
+    }
 }
 
 #[cfg(test)]
@@ -212,5 +224,11 @@ mod tests {
             [used("60%"), used("100%"), used("0%"), used("60")],
             [Some(60), Some(100), None, None]
         );
+        let savings = |text: &str| {
+            policy(serde_json::json!({ "disruption": { "minimumSavingsPerMove": text } }))
+                .minimum_savings_per_move()
+        };
+        assert_eq!(savings("0.01"), Some(MicroUsd(10_000)));
+        assert_eq!(savings("a cent"), Some(MicroUsd(i64::MAX)));
     }
 }

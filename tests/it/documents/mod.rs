@@ -144,9 +144,15 @@ fn annotations_are_those_of_the_sources() -> Result<()> {
 async fn the_page_about_simulations_shows_what_they_give() -> Result<()> {
     let mut page = Page::open("tasks/simulate.md")?;
     let compared = ["--compare", "karpenter"];
+    let alone = ["--compare", "mortise-alone"];
     for (block, file, args) in [
         ("busy morning", "busy-morning.yaml", &[][..]),
         ("busy morning, compared", "busy-morning.yaml", &compared),
+        (
+            "busy morning, without extender",
+            "busy-morning.yaml",
+            &alone,
+        ),
         ("eventful afternoon", "eventful-afternoon.yaml", &[]),
     ] {
         let example = repository().join("examples/scenarios").join(file);

@@ -395,6 +395,7 @@ fn policy(spec: &Value, sink: &mut IssueCollector) {
         "/limits/hourlyPrice",
         "/scaling/maxNewNodesPerWindow",
         "/disruption/minimumUtilization",
+        "/disruption/minimumSavingsPerMove",
     ];
     let set = |pointer: &&str| spec.pointer(pointer).is_some_and(|value| !value.is_null());
     if spec.is_object() && !demands.iter().any(set) {
@@ -402,7 +403,7 @@ fn policy(spec: &Value, sink: &mut IssueCollector) {
             "spec.limits".to_owned(),
             spec.get("limits").unwrap_or(&Value::Null),
             "and nothing else of the policy asks anything of its NodePools",
-            "add limits.hourlyPrice, scaling.maxNewNodesPerWindow or disruption.minimumUtilization",
+            "add limits.hourlyPrice, scaling.maxNewNodesPerWindow, disruption.minimumUtilization or disruption.minimumSavingsPerMove",
         );
     }
 }

@@ -212,6 +212,7 @@ fn check_savings(
         }
     }
     check_balance(&moves, candidates, view)?;
+    check_policies(&moves, candidates, view)?;
     Ok(moves)
 }
 
@@ -236,6 +237,7 @@ fn check_savings_together(
             .sum();
     }
     check_balance(&moves, candidates, view)?;
+    check_policies(&moves, candidates, view)?;
     Ok(moves)
 }
 
@@ -298,6 +300,40 @@ pub fn scores(
             (pool.clone(), score)
         })
         .collect()
+}
+
+/// What is saved must be what the NodePoolPolicies ask for each pod that moves.
+fn check_policies(
+    moves: &RelocationPlan,
+    candidates: &[&Candidate],
+    view: &DisruptionView<'_>,
+) -> Result<(), DisruptionRejection> {
+    let pods: usize = candidates.iter().map(|each| each.pods.len()).sum();
+    let snapshot = view.snapshot();
+    let policies = candidates
+        .iter()
+        .filter_map(|each| snapshot.policy_of(&each.pool_name));
+    let strictest = policies
+        .filter_map(|policy| Some((policy.minimum_savings_per_move?, policy)))
+        .max_by_key(|(least, _)| *least);
+    let Some((least, policy)) = strictest.filter(|_| pods > 0) else {
+        return Ok(());
+    };
+    let (Some(old), Some(new)) = (moves.old, moves.new) else {
+        return Err(DisruptionRejection::from_reason(Reason::UnknownPrice));
+    };
+    let saved = old - new;
+    let asked = i128::from(least.0) * pods as i128;
+    if i128::from(saved.0) >= asked {
+        return Ok(());
+    }
+    let blocker = DisruptionBlocker::SavesTooLittle {
+        policy: policy.name.to_string(),
+        saved,
+        pods,
+        least,
+    };
+    Err(DisruptionRejection::from_reason(blocker))
 }
 
 fn check_balance(

@@ -44,6 +44,13 @@ pub enum DisruptionBlocker {
         percent: i64,
         minimum: i64,
     },
+    /// The disruption saves too little per hour for each pod that it moves.
+    SavesTooLittle {
+        policy: String,
+        saved: MicroUsd,
+        pods: usize,
+        least: MicroUsd,
+    },
     /// The node has no pods, but room for this number of virtual pods of capacity buffers.
     BufferRoom { node: String, pods: usize },
     /// The cheaper instance types do not satisfy minValues of these labels.
@@ -102,6 +109,15 @@ impl fmt::Display for DisruptionBlocker {
                 f,
                 "NodePoolPolicy \"{policy}\" leaves nodes from {minimum} % of use on, and pods request {percent} % of its CPU or memory"
             ),
+            Self::SavesTooLittle {
+                policy,
+                saved,
+                pods,
+                least,
+            } => write!(
+                f,
+                "{saved} would be saved by moving {pods} pods, and NodePoolPolicy \"{policy}\" asks for {least} per pod"
+            ),
             Self::BufferRoom { node, .. } => write!(f, "Node \"{node}\" has buffer pods"),
             Self::PriceMinValues { labels } => write!(
                 f,
@@ -148,6 +164,9 @@ impl DisruptionBlocker {
                 policy, minimum, ..
             } => {
                 format!("NodePoolPolicy \"{policy}\" leaves nodes from {minimum} % of use on")
+            }
+            Self::SavesTooLittle { policy, .. } => {
+                format!("NodePoolPolicy \"{policy}\": savings are not worth the moves")
             }
             Self::BelowThreshold { pool, .. } => {
                 format!("NodePool \"{pool}\": savings are not worth the disruption")

@@ -38,6 +38,8 @@ pub struct PolicyUse {
     pub rate: Option<RateUse>,
     /// Percent of use from which on a node is not consolidated.
     pub minimum_utilization: Option<i64>,
+    /// What consolidation must save per hour for each pod that it moves.
+    pub minimum_savings_per_move: Option<MicroUsd>,
     /// By NodePool, what each instance type of its catalog can cost at most, by position; only with a limit on the price.
     highest_prices: BTreeMap<PoolName, Arc<[MicroUsd]>>,
 }
@@ -204,6 +206,7 @@ impl PolicyUse {
                 frees_at: None,
             }),
             minimum_utilization: policy.minimum_utilization(),
+            minimum_savings_per_move: policy.minimum_savings_per_move(),
             highest_prices: BTreeMap::new(),
         }
     }

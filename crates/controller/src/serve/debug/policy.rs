@@ -20,7 +20,10 @@ pub(super) fn lines(policy: &PolicyUse) -> Vec<String> {
     });
     let kept = policy.minimum_utilization;
     let kept = kept.map(|percent| format!("nodes from {percent} % of use on are not consolidated"));
-    [price, rate, kept].into_iter().flatten().collect()
+    let worth = policy.minimum_savings_per_move;
+    let worth = worth
+        .map(|least| format!("consolidation saves at least {least} for each pod that it moves"));
+    [price, rate, kept, worth].into_iter().flatten().collect()
 }
 
 /// The same for commands.

@@ -1,4 +1,4 @@
-//! Consolidation leaves nodes that are used as well as their NodePoolPolicy asks for.
+//! What NodePoolPolicies ask of consolidation: nodes that are used well enough stay, and moves save enough.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -88,4 +88,54 @@ fn drift_does_not_ask() {
     world.pass(10 * 60_000);
     assert!(!world.has("Node/m0"));
     assert_eq!(world.node_types(), ["large"]);
+}
+
+/// A node with this number of small pods; a smaller one would do and saves about half its price.
+fn crowded(pods: u32, least: &str) -> TestCluster {
+    let mut world = ordinary_cluster();
+    world.running_node("m0", "large", "default");
+    let running = json!({ "spec": { "nodeName": "m0" }, "status": { "phase": "Running" } });
+    world.pods("web", pods as usize, 300, &running);
+    let mut policy = policy("100%");
+    policy["spec"]["disruption"] = json!({ "minimumSavingsPerMove": least });
+    world.put(&policy);
+    world
+}
+
+/// What was refused because it saves too little: pods, and what is asked.
+fn not_worth_it(world: &TestCluster) -> Vec<(usize, i64)> {
+    let records = world.records_of(Verdict::Refused);
+    let reasons = records.iter().flat_map(|record| &record.reasons);
+    reasons
+        .filter_map(|reason| match reason {
+            Reason::NotDisrupted(DisruptionBlocker::SavesTooLittle { pods, least, .. }) => {
+                Some((*pods, least.0))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn moves_are_made_only_for_what_the_policy_asks_per_pod() {
+    let price = |world: &TestCluster| world.bill();
+    let mut world = crowded(9, "0.000001");
+    let before = price(&world);
+    world.pass(30 * 60_000);
+    let saved = before - price(&world);
+    assert!(saved > 0, "{:?}", world.node_types());
+    let dollars = |micro: i64| format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000);
+
+    // Exactly what is saved is enough, a millionth more per pod is not.
+    let mut world = crowded(9, &dollars(saved / 9));
+    world.pass(30 * 60_000);
+    assert_eq!(price(&world), before - saved);
+    let mut world = crowded(9, &dollars(saved / 9 + 1));
+    world.pass(30 * 60_000);
+    assert_eq!(world.node_types(), ["large"]);
+    assert_eq!(not_worth_it(&world).first(), Some(&(9, saved / 9 + 1)));
+    // Empty, it goes.
+    world.scale_down("web", 9);
+    world.pass(30 * 60_000);
+    assert!(world.node_types().is_empty(), "{:?}", world.node_types());
 }
