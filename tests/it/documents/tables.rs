@@ -173,6 +173,7 @@ pub(super) fn definitions(repository: &Path) -> Result<Vec<(String, String)>> {
         "aws/karpenter.sh_nodeclaims",
         "aws/karpenter.sh_nodeoverlays",
         "aws/autoscaling.x-k8s.io_capacitybuffers",
+        "aws/mortise.sh_nodepoolpolicies",
         "aws/karpenter.k8s.aws_ec2nodeclasses",
         "kwok/karpenter.kwok.sh_kwoknodeclasses",
     ];
