@@ -312,7 +312,7 @@ fn definitions_with_and_without_conversion() {
         .map(|each| each.file_name.as_str())
         .collect();
     assert!(
-        files.contains(&"balloons.example.com_balloonclasses.yaml") && files.len() == 5,
+        files.contains(&"balloons.example.com_balloonclasses.yaml") && files.len() == 6,
         "{files:?}"
     );
     let pools = &set
