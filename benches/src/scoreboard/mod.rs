@@ -7,17 +7,17 @@ mod page;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use mortise_aws_catalog::embedded_catalog;
-use mortise_demo::InProcessExtender;
+use mortise_demo::extender_of;
 use mortise_manifests::file::manifests;
 use mortise_planning::settings::Settings;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::scenario::{ClusterObjects, SCENARIO_KIND, ScenarioSpec, SimulatedService, play};
-use mortise_sim::{Extender, Percentiles, Scores};
+use mortise_sim::{Percentiles, Scores};
 use serde::Serialize;
 
 use crate::output::Output;
@@ -179,7 +179,7 @@ impl ScoreboardArgs {
                         let service = SimulatedService {
                             settings: policy.settings(Settings::default()),
                             deciders: &|| policy.deciders(mortise_deciders::all()),
-                            extender: extender(policy),
+                            extender: extender_of(policy),
                         };
                         let report = play(&spec, scenario.objects.clone(), cloud, service);
                         if let Ok(mut played) = played.lock() {
@@ -204,12 +204,6 @@ impl ScoreboardArgs {
             waiting_at_end,
         })
     }
-}
-
-/// What kube-scheduler calls under this policy.
-fn extender(policy: SimulatedPolicy) -> Option<Box<dyn Extender>> {
-    let extender = || Box::new(InProcessExtender::new(Arc::default())) as Box<dyn Extender>;
-    policy.has_extender().then(extender)
 }
 
 /// Adds what adds up; of times, the worst is kept.

@@ -5,23 +5,19 @@
 //! Must never: decide which of two policies counts, or keep their limits. The first is done where they are read
 //! ([`mortise_state::snapshot::Snapshot::policies_in_force`]), the second where NodeClaims are planned and created.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::tracking::event_throttle::EventThrottle;
-use crate::tracking::timer_queue::TimerQueue;
-use crate::tracking::write_tracker::WriteTracker;
+use crate::tracking::status_reports::{StatusReports, StatusWriter};
 use mortise_apis::names::{ObjectRef, PoolName};
 use mortise_apis::nearest::nearest;
 use mortise_apis::node_pool_policy::NodePoolPolicy as Policy;
 use mortise_apis::schema::conditions::{self, Conditions};
 use mortise_apis::validation::{in_words, policy_faults};
 use mortise_engine::condition_edits::edited;
-use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
+use mortise_engine::decider::{Decider, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
-use mortise_engine::effect::Effect;
 use mortise_engine::write::ObjectWrite;
 use mortise_state::index::Changes;
 
@@ -30,50 +26,36 @@ const VALIDATION: &str = "ValidationSucceeded";
 /// The decider. See the module's documentation.
 #[derive(Debug)]
 pub struct NodePoolPolicyDecider {
-    agenda: TimerQueue<Arc<str>>,
-    outbox: WriteTracker,
-    told: EventThrottle,
+    statuses: StatusReports<Arc<str>>,
 }
 
 impl Default for NodePoolPolicyDecider {
     fn default() -> Self {
         Self {
-            agenda: TimerQueue::new(),
-            outbox: WriteTracker::new(),
-            told: EventThrottle::default(),
+            statuses: StatusReports::new(DeciderId::NodePoolPolicy),
         }
     }
 }
 
-impl NodePoolPolicyDecider {
-    fn look(
-        &mut self,
-        input: &StepInput<'_>,
-        name: &Arc<str>,
-        step: &mut Step,
-    ) -> Option<Timestamp> {
-        let policy = input.snapshot.policies.get(name)?;
-        if policy.metadata.deletion_timestamp.is_some() {
-            return None;
-        }
-        let list = edited(
-            conditions::NODE_POOL_POLICY,
-            &policy.metadata,
-            &policy.status.conditions,
-            input.now,
-            |conditions| judge(conditions, input, policy),
-        )?;
-        let target = ObjectRef::Policy(Arc::clone(name));
-        let write = ObjectWrite::policy_status(policy, list.clone());
-        if let Err(at) = self.outbox.send(input.now, write, step) {
-            return at;
-        }
-        let condition = conditions::find(&list, VALIDATION)?;
-        let by = (input, DeciderId::NodePoolPolicy);
-        self.told
-            .condition(by, &target, VALIDATION, condition, step);
-        None
+fn look(
+    writer: &mut StatusWriter,
+    input: &StepInput<'_>,
+    name: &Arc<str>,
+    step: &mut Step,
+) -> Option<Timestamp> {
+    let policy = input.snapshot.policies.get(name)?;
+    if policy.metadata.deletion_timestamp.is_some() {
+        return None;
     }
+    let list = edited(
+        conditions::NODE_POOL_POLICY,
+        &policy.metadata,
+        &policy.status.conditions,
+        input.now,
+        |conditions| judge(conditions, input, policy),
+    )?;
+    let write = ObjectWrite::policy_status(policy, list.clone());
+    writer.write(input, write, (&list, &[VALIDATION]), step)
 }
 
 /// Sets the conditions of a policy from its spec, the other policies and the NodePools.
@@ -129,33 +111,16 @@ impl Decider for NodePoolPolicyDecider {
     }
 
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
-        let mut step = Step::default();
-        let mut names: BTreeSet<Arc<str>> = self.agenda.due(input.now).into_iter().collect();
-        for delivery in input.inbox {
-            if let InboxMessage::Outcome(outcome) = delivery
-                && let Effect::Write(ObjectWrite {
-                    target: ObjectRef::Policy(name),
-                    ..
-                }) = &*outcome.effect
-            {
-                self.outbox
-                    .answered(input.now, &outcome.effect, &outcome.result);
-                names.insert(Arc::clone(name));
-            }
-        }
-        if self.is_interested(input.changes) {
-            names.extend(input.snapshot.policies.keys().cloned());
-        }
-        for name in names {
-            let again = self.look(input, &name, &mut step);
-            self.agenda.set(&name, again);
-        }
-        self.told.sweep(input.now);
-        self.outbox.sweep(input.now, input.snapshot);
-        if let Some(at) = self.agenda.next() {
-            step.wake_at(at);
-        }
-        step
+        let all = &input.snapshot.policies;
+        let changed = self
+            .is_interested(input.changes)
+            .then(|| all.keys().cloned());
+        let key_of = |target: &ObjectRef| match target {
+            ObjectRef::Policy(key) => Some(key.clone()),
+            _ => None,
+        };
+        self.statuses
+            .step(input, key_of, changed.into_iter().flatten(), look)
     }
 }
 
@@ -163,8 +128,7 @@ impl Decider for NodePoolPolicyDecider {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::tests::cluster;
-    use mortise_sim::test_cluster::TestCluster;
+    use crate::tests::{cluster, validation};
 
     fn policy(name: &str, minute: u8, pools: &[&str], price: &str) -> Value {
         let created = format!("2025-01-01T00:{minute:02}:00Z");
@@ -175,24 +139,6 @@ mod tests {
         })
     }
 
-    /// Status, reason and message of `ValidationSucceeded`, and the status of `Ready`.
-    fn verdict(world: &TestCluster, name: &str) -> [String; 4] {
-        let list = world.get(&format!("NodePoolPolicy/{name}"))["status"]["conditions"]
-            .as_array()
-            .unwrap();
-        let of = |type_: &str, field: &str| {
-            let found = list.iter().find(|each| each["type"] == type_).unwrap();
-            found[field].as_str().unwrap().to_owned()
-        };
-        let validation = |field: &str| of("ValidationSucceeded", field);
-        [
-            validation("status"),
-            validation("reason"),
-            validation("message"),
-            of("Ready", "status"),
-        ]
-    }
-
     const GOOD: [&str; 4] = ["True", "ValidationSucceeded", "", "True"];
 
     #[test]
@@ -201,10 +147,10 @@ mod tests {
         world.put(&policy("b-old", 1, &["default"], "1"));
         world.put(&policy("a-new", 2, &["default"], "2"));
         world.settle();
-        assert_eq!(verdict(&world, "b-old"), GOOD);
+        assert_eq!(validation(&world, "NodePoolPolicy/b-old"), GOOD);
         let message = "an older policy holds for NodePool default by NodePoolPolicy b-old; a NodePool has one policy";
         assert_eq!(
-            verdict(&world, "a-new"),
+            validation(&world, "NodePoolPolicy/a-new"),
             ["False", "Conflict", message, "False"]
         );
         let writes = world.done.len();
@@ -212,7 +158,7 @@ mod tests {
         assert_eq!(world.done.len(), writes, "nothing is written twice");
         world.delete("NodePoolPolicy/b-old");
         world.settle();
-        assert_eq!(verdict(&world, "a-new"), GOOD);
+        assert_eq!(validation(&world, "NodePoolPolicy/a-new"), GOOD);
     }
 
     #[test]
@@ -222,7 +168,7 @@ mod tests {
         world.settle();
         let message = "there is no NodePool defualt (did you mean default?)";
         assert_eq!(
-            verdict(&world, "team"),
+            validation(&world, "NodePoolPolicy/team"),
             ["False", "NodePoolNotFound", message, "False"]
         );
     }
@@ -232,7 +178,7 @@ mod tests {
         let mut world = cluster();
         world.put(&policy("odd", 1, &["default"], "ten dollars"));
         world.settle();
-        let [status, reason, message, ready] = verdict(&world, "odd");
+        let [status, reason, message, ready] = validation(&world, "NodePoolPolicy/odd");
         assert_eq!(
             (&*status, &*reason, &*ready),
             ("False", "RuntimeValidation", "False")

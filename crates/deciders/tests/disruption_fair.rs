@@ -8,7 +8,7 @@
 
 mod automatic_cluster;
 
-use automatic_cluster::ordinary_cluster;
+use automatic_cluster::{drift, ordinary_cluster};
 use mortise_engine::record::Verdict;
 use mortise_sim::test_cluster::TestCluster;
 use serde_json::json;
@@ -28,13 +28,7 @@ fn stranded(world: &mut TestCluster, name: &str) {
             "status": { "phase": "Running" },
         }),
     );
-    let claim = world.get(&format!("NodeClaim/{name}"));
-    let mut conditions = claim["status"]["conditions"].clone();
-    let mut drifted = world.true_condition("Drifted");
-    drifted["reason"] = json!("NodePoolDrifted");
-    conditions.as_array_mut().unwrap().push(drifted);
-    let change = json!({ "status": { "conditions": conditions } });
-    world.edit(&format!("NodeClaim/{name}"), &change);
+    drift(world, name);
 }
 
 #[test]

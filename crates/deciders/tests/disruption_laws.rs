@@ -9,7 +9,7 @@
 
 mod automatic_cluster;
 
-use automatic_cluster::{automatic_cluster, plan};
+use automatic_cluster::{automatic_cluster, drift, plan};
 use mortise_apis::names::ObjectRef;
 use mortise_engine::effect::Effect;
 use mortise_planning::disruption::{Proposal, survey};
@@ -170,21 +170,6 @@ fn protected_pods_stay(world: &TestCluster) {
             "{claim} has a protected pod"
         );
     }
-}
-
-fn drift(world: &mut TestCluster, name: &str) {
-    let claim = world.get(&format!("NodeClaim/{name}"));
-    if claim.is_null() {
-        return;
-    }
-    let mut conditions = claim["status"]["conditions"].clone();
-    let mut drifted = world.true_condition("Drifted");
-    drifted["reason"] = json!("NodePoolDrifted");
-    conditions.as_array_mut().unwrap().push(drifted);
-    world.edit(
-        &format!("NodeClaim/{name}"),
-        &json!({ "status": { "conditions": conditions } }),
-    );
 }
 
 fn leftovers(world: &TestCluster) -> Vec<String> {

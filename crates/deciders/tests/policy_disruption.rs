@@ -4,7 +4,7 @@
 
 mod automatic_cluster;
 
-use automatic_cluster::ordinary_cluster;
+use automatic_cluster::{drift, ordinary_cluster};
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::{DisruptionBlocker, Reason};
 use mortise_sim::test_cluster::TestCluster;
@@ -77,14 +77,7 @@ fn a_node_that_is_used_less_is_replaced_and_an_empty_one_goes() {
 fn drift_does_not_ask() {
     let mut world = cluster(7_000, "10%");
     world.pass(60_000);
-    let mut conditions = world.get("NodeClaim/m0")["status"]["conditions"].clone();
-    let mut drifted = world.true_condition("Drifted");
-    drifted["reason"] = json!("NodePoolDrifted");
-    conditions.as_array_mut().unwrap().push(drifted);
-    world.edit(
-        "NodeClaim/m0",
-        &json!({ "status": { "conditions": conditions } }),
-    );
+    drift(&mut world, "m0");
     world.pass(10 * 60_000);
     assert!(!world.has("Node/m0"));
     assert_eq!(world.node_types(), ["large"]);

@@ -48,7 +48,7 @@ pub(crate) fn options(seed: u64, region: &str, settings: Settings) -> anyhow::Re
         daemon_sets: daemon_sets(),
         deployments: deployments(),
         jobs: jobs(),
-        buffers: Vec::new(),
+        others: Vec::new(),
         workloads: Workloads::default(),
         interruption_every_s: 4 * 60,
         shortage_per_mille: 30,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use mortise_apis::k8s;
 use mortise_sim::Extender;
+use mortise_sim::baseline::SimulatedPolicy;
 use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::extender::wire::Args;
 use mortise_webhooks::extender::{ExtenderState, filter, prioritize};
@@ -13,20 +14,26 @@ use mortise_webhooks::{ClusterView, Counters};
 
 /// The extender handlers without HTTP. The state is separate from that of the service, so that external calls do not
 /// change the history; the counters are those of the service.
-pub struct InProcessExtender {
+pub(crate) struct InProcessExtender {
     memory: ExtenderState,
     counters: Arc<Counters>,
 }
 
 impl InProcessExtender {
     /// An extender that has seen nothing, and counts its calls here.
-    #[must_use]
-    pub fn new(counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(counters: Arc<Counters>) -> Self {
         Self {
             memory: ExtenderState::default(),
             counters,
         }
     }
+}
+
+/// What kube-scheduler calls under this policy, if it calls any.
+#[must_use]
+pub fn extender_of(policy: SimulatedPolicy) -> Option<Box<dyn Extender>> {
+    let extender = || -> Box<dyn Extender> { Box::new(InProcessExtender::new(Arc::default())) };
+    policy.has_extender().then(extender)
 }
 
 /// Cluster state at the time of one call.

@@ -30,9 +30,10 @@ use mortise_webhooks::router::WebhookState;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-pub use in_process_extender::InProcessExtender;
+pub use in_process_extender::extender_of;
 
 use self::directory::Directory;
+use self::in_process_extender::InProcessExtender;
 use self::play::{Pace, Player, VirtualClock};
 
 use mortise_process::{Millis, line, warning};

@@ -320,7 +320,7 @@ mod tests {
             daemon_sets: Vec::new(),
             deployments: Vec::new(),
             jobs: Vec::new(),
-            buffers: Vec::new(),
+            others: Vec::new(),
             workloads: Workloads::default(),
             interruption_every_s: 0,
             shortage_per_mille: 0,

@@ -65,8 +65,8 @@ pub struct SimOptions {
     pub jobs: Vec<JobSpec>,
     /// StatefulSets, Jobs and CronJobs.
     pub workloads: Workloads,
-    /// Capacity buffers and their templates. They count with the feature gate CapacityBuffer only.
-    pub buffers: Vec<(ObjectKey, Value)>,
+    /// Capacity buffers and their templates, which count with the feature gate CapacityBuffer only, and NodePoolPolicies.
+    pub others: Vec<(ObjectKey, Value)>,
     /// Mean time between spot interruptions in the whole cluster, in virtual seconds; 0 = none.
     pub interruption_every_s: i64,
     /// Of a thousand launches from a spot capacity pool, how many fail for lack of capacity.

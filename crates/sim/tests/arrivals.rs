@@ -76,7 +76,7 @@ fn random_options(seed: u64, rng: &mut SplitMix64) -> SimOptions {
     SimOptions {
         deployments,
         jobs: Vec::new(),
-        buffers: Vec::new(),
+        others: Vec::new(),
         interruption_every_s: 0,
         ..options(seed)
     }

@@ -29,7 +29,7 @@ fn run(seed: u64, price: &str, nodes: u32) -> (i64, i64) {
         },
     });
     let key = ObjectKey::Policy("team".into());
-    options.buffers.push((key, policy));
+    options.others.push((key, policy));
     let mut simulation = Simulation::new(options, mortise_deciders::all());
     let (mut most, mut new) = (0, 0);
     for minute in 0..60_i64 {

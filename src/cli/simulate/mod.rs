@@ -4,21 +4,20 @@ mod scores;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use mortise_demo::InProcessExtender;
+use mortise_demo::extender_of;
 use mortise_manifests::file::{Manifest, manifests};
 use mortise_manifests::lint::{LintLevel, LintOptions, lint};
 use mortise_manifests::migrate::SourceFile;
 use mortise_planning::settings::Settings;
+use mortise_sim::ManifestError;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::scenario::{
     ClusterObjects, SCENARIO_KIND, ScenarioReport, ScenarioSpec, SimulatedService, play,
     scenario_schema,
 };
-use mortise_sim::{Extender, ManifestError};
 use serde_json::json;
 
 use crate::args::ProviderName;
@@ -210,11 +209,10 @@ fn simulate(
     for policy in policies.into_iter().flatten() {
         let cloud = (types.clone(), well_known.clone());
         let policy = SimulatedPolicy::from(policy);
-        let extender = || Box::new(InProcessExtender::new(Arc::default())) as Box<dyn Extender>;
         let service = SimulatedService {
             settings: policy.settings(Settings::default()),
             deciders: &|| policy.deciders(mortise_deciders::all()),
-            extender: policy.has_extender().then(extender),
+            extender: extender_of(policy),
         };
         match play(spec, objects.clone(), cloud, service) {
             Ok(report) => played.push((policy, report)),

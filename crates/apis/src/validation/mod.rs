@@ -27,6 +27,7 @@ pub use metadata::metadata_faults;
 
 use std::collections::HashSet;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::crds::CrdSet;
@@ -100,21 +101,19 @@ pub fn template_faults(pool: &NodePool, well_known: &WellKnown) -> Vec<FieldIssu
 /// What keeps an overlay from being applied: whatever the definition or its meaning refuses.
 #[must_use]
 pub fn overlay_faults(overlay: &NodeOverlay, well_known: &WellKnown) -> Vec<FieldIssue> {
-    let Ok(object) = serde_json::to_value(overlay) else {
-        return Vec::new(); // every overlay can be written: it was read from the same form
-    };
-    let mut found = at_present(CrdSet::core(), well_known, "NodeOverlay", &object, None).sorted();
-    found.retain(|fault| fault.weight != IssueSeverity::Suspicious);
-    found
+    faults_of("NodeOverlay", overlay, well_known)
 }
 
 /// What keeps a policy from meaning what it says.
 #[must_use]
 pub fn policy_faults(policy: &NodePoolPolicy, well_known: &WellKnown) -> Vec<FieldIssue> {
-    let Ok(object) = serde_json::to_value(policy) else {
-        return Vec::new(); // every policy can be written: it was read from the same form
+    faults_of("NodePoolPolicy", policy, well_known)
+}
+
+fn faults_of(kind: &str, object: &impl Serialize, well_known: &WellKnown) -> Vec<FieldIssue> {
+    let Ok(object) = serde_json::to_value(object) else {
+        return Vec::new(); // every object can be written: it was read from the same form
     };
-    let kind = "NodePoolPolicy";
     let mut found = at_present(CrdSet::core(), well_known, kind, &object, None).sorted();
     found.retain(|fault| fault.weight != IssueSeverity::Suspicious);
     found

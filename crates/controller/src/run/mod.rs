@@ -192,7 +192,8 @@ async fn watched_kinds(
     let has_policies = preflight::are_served(clients, &policies).await?;
     if !has_policies {
         tracing::info!(
-            "CRD nodepoolpolicies.mortise.sh is not installed: there are no NodePoolPolicies; install the CRD and              restart to use them"
+            "CRD nodepoolpolicies.mortise.sh is not installed: there are no NodePoolPolicies; install the CRD and restart \
+             to use them"
         );
     }
     let has_spread_defaults = !settings.spread_defaults.is_empty();

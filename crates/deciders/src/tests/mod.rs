@@ -43,7 +43,25 @@ pub(crate) fn cluster() -> TestCluster {
     cluster_with(Settings::default())
 }
 
-/// The same with other settings.
+/// Status, reason and message of an object's `ValidationSucceeded`, and the status of its `Ready`.
+pub(crate) fn validation(world: &TestCluster, object: &str) -> [String; 4] {
+    let list = world.get(object)["status"]["conditions"]
+        .as_array()
+        .unwrap();
+    let of = |type_: &str, field: &str| {
+        let found = list.iter().find(|each| each["type"] == type_).unwrap();
+        found[field].as_str().unwrap().to_owned()
+    };
+    let validation = |field: &str| of("ValidationSucceeded", field);
+    [
+        validation("status"),
+        validation("reason"),
+        validation("message"),
+        of("Ready", "status"),
+    ]
+}
+
+/// [`cluster`] with other settings.
 pub(crate) fn cluster_with(settings: Settings) -> TestCluster {
     let mut cluster = bare_cluster(settings);
     cluster.put_default_pool();

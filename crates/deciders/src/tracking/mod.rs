@@ -2,5 +2,6 @@
 
 pub(crate) mod event_throttle;
 pub(crate) mod request_tracker;
+pub(crate) mod status_reports;
 pub(crate) mod timer_queue;
 pub(crate) mod write_tracker;

@@ -13,6 +13,7 @@ use mortise_planning::context::PlanningContext;
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, ordinary_types};
 use mortise_state::feasible_pods::FeasiblePods;
+use serde_json::json;
 
 fn deciders(_: &Settings) -> Vec<Box<dyn Decider>> {
     vec![
@@ -43,4 +44,17 @@ pub(crate) fn plan<T>(cluster: &mut TestCluster, with: impl FnOnce(PlanningConte
         feasible: &FeasiblePods::default(),
         seed: 0,
     })
+}
+
+/// Marks a NodeClaim as drifted; nothing if there is none of this name.
+pub(crate) fn drift(world: &mut TestCluster, name: &str) {
+    let claim = world.get(&format!("NodeClaim/{name}"));
+    let Some(conditions) = claim["status"]["conditions"].as_array() else {
+        return;
+    };
+    let mut drifted = world.true_condition("Drifted");
+    drifted["reason"] = json!("NodePoolDrifted");
+    let conditions = [conditions.as_slice(), &[drifted]].concat();
+    let change = json!({ "status": { "conditions": conditions } });
+    world.edit(&format!("NodeClaim/{name}"), &change);
 }

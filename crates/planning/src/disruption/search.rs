@@ -282,12 +282,12 @@ pub fn eligible(
     }
     let snapshot = view.snapshot();
     if let Some(policy) = snapshot.policy_of(pool_name)
-        && let Some(percent) = policy.used_well_enough(node)
+        && let Some((percent, minimum)) = policy.used_well_enough(node)
     {
         return reject(DisruptionBlocker::UsedWellEnough {
             policy: policy.name.to_string(),
             percent,
-            minimum: policy.minimum_utilization.unwrap_or(100),
+            minimum,
         });
     }
     if !candidate.is_consolidatable() || view.is_destination(candidate.key()) {

@@ -119,8 +119,8 @@ impl WorkloadControllers {
             );
         }
         install_classes(&options.workloads.stateful_sets, store, now);
-        for (key, buffer) in &options.buffers {
-            create(store, key.clone(), buffer.clone(), now);
+        for (key, object) in &options.others {
+            create(store, key.clone(), object.clone(), now);
         }
         for (name, template, max) in self.budgets() {
             let labels = template.pointer("/metadata/labels");

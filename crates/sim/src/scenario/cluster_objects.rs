@@ -33,7 +33,7 @@ pub struct ClusterObjects {
     pub(super) deployments: Vec<Deployment>,
     pub(super) workloads: Workloads,
     /// CapacityBuffers, PodTemplates and NodePoolPolicies.
-    pub(super) buffers: Vec<(ObjectKey, Value)>,
+    pub(super) others: Vec<(ObjectKey, Value)>,
     budgets: Vec<PodBudget>,
 }
 
@@ -84,12 +84,10 @@ impl ClusterObjects {
                 let job = workload_manifests::cron_job(name, manifest)?;
                 self.workloads.cron_jobs.push(job);
             }
-            "CapacityBuffer" => self.add_buffer(ObjectKey::Buffer, name, manifest)?,
-            "PodTemplate" => self.add_buffer(ObjectKey::PodTemplate, name, manifest)?,
+            "CapacityBuffer" => self.add_namespaced(ObjectKey::Buffer, name, manifest)?,
+            "PodTemplate" => self.add_namespaced(ObjectKey::PodTemplate, name, manifest)?,
             "NodePoolPolicy" => {
-                let mut policy = manifest.clone();
-                policy["metadata"]["generation"] = json!(1);
-                self.buffers.push((ObjectKey::Policy(name.into()), policy));
+                self.add_other(ObjectKey::Policy(name.into()), manifest.clone())?;
             }
             "PodDisruptionBudget" => self.budgets.push(PodBudget::of(manifest)?),
             _ if kind.ends_with("NodeClass") => {}
@@ -99,7 +97,7 @@ impl ClusterObjects {
     }
 
     /// A CapacityBuffer, or a template for some. Workloads are in one namespace, whatever they say, and so are these.
-    fn add_buffer(
+    fn add_namespaced(
         &mut self,
         key: fn(NamespacedName) -> ObjectKey,
         name: &str,
@@ -107,20 +105,24 @@ impl ClusterObjects {
     ) -> Result<(), ManifestError> {
         let mut object = manifest.clone();
         object["metadata"]["namespace"] = json!(NAMESPACE);
-        object["metadata"]["generation"] = json!(1);
-        let key = key(NamespacedName::new(NAMESPACE, name));
-        if self.buffers.iter().any(|(known, _)| *known == key) {
-            let kind = text(manifest, "/kind").unwrap_or_default();
+        self.add_other(key(NamespacedName::new(NAMESPACE, name)), object)
+    }
+
+    fn add_other(&mut self, key: ObjectKey, mut object: Value) -> Result<(), ManifestError> {
+        if self.others.iter().any(|(known, _)| *known == key) {
+            let kind = text(&object, "/kind").unwrap_or_default();
+            let name = text(&object, "/metadata/name").unwrap_or_default();
             let problem = format!("two objects of kind {kind} are named {name:?}");
             return Err(ManifestError::new("metadata.name", problem));
         }
-        self.buffers.push((key, object));
+        object["metadata"]["generation"] = json!(1);
+        self.others.push((key, object));
         Ok(())
     }
 
     /// Whether the feature gate CapacityBuffer is needed.
     pub(super) fn has_buffers(&self) -> bool {
-        let mut keys = self.buffers.iter().map(|(key, _)| key);
+        let mut keys = self.others.iter().map(|(key, _)| key);
         keys.any(|key| matches!(key, ObjectKey::Buffer(_)))
     }
 
@@ -166,14 +168,14 @@ impl ClusterObjects {
     /// Each buffer refers to an object of the scenario.
     fn check_buffers(&self) -> Result<(), ManifestError> {
         let templates: Vec<&str> = self
-            .buffers
+            .others
             .iter()
             .filter_map(|(key, _)| match key {
                 ObjectKey::PodTemplate(key) => Some(&*key.name),
                 _ => None,
             })
             .collect();
-        for (key, object) in &self.buffers {
+        for (key, object) in &self.others {
             let ObjectKey::Buffer(NamespacedName { name: buffer, .. }) = key else {
                 continue;
             };

@@ -91,7 +91,7 @@ pub fn play(
         deployments: objects.deployments,
         workloads: objects.workloads,
         jobs: Vec::new(),
-        buffers: objects.buffers,
+        others: objects.others,
         interruption_every_s: spec.spot_interruption_every.map_or(0, GoDuration::as_secs),
         shortage_per_mille: spec.spot_shortage_percent * 10,
     };

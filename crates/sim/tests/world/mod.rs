@@ -123,7 +123,7 @@ pub(crate) fn options(seed: u64) -> SimOptions {
                 max_unavailable: None,
             },
         ],
-        buffers: Vec::new(),
+        others: Vec::new(),
         workloads: Workloads::default(),
         jobs: vec![JobSpec {
             name: "batch".to_owned(),

@@ -118,9 +118,9 @@ impl PolicyUse {
     }
 
     /// The percentage of its allocatable CPU or memory, whichever is more, that the pods of a node request, if that is enough for
-    /// consolidation to leave the node. Rounded down.
+    /// consolidation to leave the node, and the percentage that is. Rounded down.
     #[must_use]
-    pub fn used_well_enough(&self, node: &StateNode) -> Option<i64> {
+    pub fn used_well_enough(&self, node: &StateNode) -> Option<(i64, i64)> {
         let minimum = self.minimum_utilization?;
         let percent = |used: i64, all: i64| {
             let percent = i128::from(used.max(0)) * 100 / i128::from(all.max(1));
@@ -128,7 +128,7 @@ impl PolicyUse {
         };
         let (used, all) = (&node.used, &node.allocatable);
         let most = percent(used.cpu, all.cpu).max(percent(used.memory, all.memory));
-        (most >= minimum).then_some(most)
+        (most >= minimum).then_some((most, minimum))
     }
 
     /// Whether it limits what is launched, and does not only say which nodes are disrupted.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use mortise_apis::names::PoolName;
 use mortise_apis::node_pool_policy::NodePoolPolicy;
-use mortise_apis::values::money::MicroUsd;
 
 use super::super::text::did_you_mean;
 use super::{AdmissionContext, AdmissionRequest, AdmissionResult, Check};
@@ -76,15 +75,11 @@ pub(super) fn run(
                 field,
                 format!(
                     "{} is below the {} in use: no nodes are launched until others are gone; none is removed",
-                    dollars(price.limit),
-                    dollars(price.used)
+                    price.limit,
+                    price.used
                 ),
                 "",
             );
         }
     }
-}
-
-fn dollars(price: MicroUsd) -> String {
-    price.to_string()
 }

@@ -84,13 +84,12 @@ pub(super) fn blockers(
     pool_blocker(snapshot, node, &mut all);
     let policy = node.pool().and_then(|pool| snapshot.policy_of(&pool));
     if let Some(policy) = policy
-        && let Some(percent) = policy.used_well_enough(node)
+        && let Some((percent, minimum)) = policy.used_well_enough(node)
     {
         all.push(DisruptionBlocker::new(
             format!(
-                "pods request {percent} % of its CPU or memory, and NodePoolPolicy {} leaves nodes from {} % on (consolidation only)",
-                policy.name,
-                policy.minimum_utilization.unwrap_or(100)
+                "pods request {percent} % of its CPU or memory, and NodePoolPolicy {} leaves nodes from {minimum} % on (consolidation only)",
+                policy.name
             ),
             "pods leave it, or raise disruption.minimumUtilization of the policy",
         ));
