@@ -71,6 +71,7 @@ mod rotation;
 mod scale_to_zero;
 mod scene;
 mod shapes;
+mod simulate;
 mod simulator;
 mod slow_launches;
 mod static_pools;

@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use mortise_aws_catalog::embedded_catalog;
 use mortise_demo::extender_of;
-use mortise_manifests::file::manifests;
+use mortise_demo::scenario_file::{ScenarioFile, about};
+use mortise_manifests::migrate::SourceFile;
 use mortise_planning::settings::Settings;
+use mortise_sim::Scores;
 use mortise_sim::baseline::SimulatedPolicy;
-use mortise_sim::scenario::{ClusterObjects, SCENARIO_KIND, ScenarioSpec, SimulatedService, play};
-use mortise_sim::{Percentiles, Scores};
+use mortise_sim::scenario::{ClusterObjects, ScenarioSpec, SimulatedService, play};
 use serde::Serialize;
 
 use crate::output::Output;
@@ -81,7 +82,7 @@ fn scenarios(only: Option<&str>) -> Result<Vec<Scenario>> {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         if only.is_none_or(|only| stem.contains(only)) {
             let text = std::fs::read_to_string(&path)?;
-            let read = scenario(&stem, &text);
+            let read = scenario(&stem, text);
             all.push(read.with_context(|| path.display().to_string())?);
         }
     }
@@ -89,29 +90,18 @@ fn scenarios(only: Option<&str>) -> Result<Vec<Scenario>> {
     Ok(all)
 }
 
-fn scenario(name: &str, text: &str) -> Result<Scenario> {
-    let mut objects = ClusterObjects::default();
-    let mut spec = None;
-    for manifest in manifests(text) {
-        let Ok(manifest) = manifest else {
-            bail!("a document is not valid YAML");
-        };
-        let value = manifest.value();
-        if value["kind"] == SCENARIO_KIND {
-            spec = Some(ScenarioSpec::from_document(&value)?);
-        } else {
-            objects.add(&value)?;
-        }
-    }
-    let comments = text.lines().map_while(|line| line.strip_prefix("# "));
-    let about: Vec<&str> = comments
-        .filter(|line| !line.starts_with("Play it"))
-        .collect();
+fn scenario(name: &str, text: String) -> Result<Scenario> {
+    let source = SourceFile {
+        name: format!("{name}.yaml"),
+        text,
+    };
+    let about = about(&source.text);
+    let ScenarioFile { spec, objects, .. } = ScenarioFile::read(&[source], &[])?;
     Ok(Scenario {
         name: name.to_owned(),
-        about: about.join(" "),
-        spec: spec.context("no document of kind Scenario")?,
-        objects: objects.complete()?,
+        about,
+        spec,
+        objects,
     })
 }
 
@@ -178,7 +168,7 @@ impl ScoreboardArgs {
                         let cloud = (types.clone(), mortise_aws_class::labels::well_known());
                         let service = SimulatedService {
                             settings: policy.settings(Settings::default()),
-                            deciders: &|| policy.deciders(mortise_deciders::all()),
+                            deciders: Box::new(move || policy.deciders(mortise_deciders::all())),
                             extender: extender_of(policy),
                         };
                         let report = play(&spec, scenario.objects.clone(), cloud, service);
@@ -193,7 +183,7 @@ impl ScoreboardArgs {
         let mut waiting_at_end = 0;
         for report in played.into_inner().unwrap_or_default() {
             let report = report?;
-            add(&mut scores, &report.scores);
+            scores.add_seed(&report.scores);
             waiting_at_end += report.samples.last().map_or(0, |last| last.pods_pending);
         }
         Ok(Row {
@@ -203,27 +193,6 @@ impl ScoreboardArgs {
             scores,
             waiting_at_end,
         })
-    }
-}
-
-/// Adds what adds up; of times, the worst is kept.
-fn add(sum: &mut Scores, own: &Scores) {
-    sum.spent_micro_usd += own.spent_micro_usd;
-    sum.bound_micro_usd += own.bound_micro_usd;
-    sum.evictions += own.evictions;
-    sum.nodes_launched += own.nodes_launched;
-    sum.empty_node_minutes += own.empty_node_minutes;
-    sum.violations += own.violations;
-    sum.most_nodes = sum.most_nodes.max(own.most_nodes);
-    let worst = |a: Percentiles, b: Percentiles| Percentiles {
-        p50: a.p50.max(b.p50),
-        p99: a.p99.max(b.p99),
-        most: a.most.max(b.most),
-    };
-    sum.pending_s = worst(sum.pending_s, own.pending_s);
-    sum.lifetime_min = worst(sum.lifetime_min, own.lifetime_min);
-    if own.most_moves() > sum.most_moves() {
-        sum.most_moved.clone_from(&own.most_moved);
     }
 }
 

@@ -294,7 +294,9 @@ mod tests {
             let start = options.start;
             let mut simulation = mortise_sim::Simulation::new(options, mortise_deciders::all());
             let counters = std::sync::Arc::default();
-            simulation.set_extender(Box::new(crate::InProcessExtender::new(counters)));
+            simulation.set_extender(Box::new(
+                crate::in_process_extender::InProcessExtender::new(counters),
+            ));
             let mut disrupted = Vec::new();
             let mut prices = Vec::new();
             for minute in 1..=10 {

@@ -6,9 +6,12 @@
 
 mod demo_cluster;
 mod directory;
+pub mod gallery;
 mod in_process_extender;
 mod play;
 mod probe;
+pub mod scenario_file;
+mod stage;
 mod text;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -17,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use jiff::Timestamp;
 use mortise_apis::CrdSet;
 use mortise_aws_class::Ec2NodeClassApi;
@@ -33,20 +37,24 @@ use tokio::task::JoinHandle;
 pub use in_process_extender::extender_of;
 
 use self::directory::Directory;
-use self::in_process_extender::InProcessExtender;
+use self::gallery::GALLERY;
 use self::play::{Pace, Player, VirtualClock};
+use self::stage::Stage;
 
 use mortise_process::{Millis, line, warning};
 
 /// How the demo runs.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  mortise demo                                     until Ctrl-C, at 20 times real time\n  mortise demo --for 60s --json                    one minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of cluster time, as fast as possible"
+    after_help = "Examples:\n  mortise demo                                     until Ctrl-C, at 20 times real time\n  mortise demo --for 60s --json                    one minute, then one line of JSON\n  mortise demo --for 2h --virtual --speed max      two hours of cluster time, as fast as possible\n  mortise demo --scenario black-friday             a scenario of the gallery, two minutes of it each second"
 )]
 pub struct DemoArgs {
-    /// Virtual seconds per real second, or "max"
-    #[arg(long, default_value = "20")]
-    speed: Pace,
+    /// A scenario instead of workloads that grow and shrink; it ends by itself
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(GALLERY.map(|each| each.name)))]
+    scenario: Option<String>,
+    /// Virtual seconds per real second, or "max"; default: 20, with a scenario 120
+    #[arg(long)]
+    speed: Option<Pace>,
     /// Exit after this time, such as 60s or 5m; default: run until Ctrl-C or SIGTERM
     #[arg(long = "for", value_name = "DURATION")]
     duration: Option<Millis>,
@@ -56,11 +64,11 @@ pub struct DemoArgs {
     /// Print the summary as one line of JSON; all other output goes to standard error
     #[arg(long)]
     json: bool,
-    /// Seed for random choices
-    #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
-    seed: u64,
+    /// Seed for random choices; default: 1, or that of the scenario
+    #[arg(long, value_parser = seed, allow_negative_numbers = true)]
+    seed: Option<u64>,
     /// AWS region whose instance types and prices are used, in its first three zones
-    #[arg(long, default_value = "us-east-1")]
+    #[arg(long, default_value = "us-east-1", conflicts_with = "scenario")]
     region: String,
 }
 
@@ -72,7 +80,29 @@ fn seed(text: &str) -> Result<u64, String> {
 impl DemoArgs {
     /// Prints a line for users, separate from the JSON output.
     fn print(&self, text: &str) {
-        if self.json { warning(text) } else { line(text) }
+        print(self.json, text);
+    }
+
+    /// What is played.
+    fn stage(&self) -> anyhow::Result<Stage> {
+        match &self.scenario {
+            Some(name) => Stage::scenario(name, self.seed),
+            None => Stage::workloads(self.seed.unwrap_or(1), &self.region),
+        }
+    }
+
+    /// How fast. Scenarios last hours, and their clusters are small.
+    fn pace(&self) -> Pace {
+        let usual = if self.scenario.is_some() { 120 } else { 20 };
+        self.speed.unwrap_or(Pace::Times(usual))
+    }
+}
+
+fn print(to_standard_error: bool, text: &str) {
+    if to_standard_error {
+        warning(text);
+    } else {
+        line(text);
     }
 }
 
@@ -89,24 +119,27 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let begin = Instant::now();
     let shutdown = Shutdown::new();
     shutdown.on_signals().context("signals cannot be handled")?;
-    let settings = demo_cluster::settings();
-    let options = demo_cluster::options(args.seed, &args.region, settings.clone())?;
-    let types = options.catalog.len();
+    let stage = args.stage()?;
+    let (start, seed, region) = (stage.start, stage.seed, stage.region.clone());
+    let scenario = stage.scenario.clone();
+    let speed = args.pace();
     let effective = json!({
-        "demo": { "speed": args.speed.to_string(), "seed": args.seed, "region": args.region, "instance_types": types },
-        "settings": settings,
+        "demo": {
+            "speed": speed.to_string(), "seed": seed, "region": region, "instance_types": stage.instance_types(),
+            "scenario": scenario.as_ref().map(|(name, _)| name),
+        },
+        "settings": stage.settings,
     });
-    let service = DemoService::start(options.start, effective).await?;
+    let service = DemoService::start(start, effective).await?;
 
-    let mut simulation = mortise_sim::Simulation::new(options, mortise_deciders::all());
-    let extender = InProcessExtender::new(Arc::clone(&service.counters));
-    simulation.set_extender(Box::new(extender));
     let (ready, first) = tokio::sync::oneshot::channel();
+    let json = args.json;
     let player = Player {
-        simulation,
+        played: stage.begin(&service.counters)?,
+        say: Box::new(move |text| print(json, text)),
         shared: Arc::clone(&service.shared),
         clock: Arc::clone(&service.clock),
-        pace: args.speed,
+        pace: speed,
         most: args
             .duration
             .filter(|_| args.virtual_time)
@@ -118,7 +151,8 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     // The simulation thread drops the sender if it fails; its result contains the error.
     let mut first_answer = None;
     if first.await.is_ok() {
-        first_answer = Some(service.greet(args, begin).await?);
+        let about = (seed, scenario.clone());
+        first_answer = Some(service.greet(args, about, begin).await?);
     }
     let real = args
         .duration
@@ -137,15 +171,16 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
             playing.await
         }
     };
-    let stats = played.context("the simulation exited")?;
+    let stats = played.context("the simulation exited")??;
     let counters = Arc::clone(&service.counters);
     service.stop().await?;
 
     let summary = text::Summary {
         stats: &stats,
         calls: counters.snapshot(),
-        seed: args.seed,
-        region: &args.region,
+        seed,
+        region: &region,
+        scenario: scenario.as_ref().map(|(name, _)| *name),
         first_answer,
         real: begin.elapsed(),
     };
@@ -228,12 +263,18 @@ impl DemoService {
 
     /// Calls the service like its clients do, prints its addresses, and returns the time from `begin` to the first
     /// responses.
-    async fn greet(&self, args: &DemoArgs, begin: Instant) -> anyhow::Result<Duration> {
+    async fn greet(
+        &self,
+        args: &DemoArgs,
+        (seed, scenario): (u64, Option<(&'static str, String)>),
+        begin: Instant,
+    ) -> anyhow::Result<Duration> {
         let places = text::DemoEndpoints {
             addresses: self.addresses,
             directory: self.directory.path(),
-            speed: args.speed,
-            seed: args.seed,
+            speed: args.pace(),
+            seed,
+            scenario,
         };
         let snapshot = self.shared.snapshot();
         let asked = text::SampleRequests::about(&snapshot);

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use mortise_apis::values::{after, since};
 use mortise_controller::{Clock, ServiceState, Shutdown};
+use mortise_engine::record::Record;
+use mortise_sim::scenario::ScenarioRun;
 use mortise_sim::{Simulation, Stats};
 use tokio::sync::oneshot;
 
@@ -70,9 +72,58 @@ impl Clock for VirtualClock {
     }
 }
 
+/// What is played.
+pub(crate) enum Played {
+    /// Workloads that grow and shrink, without an end.
+    Workloads(Box<Simulation>),
+    /// A scenario, with how many of its samples were seen.
+    Scenario(Box<ScenarioRun>, usize),
+}
+
+impl Played {
+    fn simulation(&mut self) -> &mut Simulation {
+        match self {
+            Self::Workloads(simulation) => simulation,
+            Self::Scenario(run, _) => run.simulation(),
+        }
+    }
+
+    /// Plays until a time. The decisions, and what happened in the timeline.
+    fn run_until(&mut self, until: Timestamp) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
+        match self {
+            Self::Workloads(simulation) => {
+                simulation.run_until(until);
+                Ok((simulation.take_records(), Vec::new()))
+            }
+            Self::Scenario(run, seen) => {
+                let mut records = Vec::new();
+                run.run_until(until, &mut |more| records.extend(more))?;
+                let new = run.samples().iter().skip(*seen);
+                let happened = new.filter_map(|sample| {
+                    let (h, m) = (sample.seconds / 3600, sample.seconds / 60 % 60);
+                    Some(format!("{h}:{m:02} -- {}", sample.happened.as_ref()?))
+                });
+                let happened = happened.collect();
+                *seen = run.samples().len();
+                Ok((records, happened))
+            }
+        }
+    }
+
+    /// When it ends by itself.
+    fn end(&self) -> Option<Timestamp> {
+        match self {
+            Self::Workloads(_) => None,
+            Self::Scenario(run, _) => Some(run.end()),
+        }
+    }
+}
+
 /// Runs the simulation and publishes its snapshots.
 pub(crate) struct Player {
-    pub(crate) simulation: Simulation,
+    pub(crate) played: Played,
+    /// Gets what happens in the timeline of a scenario.
+    pub(crate) say: Box<dyn Fn(&str) + Send>,
     pub(crate) shared: Arc<ServiceState>,
     pub(crate) clock: Arc<VirtualClock>,
     pub(crate) pace: Pace,
@@ -83,11 +134,15 @@ pub(crate) struct Player {
 
 impl Player {
     /// Runs until it is stopped or its time is over. `ready` gets a message when the first snapshot is published.
-    pub(crate) fn run(mut self, ready: oneshot::Sender<()>) -> Stats {
-        let start = self.simulation.now();
-        let end = self.most.map(|ms| after(start, ms));
+    ///
+    /// # Errors
+    /// The timeline of a scenario refers to something that is not there any more.
+    pub(crate) fn run(mut self, ready: oneshot::Sender<()>) -> anyhow::Result<Stats> {
+        let start = self.now();
+        let most = self.most.map(|ms| after(start, ms));
+        let end = most.into_iter().chain(self.played.end()).min();
         let prelude = after(start, PRELUDE_MS).min(end.unwrap_or(Timestamp::MAX));
-        while self.simulation.now() < prelude
+        while self.now() < prelude
             && !self.stop.is_triggered()
             && !self
                 .shared
@@ -96,16 +151,17 @@ impl Player {
                 .values()
                 .any(|node| node.initialized)
         {
-            self.play(after(self.simulation.now(), MOST_PER_FRAME_MS).min(prelude));
+            let next = after(self.now(), MOST_PER_FRAME_MS).min(prelude);
+            self.play(next)?;
         }
         // The receiver was dropped: the process is already exiting.
         if ready.send(()).is_err() {
-            return self.simulation.stats();
+            return Ok(self.played.simulation().stats());
         }
 
-        let (mut real, mut virtual_from) = (Instant::now(), self.simulation.now());
-        while !self.stop.is_triggered() && end.is_none_or(|end| self.simulation.now() < end) {
-            let now = self.simulation.now();
+        let (mut real, mut virtual_from) = (Instant::now(), self.now());
+        while !self.stop.is_triggered() && end.is_none_or(|end| self.now() < end) {
+            let now = self.now();
             let slice = after(now, MOST_PER_FRAME_MS);
             let target = match self.pace {
                 Pace::Max => slice,
@@ -120,21 +176,28 @@ impl Player {
                 }
             };
             let begin = Instant::now();
-            self.play(target.min(end.unwrap_or(Timestamp::MAX)));
+            self.play(target.min(end.unwrap_or(Timestamp::MAX)))?;
             if matches!(self.pace, Pace::Times(_)) && target < slice {
                 std::thread::sleep(FRAME.saturating_sub(begin.elapsed()));
             }
         }
-        self.simulation.stats()
+        Ok(self.played.simulation().stats())
     }
 
-    fn play(&mut self, until: Timestamp) {
-        self.simulation.run_until(until);
-        self.clock.set(self.simulation.now());
-        self.shared.publish(self.simulation.snapshot());
-        self.shared.record(self.simulation.take_records());
+    fn now(&mut self) -> Timestamp {
+        self.played.simulation().now()
+    }
+
+    fn play(&mut self, until: Timestamp) -> anyhow::Result<()> {
+        let (records, happened) = self.played.run_until(until)?;
+        happened.iter().for_each(|text| (self.say)(text));
+        let simulation = self.played.simulation();
+        self.clock.set(simulation.now());
+        self.shared.publish(simulation.snapshot());
+        self.shared.record(records);
         self.shared.confirm(std::time::Duration::ZERO);
         self.shared.health.record_turn();
+        Ok(())
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct DemoEndpoints<'a> {
     pub(crate) directory: &'a Path,
     pub(crate) speed: Pace,
     pub(crate) seed: u64,
+    /// Name of the scenario, and what it shows.
+    pub(crate) scenario: Option<(&'static str, String)>,
 }
 
 /// Names of existing objects for the printed commands and the probe.
@@ -27,6 +29,8 @@ pub(crate) struct SampleRequests {
     nodes: Vec<String>,
     /// A pending pod, if there is one.
     pod: Option<Arc<Pod>>,
+    /// A NodePool.
+    pool: String,
 }
 
 impl SampleRequests {
@@ -34,6 +38,7 @@ impl SampleRequests {
         Self {
             nodes: ready_nodes(snapshot),
             pod: misfit(snapshot),
+            pool: pool(snapshot),
         }
     }
 
@@ -47,7 +52,7 @@ impl SampleRequests {
         match (&self.pod, self.nodes.first()) {
             (Some(pod), _) => format!("/debug/explain?pod={}", pod.key),
             (None, Some(node)) => format!("/debug/explain?node={node}"),
-            (None, None) => format!("/debug/explain?nodepool={}", demo_cluster::FIRST_POOL),
+            (None, None) => format!("/debug/explain?nodepool={}", self.pool),
         }
     }
 }
@@ -64,6 +69,7 @@ pub(crate) fn welcome(
         directory,
         speed,
         seed,
+        scenario,
     } = places;
     let https = format!("https://{}", addresses.https);
     let file = |name: &str| directory.join(name).display().to_string();
@@ -84,6 +90,9 @@ pub(crate) fn welcome(
             Pace::Max => "as much as can be played".to_owned(),
         },
     );
+    if let Some((name, about)) = scenario {
+        text.push_str(&format!("Scenario {name}: {about}\n\n"));
+    }
     let mut add = |name: &str, command: &str| {
         for part in [name, "\n  ", command, "\n\n"] {
             text.push_str(part);
@@ -161,6 +170,18 @@ fn misfit(snapshot: &Snapshot) -> Option<Arc<Pod>> {
         .cloned()
 }
 
+/// The NodePool of most pods of the demo, or the first one.
+fn pool(snapshot: &Snapshot) -> String {
+    let known = demo_cluster::FIRST_POOL;
+    let mut pools = snapshot.pools.keys().map(ToString::to_string);
+    let first = pools.next().unwrap_or_else(|| known.to_owned());
+    if first == known || pools.any(|pool| pool == known) {
+        known.to_owned()
+    } else {
+        first
+    }
+}
+
 fn pod_body(pod: Option<&Pod>) -> Value {
     let (namespace, name, uid) = pod.map_or(("default", "my-pod", "1"), |pod| {
         (&*pod.key.namespace, &*pod.key.name, &*pod.uid)
@@ -194,6 +215,7 @@ pub(crate) struct Summary<'a> {
     pub(crate) calls: BTreeMap<&'static str, u64>,
     pub(crate) seed: u64,
     pub(crate) region: &'a str,
+    pub(crate) scenario: Option<&'static str>,
     /// Time from the start of the process to the first responses, if there were any.
     pub(crate) first_answer: Option<Duration>,
     pub(crate) real: Duration,
@@ -222,6 +244,7 @@ impl Summary<'_> {
         json!({
             "seed": self.seed,
             "region": self.region,
+            "scenario": self.scenario,
             "first_answer_ms": self.first_answer.map(|took| took.as_millis()),
             "virtual_seconds": virtual_seconds,
             "real_seconds": (self.real.as_secs_f64() * 10.0).round() / 10.0,

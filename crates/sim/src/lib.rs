@@ -46,7 +46,7 @@ pub use manifest_error::ManifestError;
 pub use node_claim_history::{NodeClaimHistory, NodeClaimStage, NodeClaimStep};
 pub use options::{Deployment, JobSpec, SimOptions};
 pub use recordings::Recordings;
-pub use scores::{MovedWorkload, Percentiles, Scores};
+pub use scores::{ClusterMinute, MovedWorkload, Percentiles, Scores};
 pub use simulation::Simulation;
 pub use stats::Stats;
 pub use workloads::{ConcurrencyPolicy, CronJob, Job, StatefulSet, VolumeClaimTemplate, Workloads};

@@ -18,7 +18,8 @@ pub struct ManifestError {
 }
 
 impl ManifestError {
-    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+    /// An error about a field, by its path.
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
             field: field.into(),
             problem: problem.into(),

@@ -50,6 +50,22 @@ impl Scores {
         format!("{}.{} %", tenths / 10, (tenths % 10).abs())
     }
 
+    /// Adds those of another seed: sums of what adds up; of nodes at a time, times and one workload's evictions, the worst.
+    pub fn add_seed(&mut self, own: &Self) {
+        self.spent_micro_usd += own.spent_micro_usd;
+        self.bound_micro_usd += own.bound_micro_usd;
+        self.evictions += own.evictions;
+        self.nodes_launched += own.nodes_launched;
+        self.empty_node_minutes += own.empty_node_minutes;
+        self.violations += own.violations;
+        self.most_nodes = self.most_nodes.max(own.most_nodes);
+        self.pending_s = self.pending_s.worst(own.pending_s);
+        self.lifetime_min = self.lifetime_min.worst(own.lifetime_min);
+        if own.most_moves() > self.most_moves() {
+            self.most_moved.clone_from(&own.most_moved);
+        }
+    }
+
     /// The most evictions of one workload.
     #[must_use]
     pub fn most_moves(&self) -> u64 {
@@ -68,12 +84,38 @@ pub struct Percentiles {
     pub most: i64,
 }
 
+impl Percentiles {
+    /// The larger of each.
+    fn worst(self, other: Self) -> Self {
+        Self {
+            p50: self.p50.max(other.p50),
+            p99: self.p99.max(other.p99),
+            most: self.most.max(other.most),
+        }
+    }
+}
+
 /// How often pods of a workload were evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MovedWorkload {
     /// Name of the owner of the pods.
     pub name: String,
     /// Evictions of its pods.
+    pub evictions: u64,
+}
+
+/// The cluster in one minute, for plots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClusterMinute {
+    /// Instances at its end.
+    pub nodes: u64,
+    /// Most pods that had no node at a time, those of DaemonSets included.
+    pub pods_waiting: u64,
+    /// Price of the instances at its end, in micro-dollars an hour.
+    pub price_micro_usd: i64,
+    /// The least price of what runs, as last computed, in micro-dollars an hour.
+    pub bound_micro_usd: i64,
+    /// Pods evicted since the start.
     pub evictions: u64,
 }
 
@@ -90,7 +132,11 @@ pub(crate) struct ScoreMeter {
     empty_node_minutes: u64,
     /// Sum of the bounds so far, in micro-dollars an hour.
     bound: i64,
-    minutes: u64,
+    /// The last of them.
+    last_bound: i64,
+    minutes: Vec<ClusterMinute>,
+    /// Most pods without a node since the last minute.
+    most_waiting: u64,
     /// When nodes are counted next; `None`: never.
     count_at: Option<Timestamp>,
 }
@@ -129,18 +175,36 @@ impl ScoreMeter {
         true
     }
 
-    /// Counts the nodes of a minute.
-    pub(crate) fn count_nodes(&mut self, instances: usize, snapshot: &Snapshot) {
+    /// These pods have no node now.
+    pub(crate) fn pods_wait(&mut self, pods: usize) {
+        self.most_waiting = self.most_waiting.max(pods as u64);
+    }
+
+    /// Counts the nodes of a minute. `price`: of all instances.
+    pub(crate) fn count_nodes(&mut self, instances: usize, price: MicroUsd, snapshot: &Snapshot) {
         self.most_nodes = self.most_nodes.max(instances as u64);
         let nodes = snapshot.nodes.values();
         let empty = nodes.filter(|node| {
             node.is_managed() && node.initialized && node.reschedulable().next().is_none()
         });
         self.empty_node_minutes += empty.count() as u64;
-        self.minutes += 1;
-        if self.minutes.is_multiple_of(BOUND_MINUTES) {
-            self.bound += least_price(snapshot).0;
+        let minute = self.minutes.len() as u64 + 1;
+        if minute.is_multiple_of(BOUND_MINUTES) {
+            self.last_bound = least_price(snapshot).0;
+            self.bound += self.last_bound;
         }
+        self.minutes.push(ClusterMinute {
+            nodes: instances as u64,
+            pods_waiting: std::mem::take(&mut self.most_waiting),
+            price_micro_usd: price.0,
+            bound_micro_usd: self.last_bound,
+            evictions: self.evictions.values().sum(),
+        });
+    }
+
+    /// Every minute so far.
+    pub(crate) fn minutes(&self) -> &[ClusterMinute] {
+        &self.minutes
     }
 
     /// The scores without the totals that others count.

@@ -34,7 +34,7 @@ use crate::options::SimOptions;
 use crate::recorded_cluster::RecordedCluster;
 use crate::recordings::Recordings;
 use crate::replicas::Replicas;
-use crate::scores::Scores;
+use crate::scores::{ClusterMinute, Scores};
 use crate::stats::{CostMeter, Stats};
 use crate::watches::{Watches, report_state};
 
@@ -189,6 +189,12 @@ impl Simulation {
             violations: stats.violations.len() as u64,
             ..self.cluster.scores.scores()
         }
+    }
+
+    /// Every minute since [`Self::keep_scores`], for plots.
+    #[must_use]
+    pub fn minutes(&self) -> &[ClusterMinute] {
+        self.cluster.scores.minutes()
     }
 
     /// From now on, what becomes of NodeClaims is noted.
@@ -505,11 +511,13 @@ impl Simulation {
         kubelets.tick(cluster);
         self.watches.tick(cluster, replicas);
         self.invariants.check(cluster, replicas);
+        cluster.scores.pods_wait(self.kube_scheduler.waiting());
         if cluster.scores.is_due(now) {
             let instances = cluster.cloud.instances().count();
+            let price = cluster.cloud.price();
             cluster
                 .scores
-                .count_nodes(instances, &replicas.snapshot(now));
+                .count_nodes(instances, price, &replicas.snapshot(now));
         }
         cluster.clock.in_ms(TICK_MS, Action::Tick);
     }

@@ -16,7 +16,7 @@ use mortise_apis::labels;
 use mortise_apis::values::SplitMix64;
 use mortise_sim::{Deployment, SimOptions, Simulation};
 use serde_json::{Value, json};
-use world::matrix::each_seed;
+use world::seeds::{Seeds, Steps, each_seed, shrunk};
 use world::{options, stuck, template};
 
 /// Default number of seeds.
@@ -83,7 +83,7 @@ fn random_options(seed: u64, rng: &mut SplitMix64) -> SimOptions {
 }
 
 /// Runs a seed; returns the violations.
-fn play(seed: u64) -> Vec<String> {
+fn play(seed: u64, steps: &mut Steps) -> Vec<String> {
     let mut rng = SplitMix64::new(seed);
     let options = random_options(seed, &mut rng);
     let mut simulation = Simulation::new(options, mortise_deciders::all());
@@ -99,9 +99,12 @@ fn play(seed: u64) -> Vec<String> {
     order.extend(rest);
     let pause = [500, 2_000, 15_000][usize::try_from(rng.below(3)).unwrap()];
     for at in order {
+        let ms = rng.between(0, pause);
+        if !steps.take(|| format!("one more pod of d{at}, then {ms} ms")) {
+            continue;
+        }
         sizes[at] += 1;
         simulation.scale(&format!("d{at}"), sizes[at]);
-        let ms = rng.between(0, pause);
         simulation.run_until(mortise_apis::values::after(simulation.now(), ms));
     }
     simulation.run_until(mortise_apis::values::after(simulation.now(), PATIENCE_MS));
@@ -113,7 +116,7 @@ fn play(seed: u64) -> Vec<String> {
     let snapshot = simulation.snapshot();
     let workload_pods = snapshot.pods.values().filter(|pod| !pod.is_daemon());
     let count = u64::try_from(workload_pods.count()).unwrap();
-    if count != WORKLOADS * REPLICAS {
+    if count != sizes.iter().map(|size| u64::from(*size)).sum::<u64>() {
         violations.push(format!("there are {count} pods"));
     }
     violations.extend(simulation.stats().violations);
@@ -122,5 +125,50 @@ fn play(seed: u64) -> Vec<String> {
 
 #[test]
 fn all_pods_that_arrive_one_after_the_other_are_scheduled() {
-    each_seed("MORTISE_ARRIVAL_SEEDS", SEEDS, play);
+    let seeds = Seeds {
+        variable: "MORTISE_ARRIVAL_SEEDS",
+        usual: SEEDS,
+        test: "arrivals",
+    };
+    each_seed(&seeds, play);
+}
+
+#[test]
+fn a_failing_seed_is_shrunk_to_the_steps_that_are_enough() {
+    let all: Vec<usize> = (0..40).collect();
+    let mut plays = 0;
+    let mut both = |kept: &[usize]| {
+        plays += 1;
+        kept.contains(&3) && kept.contains(&29)
+    };
+    assert_eq!(shrunk(&all, 150, &mut both), [3, 29]);
+    assert!(plays < 60, "{plays}");
+    assert_eq!(shrunk(&all, 150, &mut |_| true), Vec::<usize>::new());
+    assert_eq!(shrunk(&all, 0, &mut |_| true), all);
+    let failed = std::panic::catch_unwind(|| {
+        let seeds = Seeds {
+            variable: "MORTISE_SHRUNK_SEEDS",
+            usual: 3,
+            test: "arrivals",
+        };
+        each_seed(&seeds, |seed, steps| {
+            let mut taken = [6, 7, 8, 9].map(|step| steps.take(|| format!("step {step}")));
+            taken[3] = true;
+            let fails = seed == 2 && taken[1];
+            fails
+                .then(|| "a violation".to_owned())
+                .into_iter()
+                .collect()
+        });
+    });
+    let text = failed.unwrap_err();
+    let text = text.downcast_ref::<String>().unwrap();
+    assert!(
+        text.contains("seed 2 fails with 1 of 4 steps:\n  1: step 7\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("MORTISE_STEPS=1 MORTISE_SHRUNK_SEEDS=2-2 cargo test"),
+        "{text}"
+    );
 }

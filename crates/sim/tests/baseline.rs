@@ -25,10 +25,9 @@ fn played(timeline: &Value, more: &[Value]) -> ScenarioReport {
     let objects = objects(&manifests).unwrap();
     let cloud = (world.catalog, world.well_known);
     let baseline = SimulatedPolicy::Karpenter;
-    let deciders = || baseline.deciders(mortise_deciders::all());
     let service = SimulatedService {
         settings: baseline.settings(Settings::default()),
-        deciders: &deciders,
+        deciders: Box::new(move || baseline.deciders(mortise_deciders::all())),
         extender: None,
     };
     play(&spec, objects, cloud, service).unwrap()

@@ -14,13 +14,19 @@ mod world;
 
 use mortise_sim::Fault;
 use world::matrix::{Matrix, play_seeds};
+use world::seeds::Seeds;
 
 /// Default number of seeds.
 const SEEDS: u64 = 4;
 
 #[test]
 fn a_crash_around_any_step_leaks_and_doubles_nothing() {
-    play_seeds("MORTISE_CRASH_SEEDS", SEEDS, |seed| Matrix {
+    let seeds = Seeds {
+        variable: "MORTISE_CRASH_SEEDS",
+        usual: SEEDS,
+        test: "crash_matrix",
+    };
+    play_seeds(&seeds, |seed| Matrix {
         seed,
         faults: [Fault::CrashBefore, Fault::CrashAfter],
         replicas: 1,

@@ -15,13 +15,19 @@ mod world;
 
 use mortise_sim::Fault;
 use world::matrix::{Matrix, play_seeds};
+use world::seeds::Seeds;
 
 /// Default number of seeds.
 const SEEDS: u64 = 4;
 
 #[test]
 fn a_lease_that_is_lost_around_any_step_leaks_doubles_and_exceeds_nothing() {
-    play_seeds("MORTISE_LEASE_SEEDS", SEEDS, |seed| Matrix {
+    let seeds = Seeds {
+        variable: "MORTISE_LEASE_SEEDS",
+        usual: SEEDS,
+        test: "lease_matrix",
+    };
+    play_seeds(&seeds, |seed| Matrix {
         seed,
         faults: [Fault::LeaseLostBefore, Fault::LeaseLostAfter],
         replicas: 2 + usize::try_from(seed % 2).unwrap(),

@@ -1,5 +1,9 @@
 //! `mortise simulate`: plays a scenario on a simulated cluster, in virtual time.
 
+mod column;
+mod page;
+mod plot;
+mod progress;
 mod scores;
 
 use std::path::PathBuf;
@@ -7,24 +11,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use mortise_demo::extender_of;
-use mortise_manifests::file::{Manifest, manifests};
+use mortise_demo::scenario_file::ScenarioFile;
 use mortise_manifests::lint::{LintLevel, LintOptions, lint};
 use mortise_manifests::migrate::SourceFile;
-use mortise_planning::settings::Settings;
-use mortise_sim::ManifestError;
 use mortise_sim::baseline::SimulatedPolicy;
-use mortise_sim::scenario::{
-    ClusterObjects, SCENARIO_KIND, ScenarioReport, ScenarioSpec, SimulatedService, play,
-    scenario_schema,
-};
-use serde_json::json;
+use mortise_sim::replay::SettingChange;
+use mortise_sim::scenario::{ScenarioReport, scenario_schema};
 
-use crate::args::ProviderName;
 use crate::providers::Provider;
 
 use super::lint::{provider_of, read};
 use super::{WRONG, line, warning};
+use column::{Column, PlayedColumn, play_all};
 
 /// Play a scenario on a simulated cluster: pools and workloads as manifests, and what happens to them when
 #[derive(Args)]
@@ -35,7 +33,8 @@ StatefulSets, DaemonSets, Jobs, CronJobs, PodDisruptionBudgets. The deciders are
 One seed gives one history, byte for byte.",
     after_long_help = "Exit codes: 0 done, 1 an invariant was violated or a file cannot be read, 2 wrong usage, 8 something in the files is invalid.\n\n\
 Examples:\n  mortise simulate examples/scenarios/busy-morning.yaml\n  mortise simulate pools.yaml apps.yaml scenario.yaml --seed 7 -o json\n  \
-mortise simulate examples/scenarios/busy-morning.yaml --compare karpenter\n  mortise simulate --schema > scenario.schema.json"
+mortise simulate examples/scenarios/busy-morning.yaml --compare karpenter --report morning.html\n  mortise simulate \
+examples/scenarios/churny-day.yaml --compare-apply calmer-pool.yaml\n  mortise simulate examples/scenarios/black-friday.yaml --compare-set batch-idle-duration=5s\n  mortise simulate --schema > scenario.schema.json"
 )]
 pub(super) struct SimulateArgs {
     /// Files, directories (*.yaml, *.yml, *.json, at any depth), or - for standard input
@@ -47,12 +46,27 @@ pub(super) struct SimulateArgs {
     /// Seed for random choices; default: that of the scenario
     #[arg(long)]
     seed: Option<u64>,
+    /// Play as many seeds, from that one on, on all cores, and print the scores: means, and of times and of one workload the worst
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: u64,
     /// Who runs the cluster
     #[arg(long, value_enum, default_value = "mortise")]
     policy: PolicyName,
-    /// Let another policy run the same cluster too, and print the scores of both
-    #[arg(long, value_enum, value_name = "POLICY")]
-    compare: Option<PolicyName>,
+    /// Another setting: the name of a flag of serve, or of a feature gate
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    settings: Vec<SettingChange>,
+    /// Let another policy run the same cluster too, and print the scores side by side
+    #[arg(long, value_enum, value_name = "POLICY", help_heading = "Compare")]
+    compare: Vec<PolicyName>,
+    /// Play the same cluster again with another setting, and print the scores side by side
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Compare")]
+    compare_set: Vec<SettingChange>,
+    /// Play it again with other manifests: each takes the place of that with its kind and name, or is added
+    #[arg(long, value_name = "PATH", help_heading = "Compare")]
+    compare_apply: Vec<PathBuf>,
+    /// Write a page with plots and scores, one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Print the JSON schema of the Scenario document, and nothing else
     #[arg(long)]
     schema: bool,
@@ -87,20 +101,6 @@ impl From<PolicyName> for SimulatedPolicy {
     }
 }
 
-/// Where a manifest is written.
-struct Written {
-    file: String,
-    manifest: Manifest,
-}
-
-impl Written {
-    /// The error, with the file and the line that it is about.
-    fn error(&self, error: &ManifestError) -> anyhow::Error {
-        let line = self.manifest.line_of(&error.field);
-        anyhow::anyhow!("{}:{line}: {error}", self.file)
-    }
-}
-
 /// Reads, plays and reports.
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.schema {
@@ -108,159 +108,120 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let sources = read(&args.paths)?;
-    match prepare(&sources, args.seed) {
-        Ok((spec, objects, scenario)) => simulate(args, &spec, objects, &scenario, &sources),
+    let changed = read(&args.compare_apply)?;
+    let columns = match columns(args, &sources, &changed) {
+        Ok(columns) => columns,
         Err(error) => {
             warning(&format!("mortise: {error:#}"));
-            Ok(ExitCode::from(WRONG))
+            return Ok(ExitCode::from(WRONG));
         }
-    }
-}
-
-/// The scenario and the cluster of the files.
-fn prepare(
-    sources: &[SourceFile],
-    seed: Option<u64>,
-) -> anyhow::Result<(ScenarioSpec, ClusterObjects, Written)> {
-    let mut objects = ClusterObjects::default();
-    let mut scenario: Option<(ScenarioSpec, Written)> = None;
-    for source in sources {
-        for manifest in manifests(&source.text) {
-            let file = source.name.clone();
-            let manifest = manifest
-                .map_err(|fault| anyhow::anyhow!("{file}:{}: {}", fault.line, fault.problem))?;
-            let value = manifest.value();
-            let written = Written { file, manifest };
-            if value["kind"] != SCENARIO_KIND {
-                objects.add(&value).map_err(|error| written.error(&error))?;
-                continue;
-            }
-            let spec =
-                ScenarioSpec::from_document(&value).map_err(|error| written.error(&error))?;
-            if let Some((_, first)) = &scenario {
-                let (at, other) = (first.manifest.line(), written.manifest.line());
-                bail!(
-                    "two scenarios: {}:{at} and {}:{other}; give one",
-                    first.file,
-                    written.file
-                );
-            }
-            scenario = Some((spec, written));
-        }
-    }
-    let (mut spec, written) = scenario
-        .with_context(|| format!("there is no document of kind {SCENARIO_KIND} in the files"))?;
-    spec.seed = seed.unwrap_or(spec.seed);
-    Ok((spec, objects.complete()?, written))
-}
-
-fn simulate(
-    args: &SimulateArgs,
-    spec: &ScenarioSpec,
-    objects: ClusterObjects,
-    scenario: &Written,
-    sources: &[SourceFile],
-) -> anyhow::Result<ExitCode> {
-    let name = provider_of(sources);
-    let provider = Provider::of(name);
-    let crds = provider.crds();
-    let well_known = crds.served().well_known();
-    let rejected = lint(
-        sources,
-        &LintOptions {
-            well_known: well_known.clone(),
-            crds,
-            catalog: None,
-            from: spec.start,
-            nodes: None,
-        },
-    );
-    let errors: Vec<String> = rejected
-        .findings
-        .iter()
-        .filter(|finding| finding.level == LintLevel::Error)
-        .map(|finding| format!("{}:{}: {}", finding.file, finding.line, finding.message()))
-        .collect();
-    if !errors.is_empty() {
-        errors
+    };
+    let invalid = invalid(&columns, &[&sources, &changed]);
+    if !invalid.is_empty() {
+        invalid
             .iter()
             .for_each(|text| warning(&format!("mortise: {text}")));
         return Ok(ExitCode::from(WRONG));
     }
-    let types = match name {
-        ProviderName::Aws => {
-            let catalog = mortise_aws_catalog::embedded_catalog()?;
-            match catalog.simulated_instance_types(&spec.region) {
-                Ok(types) => types,
-                Err(error) => {
-                    let field = scenario.manifest.line_of("spec.region");
-                    warning(&format!(
-                        "mortise: {}:{field}: spec.region: {error}",
-                        scenario.file
-                    ));
-                    return Ok(ExitCode::from(WRONG));
-                }
-            }
+    let played = match play_all(&columns, args.seeds, provider_of(&sources)) {
+        Ok(played) => played,
+        Err(error) => {
+            warning(&format!("mortise: {error:#}"));
+            return Ok(ExitCode::from(WRONG));
         }
-        ProviderName::Kwok => mortise_kwok::instance_types(),
     };
-    let policies = [Some(args.policy), args.compare];
-    let mut played = Vec::new();
-    for policy in policies.into_iter().flatten() {
-        let cloud = (types.clone(), well_known.clone());
-        let policy = SimulatedPolicy::from(policy);
-        let service = SimulatedService {
-            settings: policy.settings(Settings::default()),
-            deciders: &|| policy.deciders(mortise_deciders::all()),
-            extender: extender_of(policy),
-        };
-        match play(spec, objects.clone(), cloud, service) {
-            Ok(report) => played.push((policy, report)),
-            Err(error) => {
-                warning(&format!("mortise: {:#}", scenario.error(&error)));
-                return Ok(ExitCode::from(WRONG));
-            }
-        }
-    }
     show(args, &played)
 }
 
-fn show(
+/// What is played: first what was asked for, then what it is compared with.
+fn columns(
     args: &SimulateArgs,
-    played: &[(SimulatedPolicy, ScenarioReport)],
-) -> anyhow::Result<ExitCode> {
-    match (args.output, played) {
-        (SimulationFormat::Json, [(_, report)]) => line(&serde_json::to_string_pretty(report)?),
-        (SimulationFormat::Json, all) => {
-            let by_policy: Vec<_> = all
-                .iter()
-                .map(|(policy, report)| json!({ "policy": policy, "report": report }))
-                .collect();
-            line(&serde_json::to_string_pretty(&by_policy)?);
-        }
-        (SimulationFormat::Table, [(_, report)]) => {
-            table(report).iter().for_each(|text| line(text));
-        }
-        (SimulationFormat::Table, all) => {
-            let columns: Vec<_> = all
-                .iter()
-                .map(|(policy, report)| (policy.name(), &report.scores))
-                .collect();
-            let lines = scores::side_by_side(&columns);
+    sources: &[SourceFile],
+    changed: &[SourceFile],
+) -> anyhow::Result<Vec<Column>> {
+    let read = |replacements: &[SourceFile]| {
+        let mut file = ScenarioFile::read(sources, replacements)?;
+        file.spec.seed = args.seed.unwrap_or(file.spec.seed);
+        anyhow::Ok(file)
+    };
+    let mut columns = Vec::new();
+    for policy in std::iter::once(args.policy).chain(args.compare.iter().copied()) {
+        columns.push(Column {
+            policy: policy.into(),
+            settings: args.settings.clone(),
+            changes: Vec::new(),
+            file: read(&[])?,
+        });
+    }
+    if !args.compare_set.is_empty() || !changed.is_empty() {
+        let settings = args.compare_set.iter().map(ToString::to_string);
+        let files = changed.iter().map(|source| source.name.clone());
+        columns.push(Column {
+            policy: args.policy.into(),
+            settings: [&args.settings[..], &args.compare_set[..]].concat(),
+            changes: settings.chain(files).collect(),
+            file: read(changed)?,
+        });
+    }
+    Ok(columns)
+}
+
+/// What admission would reject, with file and line.
+fn invalid(columns: &[Column], sources: &[&[SourceFile]]) -> Vec<String> {
+    let all = sources.concat();
+    let Some(first) = columns.first() else {
+        return Vec::new();
+    };
+    let crds = Provider::of(provider_of(&all)).crds();
+    let rejected = lint(
+        &all,
+        &LintOptions {
+            well_known: crds.served().well_known(),
+            crds,
+            catalog: None,
+            from: first.file.spec.start,
+            nodes: None,
+        },
+    );
+    let errors = rejected.findings.iter();
+    errors
+        .filter(|finding| finding.level == LintLevel::Error)
+        .map(|finding| format!("{}:{}: {}", finding.file, finding.line, finding.message()))
+        .collect()
+}
+
+fn show(args: &SimulateArgs, played: &[PlayedColumn]) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.report {
+        let place = || format!("cannot write {}", path.display());
+        std::fs::write(path, page::html(played)).with_context(place)?;
+    }
+    let only = match played {
+        [only] if args.seeds == 1 => only.first(),
+        _ => None,
+    };
+    match (args.output, only) {
+        (SimulationFormat::Json, Some(only)) => line(&serde_json::to_string_pretty(only)?),
+        (SimulationFormat::Json, None) => line(&serde_json::to_string_pretty(played)?),
+        (SimulationFormat::Table, Some(only)) => table(only).iter().for_each(|text| line(text)),
+        (SimulationFormat::Table, None) => {
+            let lines = scores::side_by_side(played);
             lines.iter().for_each(|text| line(text));
         }
     }
     // What Karpenter's way violates is part of the comparison.
     let of_mortise = played
         .iter()
-        .filter(|(policy, _)| *policy != SimulatedPolicy::Karpenter);
-    for (_, report) in of_mortise {
-        let violations = &report.totals.violations;
-        if let Some(first) = violations.first() {
-            bail!(
-                "{} invariants were violated, which is a bug of mortise; the first: {first}",
-                violations.len()
-            );
+        .filter(|column| column.policy != SimulatedPolicy::Karpenter);
+    for column in of_mortise {
+        for report in &column.reports {
+            let violations = &report.totals.violations;
+            if let Some(first) = violations.first() {
+                bail!(
+                    "seed {}: {} invariants were violated, which is a bug of mortise; the first: {first}",
+                    report.seed,
+                    violations.len()
+                );
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -154,6 +154,11 @@ async fn the_page_about_simulations_shows_what_they_give() -> Result<()> {
             &alone,
         ),
         ("eventful afternoon", "eventful-afternoon.yaml", &[]),
+        (
+            "eventful afternoon, with spot to spot",
+            "eventful-afternoon.yaml",
+            &["--compare-set", "SpotToSpotConsolidation=true"],
+        ),
     ] {
         let example = repository().join("examples/scenarios").join(file);
         let example = example.display().to_string();

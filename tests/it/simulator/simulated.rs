@@ -75,7 +75,7 @@ fn report(script: &Script, document: &Value) -> Result<ScenarioReport> {
     let objects = objects.complete().map_err(failed)?;
     let service = SimulatedService {
         settings: settings(),
-        deciders: &mortise_deciders::all,
+        deciders: Box::new(mortise_deciders::all),
         extender: None,
     };
     let report = simulate(&spec, objects, cloud, service).map_err(failed)?;

@@ -321,7 +321,7 @@ fn launch(request: &LaunchRequest, cluster: &mut Cluster) -> Result<EffectOutput
     let (result, new) = cloud.launch(request, clock.now(), &mut clock.random);
     for id in new {
         stats.nodes_launched += 1;
-        let ms = clock.random.between(timing.boot_ms.0, timing.boot_ms.1);
+        let ms = timing.boot.draw(&mut clock.random);
         clock.in_ms(ms, Action::CreateNode(id));
     }
     match result {

@@ -30,6 +30,11 @@ pub(crate) struct KubeScheduler {
 }
 
 impl KubeScheduler {
+    /// Pods that have no node, those of DaemonSets included.
+    pub(crate) fn waiting(&self) -> usize {
+        self.scheduler.waiting()
+    }
+
     /// Configures the extender.
     pub(crate) fn set_extender(&mut self, extender: Box<dyn Extender>) {
         self.extender = Some(extender);
@@ -89,8 +94,7 @@ impl KubeScheduler {
                 bind_claims(&pod, &node, cluster);
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": cluster.now().to_string() }]);
                 cluster.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
-                let (low, high) = cluster.timing.pod_start_ms;
-                let ms = cluster.clock.random.between(low, high);
+                let ms = cluster.timing.pod_start.draw(&mut cluster.clock.random);
                 cluster.clock.in_ms(ms, Action::RunPod(pod));
             }
             Some(CycleResult::Unschedulable(pod)) => {

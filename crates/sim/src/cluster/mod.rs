@@ -35,7 +35,7 @@ pub(crate) use kube_scheduler::KubeScheduler;
 pub(crate) use kubelet::{
     Kubelets, complete_pod, mark_node_ready, node_name, remove_instance, remove_stopped_pod,
 };
-pub(crate) use timing::Timing;
+pub(crate) use timing::{StartTime, Timing};
 pub(crate) use workload_controllers::{WorkloadControllers, create_planned};
 
 /// Time, objects, instances and totals.

@@ -1,5 +1,6 @@
 //! Changes of settings: `NAME=VALUE`, by the name of the flag of `mortise serve`.
 
+use std::fmt;
 use std::str::FromStr;
 
 use mortise_apis::nearest::nearest;
@@ -48,6 +49,12 @@ pub enum SettingChangeError {
         /// What is wrong with it.
         problem: String,
     },
+}
+
+impl fmt::Display for SettingChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.value)
+    }
 }
 
 impl FromStr for SettingChange {

@@ -2,17 +2,20 @@
 //!
 //! Invariant: a scenario, its seed and the version of the product give one history; [`ScenarioReport::history`] is its digest.
 
+mod checks;
 mod cluster_objects;
 mod digest;
 mod offerings;
-mod play;
 mod report;
+mod run;
 mod spec;
+mod start_times;
 mod timeline;
 mod workload_manifests;
 
 pub use cluster_objects::ClusterObjects;
-pub use play::{SimulatedService, play};
 pub use report::{ScenarioNode, ScenarioReport, ScenarioSample};
+pub use run::{CreateDeciders, ScenarioRun, SimulatedService, play};
 pub use spec::{SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioSpec, scenario_schema};
+pub use start_times::ScenarioStartTime;
 pub use timeline::{TimelineAction, TimelineEntry};

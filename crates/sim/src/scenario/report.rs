@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::node_claim_history::NodeClaimStep;
-use crate::scores::Scores;
+use crate::scores::{ClusterMinute, Scores};
 use crate::stats::Stats;
 
 /// The cluster at one time.
@@ -57,6 +57,8 @@ pub struct ScenarioNode {
 pub struct ScenarioReport {
     /// Seed of its random choices.
     pub seed: u64,
+    /// When it began.
+    pub start: Timestamp,
     /// The cluster at regular times, and after each entry of the timeline.
     pub samples: Vec<ScenarioSample>,
     /// The Nodes at the end.
@@ -67,6 +69,9 @@ pub struct ScenarioReport {
     pub totals: Stats,
     /// How well the cluster was run.
     pub scores: Scores,
+    /// Every minute, for plots; not part of the JSON.
+    #[serde(skip)]
+    pub minutes: Vec<ClusterMinute>,
     /// Digest of all decisions and samples in their order, of 64 bits.
     pub history: String,
 }

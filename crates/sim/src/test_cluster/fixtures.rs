@@ -303,7 +303,7 @@ impl TestCluster {
         let id = self
             .launch_instance(&claim)
             .expect("a claim can be launched");
-        let ms = self.cluster.timing.boot_ms.0;
+        let ms = self.cluster.timing.boot.from_ms;
         self.cluster.clock.in_ms(ms, Action::CreateNode(id));
     }
 

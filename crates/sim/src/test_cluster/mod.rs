@@ -51,7 +51,7 @@ use mortise_state::snapshot::Snapshot;
 
 use crate::clock::Action;
 use crate::cluster::{
-    Cloud, Cluster, Executed, Kubelets, SimInstance, Timing, execute, remove_stopped_pod,
+    Cloud, Cluster, Executed, Kubelets, SimInstance, StartTime, Timing, execute, remove_stopped_pod,
 };
 use crate::replicas::list_all;
 
@@ -135,8 +135,8 @@ impl TestCluster {
         let start: Timestamp = START.parse().unwrap();
         let mut cluster = Cluster::with_cloud(Cloud::new(types, 0), start, SEED);
         cluster.timing = Timing {
-            boot_ms: (20_000, 20_000),
-            pod_start_ms: (0, 0),
+            boot: StartTime::between(20_000, 20_000),
+            pod_start: StartTime::between(0, 0),
             pod_stop_ms: (1_000, 1_000),
             termination_ms: (3_000, 3_000),
             marks_grace: true,
@@ -229,7 +229,7 @@ impl TestCluster {
 
     /// How long the cloud takes to launch the Node of an instance, automatically.
     pub const fn set_boot_ms(&mut self, ms: i64) {
-        self.cluster.timing.boot_ms = (ms, ms);
+        self.cluster.timing.boot = StartTime::between(ms, ms);
     }
 
     /// How long the cloud takes to terminate an instance; 0 = it confirms the end at once.

@@ -1,7 +1,5 @@
 //! Faults around every lifecycle step of nodes, in random order.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::SplitMix64;
 use mortise_cloudprovider::LaunchWindow;
@@ -11,6 +9,7 @@ use mortise_sim::{Deployment, Fault, FaultTarget, SimOptions, Simulation};
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::json;
 
+use super::seeds::{Seeds, Steps, each_seed};
 use super::{left, options, stuck, template};
 
 /// Maximum virtual time until a step occurs, in milliseconds.
@@ -96,7 +95,7 @@ pub(crate) struct Matrix {
 }
 
 /// Runs it; returns the violations.
-fn play(matrix: &Matrix) -> Vec<String> {
+fn play(matrix: &Matrix, steps: &mut Steps) -> Vec<String> {
     let mut rng = SplitMix64::new(matrix.seed);
     let mut options = small(matrix.seed);
     if matrix.is_batched {
@@ -110,9 +109,13 @@ fn play(matrix: &Matrix) -> Vec<String> {
         simulation.add_replica(mortise_deciders::all());
     }
     for (step, fault) in shuffled(matrix.faults, &mut rng) {
+        let skip = rng.below(3);
+        if !steps.take(|| format!("{fault:?} at {}, {skip} skipped", step.name())) {
+            continue;
+        }
         simulation.disturb(
             FaultTarget::Step(step),
-            rng.below(3),
+            skip,
             fault,
             mortise_deciders::all(),
         );
@@ -154,45 +157,7 @@ fn play(matrix: &Matrix) -> Vec<String> {
     violations
 }
 
-/// Runs the seeds of the environment variable, or the given number.
-pub(crate) fn play_seeds(variable: &str, seeds: u64, matrix: impl Fn(u64) -> Matrix + Sync) {
-    each_seed(variable, seeds, |seed| play(&matrix(seed)));
-}
-
-/// Collects the violations of each seed of the environment variable, or of the given number.
-pub(crate) fn each_seed(variable: &str, seeds: u64, play: impl Fn(u64) -> Vec<String> + Sync) {
-    let variable = std::env::var(variable).ok();
-    let (first, seeds): (u64, u64) = match variable.as_deref().map(|text| text.split_once('-')) {
-        Some(Some((first, last))) => (first.parse().unwrap(), last.parse().unwrap()),
-        Some(None) => (1, variable.unwrap().parse().unwrap()),
-        None => (1, seeds),
-    };
-    let next = AtomicU64::new(first);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let work = || {
-        let mut failed = Vec::new();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed > seeds {
-                return failed;
-            }
-            let violations = play(seed);
-            if !violations.is_empty() {
-                failed.push(format!("seed {seed}: {}", violations.join("; ")));
-            }
-        }
-    };
-    let failed: Vec<String> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let results = workers
-            .into_iter()
-            .flat_map(|worker| worker.join().unwrap());
-        results.collect()
-    });
-    assert!(
-        failed.is_empty(),
-        "{} of the seeds {first} to {seeds} failed:\n{}",
-        failed.len(),
-        failed.join("\n")
-    );
+/// Plays the matrix of each seed.
+pub(crate) fn play_seeds(seeds: &Seeds, matrix: impl Fn(u64) -> Matrix + Sync) {
+    each_seed(seeds, |seed, steps| play(&matrix(seed), steps));
 }

@@ -59,7 +59,7 @@ pub(crate) fn played_with(
     let objects = objects(manifests)?;
     let service = SimulatedService {
         settings: Settings::default(),
-        deciders: &mortise_deciders::all,
+        deciders: Box::new(mortise_deciders::all),
         extender: None,
     };
     play(&spec, objects, cloud, service)

@@ -66,6 +66,11 @@ pub(crate) enum CycleResult {
 }
 
 impl Scheduler {
+    /// Pods that have no node.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Observes changes of objects, in order.
     pub(crate) fn observe(&mut self, changes: &[StoreEvent], now: Timestamp) {
         for StoreEvent {

@@ -110,6 +110,11 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    /// Pods in it.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Adds a pending pod to the active queue. A known pod stays where it is.
     pub(super) fn add(&mut self, key: &PodKey, priority: i32, created: Timestamp, now: Timestamp) {
         if self.entries.contains_key(key) {

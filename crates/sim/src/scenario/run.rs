@@ -1,6 +1,6 @@
-//! Plays a scenario on the simulated cluster.
+//! A scenario while it is played on the simulated cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
 use mortise_apis::labels::{self, WellKnown};
@@ -9,15 +9,17 @@ use mortise_apis::values::GoDuration;
 use mortise_apis::values::{after, since};
 use mortise_cloudprovider::InstanceType;
 use mortise_engine::decider::Decider;
+use mortise_engine::record::Record;
 use mortise_planning::settings::Settings;
 use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use serde_json::{Value, json};
 
+use super::checks::{check, watched};
 use super::cluster_objects::ClusterObjects;
 use super::digest::HistoryDigest;
 use super::report::{ScenarioNode, ScenarioReport, ScenarioSample};
 use super::spec::ScenarioSpec;
-use super::timeline::{Image, Price, TimelineAction, Watch, WatchFailure};
+use super::timeline::{Image, TimelineAction, WatchFailure};
 use crate::cluster::{ApiServer, Extender, is_deleting};
 use crate::faults::WatchFault;
 use crate::manifest_error::ManifestError;
@@ -28,31 +30,28 @@ use crate::simulation::Simulation;
 const SAMPLES: i64 = 24;
 /// Records are taken at least this often, so that they do not pile up.
 const STRETCH_MS: i64 = 60 * 60_000;
-/// Kinds whose watch can fail.
-const WATCHED: [(&str, ObjectKind); 4] = [
-    ("Pod", ObjectKind::Pod),
-    ("Node", ObjectKind::Node),
-    ("NodeClaim", ObjectKind::Claim),
-    ("NodePool", ObjectKind::Pool),
-];
 
 /// What happens at a time.
-enum Due<'a> {
+#[derive(Debug)]
+enum Due {
     Sample,
-    /// With its place in the timeline.
-    Entry(usize, TimelineAction<'a>),
+    /// An entry, by its place in the timeline.
+    Entry(usize),
     /// The prices that an entry changed are as before.
-    PricesReturn(usize, &'a Price),
+    PricesReturn(usize),
     /// A watch delivers again.
     WatchRecovers(ObjectKind),
 }
 
+/// Creates the deciders of one process.
+pub type CreateDeciders = Box<dyn Fn() -> Vec<Box<dyn Decider>> + Send + Sync>;
+
 /// What runs the simulated cluster.
-pub struct SimulatedService<'a> {
+pub struct SimulatedService {
     /// Its settings.
     pub settings: Settings,
     /// The deciders of one process; asked again for each replica and after each crash.
-    pub deciders: &'a dyn Fn() -> Vec<Box<dyn Decider>>,
+    pub deciders: CreateDeciders,
     /// What kube-scheduler calls, if it calls any.
     pub extender: Option<Box<dyn Extender>>,
 }
@@ -68,198 +67,159 @@ pub fn play(
     spec: &ScenarioSpec,
     objects: ClusterObjects,
     cloud: (Vec<InstanceType>, WellKnown),
-    service: SimulatedService<'_>,
+    service: SimulatedService,
 ) -> Result<ScenarioReport, ManifestError> {
-    let SimulatedService {
-        mut settings,
-        deciders,
-        extender,
-    } = service;
-    settings.gates.capacity_buffer |= objects.has_buffers();
-    let (catalog, well_known) = cloud;
-    let due = due(spec, &objects, &catalog)?;
-    let node_classes = objects.node_classes()?;
-    let options = SimOptions {
-        seed: spec.seed,
-        start: spec.start,
-        settings,
-        catalog,
-        well_known,
-        node_classes: node_classes.clone(),
-        pools: objects.pools,
-        daemon_sets: objects.daemon_sets,
-        deployments: objects.deployments,
-        workloads: objects.workloads,
-        jobs: Vec::new(),
-        others: objects.others,
-        interruption_every_s: spec.spot_interruption_every.map_or(0, GoDuration::as_secs),
-        shortage_per_mille: spec.spot_shortage_percent * 10,
-    };
-    let mut simulation = Simulation::new(options, deciders());
-    if let Some(extender) = extender {
-        simulation.set_extender(extender);
-    }
-    simulation.note_node_claims();
-    simulation.keep_scores();
-    for _ in 1..spec.replicas {
-        simulation.add_replica(deciders());
-    }
-    let mut player = Player {
-        simulation,
-        start: spec.start,
-        samples: Vec::new(),
-        history: HistoryDigest::default(),
-        node_classes,
-    };
-    for (ms, due) in due {
-        player.run_until(after(spec.start, ms));
-        match due {
-            Due::Sample => player.sample(None),
-            Due::WatchRecovers(kind) => player.simulation.disturb_watch(&kind, None),
-            Due::PricesReturn(entry, price) => {
-                player.simulation.end_price_change(entry);
-                player.sample(Some(format!("{price} is as before")));
-            }
-            Due::Entry(entry, action) => {
-                player.act(entry, &action, deciders)?;
-                player.sample(Some(action.to_string()));
-            }
-        }
-    }
-    Ok(player.report(spec.seed))
+    let mut run = ScenarioRun::new(spec.clone(), objects, cloud, service)?;
+    run.run_until(run.end(), &mut |_| {})?;
+    Ok(run.report())
 }
 
-/// Everything that happens, with its milliseconds since the start, in order.
-fn due<'a>(
-    spec: &'a ScenarioSpec,
-    objects: &ClusterObjects,
-    catalog: &[InstanceType],
-) -> Result<Vec<(i64, Due<'a>)>, ManifestError> {
-    let ms = |duration: GoDuration| duration.as_nanos() / 1_000_000;
-    let whole = ms(spec.duration);
-    let mut all: Vec<(i64, Due<'a>)> = Vec::new();
-    for (at, entry) in spec.timeline.iter().enumerate() {
-        let field = format!("spec.timeline[{at}]");
-        let action = entry.action(&field)?;
-        check(&action, &field, objects, catalog)?;
-        all.push((ms(entry.at), Due::Entry(at, action)));
-        let ends = match action {
-            TimelineAction::Watch(watch) => {
-                let end = Due::WatchRecovers(watched(watch, &field)?);
-                Some((watch.lasts, end))
-            }
-            TimelineAction::Price(price) => price
-                .lasts
-                .map(|lasts| (lasts, Due::PricesReturn(at, price))),
-            _ => None,
-        };
-        if let Some((lasts, end)) = ends {
-            let at = ms(entry.at).saturating_add(ms(lasts));
-            if at <= whole {
-                all.push((at, end));
-            }
-        }
-    }
-    // Entries come before the sample of the same time.
-    all.extend((1..=SAMPLES).map(|nth| (whole / SAMPLES * nth, Due::Sample)));
-    if whole % SAMPLES != 0 {
-        all.push((whole, Due::Sample));
-    }
-    all.sort_by_key(|(ms, _)| *ms);
-    Ok(all)
-}
-
-/// The names in an entry are those of the cluster and the cloud.
-fn check(
-    action: &TimelineAction<'_>,
-    field: &str,
-    objects: &ClusterObjects,
-    catalog: &[InstanceType],
-) -> Result<(), ManifestError> {
-    let known = |name: &str, given: &str, all: &[&str]| {
-        if all.contains(&given) {
-            return Ok(());
-        }
-        Err(ManifestError::unknown(
-            format!("{field}.{name}"),
-            given,
-            all,
-        ))
-    };
-    match action {
-        TimelineAction::Scale(scale) => {
-            let field = format!("{field}.scale");
-            objects.check_target(scale.target(&field)?, &field)
-        }
-        TimelineAction::Roll(roll) => {
-            let field = format!("{field}.roll");
-            objects.check_target(roll.target(&field)?, &field)
-        }
-        TimelineAction::Edit(edit) => {
-            known("edit.nodePool", &edit.node_pool, &objects.pool_names())
-        }
-        TimelineAction::Delete(delete) => {
-            known("delete.nodePool", &delete.node_pool, &objects.pool_names())
-        }
-        TimelineAction::Shortage(shortage) => {
-            let field = format!("{field}.shortage");
-            shortage.offerings().check(&field, catalog)
-        }
-        TimelineAction::Price(price) => {
-            let field = format!("{field}.price");
-            price.to(&field)?;
-            if price.lasts.is_some_and(|lasts| lasts <= GoDuration::ZERO) {
-                return Err(ManifestError::new(
-                    format!("{field}.for"),
-                    "must be more than 0s; leave it out for prices that stay",
-                ));
-            }
-            price.offerings().check(&field, catalog)
-        }
-        TimelineAction::Image(image) => {
-            if image.name.is_empty() {
-                let field = format!("{field}.image.name");
-                return Err(ManifestError::new(field, "is empty"));
-            }
-            if image.boot_failure_percent > 100 {
-                let field = format!("{field}.image.bootFailurePercent");
-                return Err(ManifestError::new(field, "must be from 0 to 100"));
-            }
-            let classes = objects.node_classes()?;
-            let names: Vec<&str> = classes.iter().map(|class| &*class.name).collect();
-            known("image.nodeClass", &image.node_class, &names)
-        }
-        TimelineAction::Watch(watch) => watched(watch, field).map(drop),
-        TimelineAction::Interrupt(_) | TimelineAction::Images(_) | TimelineAction::Crash => Ok(()),
-    }
-}
-
-fn watched(watch: &Watch, field: &str) -> Result<ObjectKind, ManifestError> {
-    let mut kinds = WATCHED.iter();
-    let found = kinds.find(|(name, _)| *name == watch.kind);
-    let names = WATCHED.map(|(name, _)| name);
-    let unknown = || ManifestError::unknown(format!("{field}.watch.kind"), &watch.kind, &names);
-    found.map(|(_, kind)| kind.clone()).ok_or_else(unknown)
-}
-
-struct Player {
+/// A scenario that is being played, as far as its caller asks for.
+pub struct ScenarioRun {
+    spec: ScenarioSpec,
     simulation: Simulation,
-    start: Timestamp,
+    deciders: CreateDeciders,
+    /// What is still to happen, with its milliseconds since the start, in order.
+    due: VecDeque<(i64, Due)>,
     samples: Vec<ScenarioSample>,
     history: HistoryDigest,
     node_classes: Vec<NodeClassKey>,
 }
 
-impl Player {
+impl ScenarioRun {
+    /// A scenario at its start.
+    ///
+    /// # Errors
+    /// An entry refers to something that the cluster does not have.
+    pub fn new(
+        spec: ScenarioSpec,
+        objects: ClusterObjects,
+        cloud: (Vec<InstanceType>, WellKnown),
+        service: SimulatedService,
+    ) -> Result<Self, ManifestError> {
+        let SimulatedService {
+            mut settings,
+            deciders,
+            extender,
+        } = service;
+        settings.gates.capacity_buffer |= objects.has_buffers();
+        let (catalog, well_known) = cloud;
+        let due = due(&spec, &objects, &catalog)?;
+        let node_classes = objects.node_classes()?;
+        let options = SimOptions {
+            seed: spec.seed,
+            start: spec.start,
+            settings,
+            catalog,
+            well_known,
+            node_classes: node_classes.clone(),
+            pools: objects.pools,
+            daemon_sets: objects.daemon_sets,
+            deployments: objects.deployments,
+            workloads: objects.workloads,
+            jobs: Vec::new(),
+            others: objects.others,
+            interruption_every_s: spec.spot_interruption_every.map_or(0, GoDuration::as_secs),
+            shortage_per_mille: spec.spot_shortage_percent * 10,
+        };
+        let mut simulation = Simulation::new(options, deciders());
+        if let Some(extender) = extender {
+            simulation.set_extender(extender);
+        }
+        let timing = &mut simulation.cluster.timing;
+        if let Some(time) = &spec.boot_time {
+            timing.boot = time.checked("spec.bootTime")?;
+        }
+        if let Some(time) = &spec.pod_start_time {
+            timing.pod_start = time.checked("spec.podStartTime")?;
+        }
+        simulation.note_node_claims();
+        simulation.keep_scores();
+        for _ in 1..spec.replicas {
+            simulation.add_replica(deciders());
+        }
+        Ok(Self {
+            spec,
+            simulation,
+            deciders,
+            due,
+            samples: Vec::new(),
+            history: HistoryDigest::default(),
+            node_classes,
+        })
+    }
+
+    /// When it ends.
+    #[must_use]
+    pub fn end(&self) -> Timestamp {
+        after(self.spec.start, ms(self.spec.duration))
+    }
+
+    /// The simulated cluster.
+    pub const fn simulation(&mut self) -> &mut Simulation {
+        &mut self.simulation
+    }
+
+    /// The cluster at regular times, and after each entry of the timeline, so far.
+    #[must_use]
+    pub fn samples(&self) -> &[ScenarioSample] {
+        &self.samples
+    }
+
+    /// Plays until a time, at most to the end. How often it is called, and where it stops, does not change the history. `decided`
+    /// gets the decisions.
+    ///
+    /// # Errors
+    /// An entry refers to something that the cluster does not have any more.
+    pub fn run_until(
+        &mut self,
+        until: Timestamp,
+        decided: &mut dyn FnMut(Vec<Record>),
+    ) -> Result<(), ManifestError> {
+        let until = until.min(self.end());
+        loop {
+            let next = self.due.front().map(|(ms, _)| after(self.spec.start, *ms));
+            let next = next.filter(|at| *at <= until);
+            self.pass_time(next.unwrap_or(until), decided);
+            let Some((_, due)) = next.and_then(|_| self.due.pop_front()) else {
+                return Ok(());
+            };
+            self.happen(&due)?;
+        }
+    }
+
+    fn happen(&mut self, due: &Due) -> Result<(), ManifestError> {
+        match due {
+            Due::Sample => self.sample(None),
+            Due::WatchRecovers(kind) => self.simulation.disturb_watch(kind, None),
+            Due::PricesReturn(entry) => {
+                self.simulation.end_price_change(*entry);
+                let price = self.spec.timeline[*entry].price.as_ref();
+                let price = price.map(|price| format!("{price} is as before"));
+                self.sample(price);
+            }
+            Due::Entry(entry) => {
+                let field = format!("spec.timeline[{entry}]");
+                let timeline = self.spec.timeline[*entry].clone();
+                let action = timeline.action(&field)?;
+                self.act(*entry, &action)?;
+                self.sample(Some(action.to_string()));
+            }
+        }
+        Ok(())
+    }
+
     /// Runs to a time, and digests what is decided on the way.
-    fn run_until(&mut self, end: Timestamp) {
+    fn pass_time(&mut self, end: Timestamp, decided: &mut dyn FnMut(Vec<Record>)) {
         loop {
             let next = after(self.simulation.now(), STRETCH_MS).min(end);
             self.simulation.run_until(next);
-            for record in self.simulation.take_records() {
+            let records = self.simulation.take_records();
+            for record in &records {
                 // Records are plain data with text keys.
                 self.history.add(&json!(record).to_string());
             }
+            decided(records);
             self.simulation.take_events();
             if next >= end {
                 return;
@@ -276,12 +236,7 @@ impl Player {
         })
     }
 
-    fn act(
-        &mut self,
-        entry: usize,
-        action: &TimelineAction<'_>,
-        deciders: &dyn Fn() -> Vec<Box<dyn Decider>>,
-    ) -> Result<(), ManifestError> {
+    fn act(&mut self, entry: usize, action: &TimelineAction<'_>) -> Result<(), ManifestError> {
         let simulation = &mut self.simulation;
         match action {
             TimelineAction::Scale(scale) => {
@@ -316,7 +271,7 @@ impl Player {
             }
             TimelineAction::Image(image) => return self.set_image(image),
             TimelineAction::Images(images) => simulation.break_images(images.broken),
-            TimelineAction::Crash => simulation.restart_engine(deciders()),
+            TimelineAction::Crash => simulation.restart_engine((self.deciders)()),
             TimelineAction::Watch(watch) => {
                 let fault = match watch.fault {
                     WatchFailure::Silent => WatchFault::Silent,
@@ -354,7 +309,7 @@ impl Player {
         let is_node = |(key, _): &(&ObjectKey, &Value)| matches!(key, ObjectKey::Node(_));
         let sample = ScenarioSample {
             at: self.simulation.now(),
-            seconds: since(self.simulation.now(), self.start) / 1000,
+            seconds: since(self.simulation.now(), self.spec.start) / 1000,
             happened,
             nodes: self.simulation.api_server().iter().filter(is_node).count() as u64,
             pods_running: count(is_running),
@@ -368,18 +323,63 @@ impl Player {
         self.samples.push(sample);
     }
 
-    fn report(self, seed: u64) -> ScenarioReport {
+    /// What became of the cluster so far.
+    #[must_use]
+    pub fn report(self) -> ScenarioReport {
         let node_claims = self.simulation.node_claims();
         ScenarioReport {
-            seed,
+            seed: self.spec.seed,
+            start: self.spec.start,
             nodes: nodes(self.simulation.api_server()),
             node_claims: node_claims.map_or_else(Vec::new, |all| all.steps().to_vec()),
             samples: self.samples,
             totals: self.simulation.stats(),
             scores: self.simulation.scores(),
+            minutes: self.simulation.minutes().to_vec(),
             history: self.history.to_string(),
         }
     }
+}
+
+/// Everything that happens, with its milliseconds since the start, in order.
+fn due(
+    spec: &ScenarioSpec,
+    objects: &ClusterObjects,
+    catalog: &[InstanceType],
+) -> Result<VecDeque<(i64, Due)>, ManifestError> {
+    let whole = ms(spec.duration);
+    let mut all: Vec<(i64, Due)> = Vec::new();
+    for (at, entry) in spec.timeline.iter().enumerate() {
+        let field = format!("spec.timeline[{at}]");
+        let action = entry.action(&field)?;
+        check(&action, &field, objects, catalog)?;
+        all.push((ms(entry.at), Due::Entry(at)));
+        let ends = match &action {
+            TimelineAction::Watch(watch) => {
+                let end = Due::WatchRecovers(watched(watch, &field)?);
+                Some((watch.lasts, end))
+            }
+            TimelineAction::Price(price) => price.lasts.map(|lasts| (lasts, Due::PricesReturn(at))),
+            _ => None,
+        };
+        if let Some((lasts, end)) = ends {
+            let at = ms(entry.at).saturating_add(ms(lasts));
+            if at <= whole {
+                all.push((at, end));
+            }
+        }
+    }
+    // Entries come before the sample of the same time.
+    all.extend((1..=SAMPLES).map(|nth| (whole / SAMPLES * nth, Due::Sample)));
+    if whole % SAMPLES != 0 {
+        all.push((whole, Due::Sample));
+    }
+    all.sort_by_key(|(ms, _)| *ms);
+    Ok(all.into())
+}
+
+fn ms(duration: GoDuration) -> i64 {
+    duration.as_nanos() / 1_000_000
 }
 
 /// The Nodes with their pods, by NodePool and name.

@@ -1,0 +1,172 @@
+//! Runs of many seeds. A seed that fails is shrunk to a small story: the steps that are enough to fail, and the command that plays them.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most plays in which a failing seed is shrunk.
+const MOST_PLAYS: usize = 150;
+/// Steps that are played, by number, separated by commas; all others are left out.
+const STEPS: &str = "MORTISE_STEPS";
+
+/// Seeds of a test.
+pub(crate) struct Seeds {
+    /// Variable with another number of seeds, or the first and the last: `17-17`.
+    pub(crate) variable: &'static str,
+    /// How many without it.
+    pub(crate) usual: u64,
+    /// Name of the test's file.
+    pub(crate) test: &'static str,
+}
+
+/// The steps of a play, counted as they come.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    kept: Option<BTreeSet<usize>>,
+    count: usize,
+    /// What was kept, with its number.
+    story: Vec<(usize, String)>,
+}
+
+impl Steps {
+    fn only(kept: &[usize]) -> Self {
+        Self {
+            kept: Some(kept.iter().copied().collect()),
+            ..Self::default()
+        }
+    }
+
+    /// Whether the next step is played. Random numbers are to be drawn before, so that they do not depend on it.
+    pub(crate) fn take(&mut self, text: impl FnOnce() -> String) -> bool {
+        let number = self.count;
+        self.count += 1;
+        let is_kept = self.kept.as_ref().is_none_or(|kept| kept.contains(&number));
+        if is_kept {
+            self.story.push((number, text()));
+        }
+        is_kept
+    }
+}
+
+/// Plays each seed; `play` returns the violations.
+pub(crate) fn each_seed(seeds: &Seeds, play: impl Fn(u64, &mut Steps) -> Vec<String> + Sync) {
+    let variable = std::env::var(seeds.variable).ok();
+    let (first, last): (u64, u64) = match variable.as_deref().map(|text| text.split_once('-')) {
+        Some(Some((first, last))) => (first.parse().unwrap(), last.parse().unwrap()),
+        Some(None) => (1, variable.unwrap().parse().unwrap()),
+        None => (1, seeds.usual),
+    };
+    let steps = std::env::var(STEPS).ok();
+    let steps: Option<Vec<usize>> = steps.map(|text| {
+        let numbers = text.split(',').filter(|number| !number.is_empty());
+        numbers.map(|number| number.parse().unwrap()).collect()
+    });
+    let next = AtomicU64::new(first);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let work = || {
+        let mut failed = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed > last {
+                return failed;
+            }
+            let mut played = steps.as_deref().map_or_else(Steps::default, Steps::only);
+            let violations = play(seed, &mut played);
+            if !violations.is_empty() {
+                failed.push((seed, violations));
+            }
+        }
+    };
+    let mut failed: Vec<(u64, Vec<String>)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let results = workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap());
+        results.collect()
+    });
+    failed.sort();
+    let Some((seed, violations)) = failed.first() else {
+        return;
+    };
+    let all: Vec<String> = failed
+        .iter()
+        .map(|(seed, violations)| format!("seed {seed}: {}", violations.join("; ")))
+        .collect();
+    panic!(
+        "{} of the seeds {first} to {last} failed:\n{}\n{}",
+        failed.len(),
+        all.join("\n"),
+        small_story(seeds, *seed, violations, steps.as_deref(), &play),
+    );
+}
+
+/// The steps with which a seed still fails, one per line, and the command that plays them.
+fn small_story(
+    seeds: &Seeds,
+    seed: u64,
+    violations: &[String],
+    known: Option<&[usize]>,
+    play: &impl Fn(u64, &mut Steps) -> Vec<String>,
+) -> String {
+    let count = {
+        let mut steps = Steps::default();
+        play(seed, &mut steps);
+        steps.count
+    };
+    let all: Vec<usize> = known.map_or_else(|| (0..count).collect(), <[usize]>::to_vec);
+    let kept = shrunk(&all, MOST_PLAYS, &mut |kept| {
+        !play(seed, &mut Steps::only(kept)).is_empty()
+    });
+    let mut steps = Steps::only(&kept);
+    let last = play(seed, &mut steps);
+    let lines = steps.story.iter();
+    let lines: Vec<String> = lines
+        .map(|(number, text)| format!("  {number}: {text}"))
+        .collect();
+    let numbers: Vec<String> = kept.iter().map(ToString::to_string).collect();
+    format!(
+        "seed {seed} fails with {} of {} steps:\n{}\n  then: {}\nplay it: {STEPS}={} {}={seed}-{seed} cargo test -p mortise-sim --test {}",
+        kept.len(),
+        all.len(),
+        lines.join("\n"),
+        if last.is_empty() { violations } else { &last }.join("; "),
+        numbers.join(","),
+        seeds.variable,
+        seeds.test,
+    )
+}
+
+/// A subset of `all` that still fails, none of whose parts can be left out, unless `most` plays are used up: halves are left out first,
+/// then quarters, and so on (delta debugging).
+pub(crate) fn shrunk(
+    all: &[usize],
+    most: usize,
+    fails: &mut dyn FnMut(&[usize]) -> bool,
+) -> Vec<usize> {
+    let mut kept = all.to_vec();
+    let mut plays = 0;
+    let mut length = kept.len().div_ceil(2);
+    while length > 0 {
+        let mut at = 0;
+        let mut is_shorter = false;
+        while at < kept.len() {
+            if plays == most {
+                return kept;
+            }
+            plays += 1;
+            let end = (at + length).min(kept.len());
+            let rest = [&kept[..at], &kept[end..]].concat();
+            if fails(&rest) {
+                kept = rest;
+                is_shorter = true;
+            } else {
+                at = end;
+            }
+        }
+        length = match length {
+            1 if is_shorter => 1,
+            1 => 0,
+            longer => longer.div_ceil(2),
+        };
+    }
+    kept
+}

@@ -1,0 +1,154 @@
+//! A scenario under one policy with one set of settings and manifests.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use mortise_apis::labels::WellKnown;
+use mortise_cloudprovider::InstanceType;
+use mortise_demo::extender_of;
+use mortise_demo::scenario_file::ScenarioFile;
+use mortise_planning::settings::Settings;
+use mortise_sim::Scores;
+use mortise_sim::baseline::SimulatedPolicy;
+use mortise_sim::replay::SettingChange;
+use mortise_sim::scenario::{ScenarioReport, ScenarioRun, SimulatedService};
+use serde::Serialize;
+
+use super::progress::Progress;
+use crate::args::ProviderName;
+use crate::providers::Provider;
+
+/// What will be played.
+pub(super) struct Column {
+    pub(super) policy: SimulatedPolicy,
+    pub(super) settings: Vec<SettingChange>,
+    /// What is different from the first column, but for the policy.
+    pub(super) changes: Vec<String>,
+    pub(super) file: ScenarioFile,
+}
+
+/// What came of it.
+#[derive(Serialize)]
+pub(super) struct PlayedColumn {
+    pub(super) policy: SimulatedPolicy,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) changes: Vec<String>,
+    /// Of all seeds together.
+    pub(super) scores: Scores,
+    /// By seed; at least one.
+    pub(super) reports: Vec<ScenarioReport>,
+}
+
+impl PlayedColumn {
+    fn of(column: &Column) -> Self {
+        Self {
+            policy: column.policy,
+            changes: column.changes.clone(),
+            scores: Scores::default(),
+            reports: Vec::new(),
+        }
+    }
+
+    /// Its name in tables and plots.
+    pub(super) fn name(&self) -> &'static str {
+        if self.changes.is_empty() {
+            self.policy.name()
+        } else {
+            "changed"
+        }
+    }
+
+    /// The first seed.
+    pub(super) fn first(&self) -> Option<&ScenarioReport> {
+        self.reports.first()
+    }
+}
+
+/// Plays all columns with each seed, as many at a time as there are processors.
+///
+/// # Errors
+/// The region is not known, or a timeline is not that of its cluster.
+pub(super) fn play_all(
+    columns: &[Column],
+    seeds: u64,
+    provider: ProviderName,
+) -> anyhow::Result<Vec<PlayedColumn>> {
+    let jobs: Vec<(usize, u64)> = (0..columns.len())
+        .flat_map(|column| (0..seeds).map(move |seed| (column, seed)))
+        .collect();
+    let progress = Progress::new(columns, seeds);
+    let next = AtomicUsize::new(0);
+    let played = Mutex::new(BTreeMap::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(jobs.len()) {
+            scope.spawn(|| {
+                while let Some((column, seed)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = columns[*column].play(*seed, provider, &progress);
+                    let mut played = played.lock().unwrap_or_else(PoisonError::into_inner);
+                    played.insert((*column, *seed), result);
+                }
+            });
+        }
+    });
+    progress.end();
+    let mut all: Vec<PlayedColumn> = columns.iter().map(PlayedColumn::of).collect();
+    let played = played.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for ((column, _), report) in played {
+        let report = report?;
+        all[column].scores.add_seed(&report.scores);
+        all[column].reports.push(report);
+    }
+    Ok(all)
+}
+
+impl Column {
+    /// Plays it with the seed that is so many after that of the scenario.
+    fn play(
+        &self,
+        seed: u64,
+        provider: ProviderName,
+        progress: &Progress,
+    ) -> anyhow::Result<ScenarioReport> {
+        let Self {
+            policy,
+            settings: changes,
+            file,
+            ..
+        } = self;
+        let policy = *policy;
+        let mut settings = Settings::default();
+        for change in changes {
+            settings = change.apply(settings)?;
+        }
+        let service = SimulatedService {
+            settings: policy.settings(settings),
+            deciders: Box::new(move || policy.deciders(mortise_deciders::all())),
+            extender: extender_of(policy),
+        };
+        let cloud = self.cloud(provider)?;
+        let placed = |error| file.error(&error);
+        let mut spec = file.spec.clone();
+        spec.seed = spec.seed.wrapping_add(seed);
+        let run = ScenarioRun::new(spec, file.objects.clone(), cloud, service);
+        let mut run = run.map_err(placed)?;
+        while let Some(until) = progress.next(&mut run) {
+            run.run_until(until, &mut |_| {}).map_err(placed)?;
+        }
+        Ok(run.report())
+    }
+
+    fn cloud(&self, provider: ProviderName) -> anyhow::Result<(Vec<InstanceType>, WellKnown)> {
+        let well_known = Provider::of(provider).crds().served().well_known().clone();
+        let types = match provider {
+            ProviderName::Aws => {
+                let catalog = mortise_aws_catalog::embedded_catalog()?;
+                let types = catalog.simulated_instance_types(&self.file.spec.region);
+                types.map_err(|error| self.file.error_at("spec.region", &error.to_string()))?
+            }
+            ProviderName::Kwok => mortise_kwok::instance_types(),
+        };
+        Ok((types, well_known))
+    }
+}

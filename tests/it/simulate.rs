@@ -1,0 +1,219 @@
+//! `mortise simulate` and `mortise demo --scenario` as a user runs them.
+
+use anyhow::{Context as _, Result, ensure};
+use mortise_tests::harness::StateDir;
+use serde_json::Value;
+
+use crate::command;
+
+/// A small cluster for an hour.
+const SCENARIO: &str = "\
+apiVersion: mortise.sh/v1alpha1
+kind: Scenario
+spec:
+  duration: 1h
+  timeline:
+    - { at: 20m, scale: { deployment: web, replicas: 12 } }
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: { name: general }
+spec:
+  disruption: { consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m }
+  template:
+    spec:
+      nodeClassRef: { group: karpenter.k8s.aws, kind: EC2NodeClass, name: default }
+      requirements:
+        - { key: karpenter.k8s.aws/instance-family, operator: In, values: [m5] }
+        - { key: karpenter.sh/capacity-type, operator: In, values: [on-demand] }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: web }
+spec:
+  replicas: 4
+  template:
+    metadata: { labels: { app: web } }
+    spec: { containers: [{ name: main, resources: { requests: { cpu: 900m, memory: 1Gi } } }] }
+";
+
+/// A Deployment with half of the requests.
+fn halved() -> Result<String> {
+    let web = SCENARIO.split("---\n").last().context("the Deployment")?;
+    Ok(web.replace("900m", "450m").replace("1Gi", "512Mi"))
+}
+
+#[tokio::test]
+async fn other_settings_and_manifests_are_compared_side_by_side() -> Result<()> {
+    let mut folder = StateDir::create("simulate")?;
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (scenario, changed, page) = (file("s.yaml"), file("halved.yaml"), file("page.html"));
+    std::fs::write(&scenario, SCENARIO)?;
+    std::fs::write(&changed, halved()?)?;
+    let args = [
+        scenario.as_str(),
+        "--compare",
+        "karpenter",
+        "--compare-apply",
+        &changed,
+        "--compare-set",
+        "batch-idle-duration=2s",
+        "--report",
+        &page,
+    ];
+    let said = command::run("simulate", &args, None).await?;
+    ensure!(said.code == 0, "{said:?}");
+    let header = said.stdout.lines().next().unwrap_or_default();
+    let names: Vec<&str> = header.split_whitespace().collect();
+    ensure!(names == ["mortise", "karpenter", "changed"], "{said:?}");
+    let last = said.stdout.lines().last().unwrap_or_default();
+    ensure!(
+        last == format!("changed: batch-idle-duration=2s, {changed}"),
+        "{said:?}"
+    );
+
+    let json = [&args[..], &["-o", "json"]].concat();
+    let played = command::run("simulate", &json, None).await?;
+    let columns: Value = serde_json::from_str(&played.stdout)?;
+    let spent = |nth: usize| columns[nth]["scores"]["spentMicroUsd"].as_i64();
+    ensure!(
+        spent(2).context("spent")? < spent(0).context("spent")?,
+        "half of the requests cost less: {columns}"
+    );
+    ensure!(
+        columns[2]["changes"][0] == "batch-idle-duration=2s",
+        "{columns}"
+    );
+
+    let seeds = [scenario.as_str(), "--seeds", "3", "--seed", "4"];
+    let several = command::run("simulate", &seeds, None).await?;
+    ensure!(
+        several.stdout.contains("means of the seeds 4 to 6;"),
+        "{several:?}"
+    );
+
+    let html = std::fs::read_to_string(&page)?;
+    ensure!(html.matches("<svg ").count() == 4 + 4, "{html}");
+    ensure!(html.contains("scale web to 12"), "{html}");
+    let outside = [
+        "src=", "href=", "url(", "http:", "https:", "@import", "<script",
+    ];
+    let found = outside.iter().find(|part| html.contains(**part));
+    ensure!(found.is_none(), "the page needs {found:?}");
+    // One seed gives one page.
+    std::fs::remove_file(&page)?;
+    command::run("simulate", &args, None).await?;
+    ensure!(std::fs::read_to_string(&page)? == html, "another page");
+    folder.discard();
+    Ok(())
+}
+
+#[tokio::test]
+async fn instances_boot_as_slowly_as_the_scenario_says() -> Result<()> {
+    let waited = async |scenario: &str| -> Result<i64> {
+        let said = command::run("simulate", &["-", "-o", "json"], Some(scenario)).await?;
+        ensure!(said.code == 0, "{said:?}");
+        let report: Value = serde_json::from_str(&said.stdout)?;
+        let most = report["scores"]["pendingS"]["most"].as_i64();
+        most.context("how long pods waited")
+    };
+    let slow = "duration: 1h\n  bootTime: { from: 4m, to: 5m, slowPercent: 10, slowTo: 6m }\n";
+    let slow = SCENARIO.replace("duration: 1h\n", slow);
+    let (usual, slow) = (waited(SCENARIO).await?, waited(&slow).await?);
+    ensure!(
+        usual < 90 && (240..420).contains(&slow),
+        "{usual} s, {slow} s"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_cannot_be_simulated_is_named() -> Result<()> {
+    let mut folder = StateDir::create("simulate")?;
+    let changed = folder.join("c.yaml").display().to_string();
+    std::fs::write(&changed, halved()?.replace("replicas: 4", "replicas: many"))?;
+    let apply = ["-", "--compare-apply", &changed];
+    let set = ["-", "--compare-set", "batch-idle-durration=2s"];
+    let report = ["-", "--report", "/there/is/no/such/folder/page.html"];
+    let boots =
+        |time: &str| SCENARIO.replace("duration: 1h", &format!("duration: 1h\n  bootTime: {time}"));
+    for (args, scenario, code, says) in [
+        (
+            &apply as &[&str],
+            SCENARIO.to_owned(),
+            8,
+            "c.yaml:4: spec.replicas",
+        ),
+        (
+            &set,
+            SCENARIO.to_owned(),
+            2,
+            "did you mean batch-idle-duration?",
+        ),
+        (
+            &report,
+            SCENARIO.to_owned(),
+            1,
+            "cannot write /there/is/no/such",
+        ),
+        (
+            &["-"],
+            boots("{ from: 2m, to: 1m }"),
+            8,
+            "<stdin>:5: spec.bootTime.to: must be from 2m",
+        ),
+        (
+            &["-"],
+            boots("{ from: 1m, to: 2m, slowPercent: 5 }"),
+            8,
+            "spec.bootTime.slowTo: missing",
+        ),
+        (
+            &["-"],
+            boots("{ from: 1m, to: 2m, slowTo: 5m }"),
+            8,
+            "spec.bootTime.slowPercent",
+        ),
+        (&["-"], boots("{ from: 1m, until: 2m }"), 8, "spec.bootTime"),
+    ] {
+        let said = command::run("simulate", args, Some(&scenario)).await?;
+        ensure!(
+            said.code == code && said.stderr.contains(says),
+            "{args:?}: {said:?}"
+        );
+    }
+    folder.discard();
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_demo_plays_a_scenario_of_the_gallery() -> Result<()> {
+    let args = [
+        "--scenario",
+        "black-friday",
+        "--for",
+        "70m",
+        "--virtual",
+        "--speed",
+        "max",
+        "--json",
+    ];
+    let said = command::run("demo", &args, None).await?;
+    ensure!(said.code == 0, "{said:?}");
+    let summary: Value = serde_json::from_str(said.stdout.trim())?;
+    ensure!(
+        summary["scenario"] == "black-friday" && summary["virtual_seconds"] == 4_200,
+        "{summary}"
+    );
+    ensure!(
+        said.stderr.contains("Scenario black-friday: A burst"),
+        "{said:?}"
+    );
+    ensure!(said.stderr.contains(" -- scale "), "{said:?}");
+    let wrong = command::run("demo", &["--scenario", "black-fryday"], None).await?;
+    ensure!(
+        wrong.code == 2 && wrong.stderr.contains("black-friday"),
+        "{wrong:?}"
+    );
+    Ok(())
+}
