@@ -92,6 +92,23 @@ pub struct PolicyDisruption {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = HOURLY_PRICE))]
     pub minimum_savings_per_move: Option<String>,
+    /// How drifted nodes are replaced. Without it as many at a time as the budgets allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<PolicyDrift>,
+}
+
+/// How drifted nodes are replaced: in waves that begin small and grow with the new nodes that are ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["firstWave"]))]
+pub struct PolicyDrift {
+    /// Nodes of a NodePool that are replaced at a time until the first new ones are ready; from then on as many as there are new nodes that are ready, within the budgets.
+    #[schemars(extend("minimum" = 1))]
+    pub first_wave: i32,
+    /// Time for which a new node and its pods must be ready before it counts, such as 2m; 1m if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = fields::DURATION))]
+    pub ready_for: Option<String>,
 }
 
 /// Observed state of the NodePoolPolicy.
@@ -123,6 +140,35 @@ pub struct LaunchRate {
     pub nodes: i64,
     /// Length of the window in milliseconds.
     pub window_ms: i64,
+}
+
+/// Waves in which the drifted nodes of a NodePool are replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriftWaves {
+    /// Nodes of the first wave.
+    pub first: i64,
+    /// Time in milliseconds for which a new node and its pods must be ready before it counts.
+    pub ready_for_ms: i64,
+    /// Most nodes of any wave: without a limit, or one where the policy cannot be read.
+    pub most: i64,
+}
+
+impl DriftWaves {
+    /// Time that new nodes must be ready where the policy names none.
+    const READY_FOR_MS: i64 = 60_000;
+
+    /// One node at a time: for a policy that cannot be read.
+    const CAREFUL: Self = Self {
+        first: 1,
+        ready_for_ms: Self::READY_FOR_MS,
+        most: 1,
+    };
+
+    /// Nodes that may be replaced at a time when this number of new nodes is ready.
+    #[must_use]
+    pub fn limit(&self, ready: i64) -> i64 {
+        self.first.max(ready).min(self.most)
+    }
 }
 
 impl NodePoolPolicy {
@@ -188,6 +234,29 @@ impl NodePoolPolicy {
         let text = disruption.minimum_savings_per_move.as_ref()?;
         Some(MicroUsd::parse_dollars(text).unwrap_or(MicroUsd(i64::MAX)))
     }
+
+    /// The waves in which drifted nodes are replaced; `None` without a limit. What cannot be read allows one node at a time: a
+    /// limit must not end with a typo.
+    #[must_use]
+    pub fn drift_waves(&self) -> Option<DriftWaves> {
+        let drift = self.spec.disruption.as_ref()?.drift.as_ref()?;
+        let ready_for_ms =
+            drift
+                .ready_for
+                .as_ref()
+                .map_or(Some(DriftWaves::READY_FOR_MS), |text| {
+                    let span = GoDuration::parse(text).ok()?.as_nanos() / 1_000_000;
+                    (span > 0).then_some(span)
+                });
+        Some(match ready_for_ms {
+            Some(ready_for_ms) if drift.first_wave >= 1 => DriftWaves {
+                first: drift.first_wave.into(),
+                ready_for_ms,
+                most: i64::MAX,
+            },
+            _ => DriftWaves::CAREFUL,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -230,5 +299,48 @@ mod tests {
         };
         assert_eq!(savings("0.01"), Some(MicroUsd(10_000)));
         assert_eq!(savings("a cent"), Some(MicroUsd(i64::MAX)));
+    }
+
+    #[test]
+    fn waves_grow_with_the_nodes_that_are_ready_unless_the_policy_cannot_be_read() {
+        let waves = |drift: serde_json::Value| {
+            policy(serde_json::json!({ "disruption": { "drift": drift } })).drift_waves()
+        };
+        let limits = |drift: serde_json::Value| {
+            let waves = waves(drift).unwrap();
+            (
+                waves.ready_for_ms,
+                [0, 1, 2, 8].map(|ready| waves.limit(ready)),
+            )
+        };
+        let table = [
+            (
+                serde_json::json!({ "firstWave": 1 }),
+                (60_000, [1, 1, 2, 8]),
+            ),
+            (
+                serde_json::json!({ "firstWave": 3, "readyFor": "1h30m" }),
+                (5_400_000, [3, 3, 3, 8]),
+            ),
+            // What cannot be read.
+            (serde_json::json!({}), (60_000, [1, 1, 1, 1])),
+            (
+                serde_json::json!({ "firstWave": -2 }),
+                (60_000, [1, 1, 1, 1]),
+            ),
+            (
+                serde_json::json!({ "firstWave": 3, "readyFor": "soon" }),
+                (60_000, [1, 1, 1, 1]),
+            ),
+            (
+                serde_json::json!({ "firstWave": 3, "readyFor": "0s" }),
+                (60_000, [1, 1, 1, 1]),
+            ),
+        ];
+        for (drift, expected) in table {
+            assert_eq!(limits(drift.clone()), expected, "{drift}");
+        }
+        assert_eq!(waves(serde_json::Value::Null), None);
+        assert_eq!(policy(serde_json::json!({})).drift_waves(), None);
     }
 }

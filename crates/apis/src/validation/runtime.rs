@@ -379,23 +379,32 @@ fn overlay(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollector) {
 }
 
 fn policy(spec: &Value, sink: &mut IssueCollector) {
-    let window = "/scaling/maxNewNodesPerWindow/window";
-    let window = spec.pointer(window).and_then(Value::as_str);
-    if let Some(text) = window
-        && GoDuration::parse(text).is_ok_and(|window| window.as_nanos() == 0)
-    {
-        sink.unusable(
-            "spec.scaling.maxNewNodesPerWindow.window".to_owned(),
-            &Value::from(text),
+    let no_time = [
+        (
+            "/scaling/maxNewNodesPerWindow/window",
             "is no time at all, so that any number of nodes may be created; a duration of at least 1s is allowed",
             "write for example 10m",
-        );
+        ),
+        (
+            "/disruption/drift/readyFor",
+            "is no time at all, so that new nodes count before their pods have started; a duration of at least 1s is allowed",
+            "write for example 2m",
+        ),
+    ];
+    for (pointer, problem, fix) in no_time {
+        if let Some(text) = spec.pointer(pointer).and_then(Value::as_str)
+            && GoDuration::parse(text).is_ok_and(|span| span.as_nanos() == 0)
+        {
+            let field = format!("spec{}", pointer.replace('/', "."));
+            sink.unusable(field, &Value::from(text), problem, fix);
+        }
     }
     let demands = [
         "/limits/hourlyPrice",
         "/scaling/maxNewNodesPerWindow",
         "/disruption/minimumUtilization",
         "/disruption/minimumSavingsPerMove",
+        "/disruption/drift",
     ];
     let set = |pointer: &&str| spec.pointer(pointer).is_some_and(|value| !value.is_null());
     if spec.is_object() && !demands.iter().any(set) {
@@ -403,7 +412,7 @@ fn policy(spec: &Value, sink: &mut IssueCollector) {
             "spec.limits".to_owned(),
             spec.get("limits").unwrap_or(&Value::Null),
             "and nothing else of the policy asks anything of its NodePools",
-            "add limits.hourlyPrice, scaling.maxNewNodesPerWindow, disruption.minimumUtilization or disruption.minimumSavingsPerMove",
+            "add limits.hourlyPrice, scaling.maxNewNodesPerWindow, disruption.minimumUtilization, disruption.minimumSavingsPerMove or disruption.drift",
         );
     }
 }

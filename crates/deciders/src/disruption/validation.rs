@@ -14,7 +14,7 @@ use mortise_planning::disruption::disruption_view::DisruptionView;
 use mortise_planning::disruption::price::narrow_to;
 use mortise_planning::disruption::search::{Ineligible, eligible};
 use mortise_planning::disruption::simulation::{SimulationRules, what_if};
-use mortise_planning::disruption::static_drift;
+use mortise_planning::disruption::{drift_waves, static_drift};
 use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 
@@ -157,7 +157,15 @@ fn still(
                 && candidate.is_consolidatable()
                 && world.room().pods_on(candidate.key()) == 0
         }
-        Method::Drift => candidate.drifted().is_some(),
+        Method::Drift => {
+            if let Some(wave) = drift_waves::blocking(&candidate, world) {
+                return Err(InvalidatedCommand {
+                    word: "budget",
+                    reasons: wave.rejection().reasons,
+                });
+            }
+            candidate.drifted().is_some()
+        }
         Method::Multi | Method::Single | Method::Repack => {
             match eligible(&candidate, world, received) {
                 Ok(()) => true,

@@ -10,6 +10,7 @@ use super::budgets::PoolBudgets;
 use super::buffer_room::HeldRoom;
 use super::command::DisruptionCommand;
 use super::cost;
+use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
 use super::pdb::Pdbs;
 use super::static_drift::not_asked_for;
@@ -45,6 +46,9 @@ pub struct DisruptionView<'a> {
     most: usize,
     planned: BTreeMap<PoolName, i64>,
     static_pools: OnceCell<BTreeMap<PoolName, ReplicaCounts>>,
+    /// Replacements that other drift commands are about to launch.
+    drifting: BTreeMap<PoolName, i64>,
+    drift_waves: OnceCell<BTreeMap<PoolName, DriftWave>>,
 }
 
 /// Sums over the nodes of a NodePool.
@@ -98,7 +102,11 @@ impl<'a> DisruptionView<'a> {
         let mut taken = BTreeSet::new();
         let mut destinations = BTreeSet::new();
         let mut planned: BTreeMap<PoolName, i64> = BTreeMap::new();
+        let mut drifting: BTreeMap<PoolName, i64> = BTreeMap::new();
         for command in others() {
+            if let Some((pool, count)) = drift_waves::starting(command, context.snapshot) {
+                *drifting.entry(pool).or_insert(0) += count;
+            }
             for pool in not_asked_for(command) {
                 *planned.entry(pool.clone()).or_insert(0) += 1;
             }
@@ -145,6 +153,8 @@ impl<'a> DisruptionView<'a> {
             most,
             planned,
             static_pools: OnceCell::new(),
+            drifting,
+            drift_waves: OnceCell::new(),
         }
     }
 
@@ -201,6 +211,14 @@ impl<'a> DisruptionView<'a> {
     /// How many nodes of the NodePool other commands will launch.
     pub fn planned(&self, pool: &PoolName) -> i64 {
         self.planned.get(pool).copied().unwrap_or(0)
+    }
+
+    /// The wave in which drifted nodes of the NodePool are replaced; `None` without a limit.
+    pub fn drift_wave(&self, pool: &PoolName) -> Option<&DriftWave> {
+        let all = self
+            .drift_waves
+            .get_or_init(|| drift_waves::all(self.snapshot(), &self.drifting, self.now));
+        all.get(pool)
     }
 
     /// Sums over a NodePool.

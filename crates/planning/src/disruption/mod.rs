@@ -17,6 +17,7 @@ mod command_improvement;
 pub mod cost;
 mod covering_dual;
 pub mod disruption_view;
+pub mod drift_waves;
 pub mod feasibility_bound;
 pub mod neighborhood_search;
 mod node_sets;

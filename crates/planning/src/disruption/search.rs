@@ -17,6 +17,7 @@ use super::candidate_cache::CandidateCache;
 use super::command::{DisruptionReason, Method, RelocationPlan};
 use super::cost;
 use super::disruption_view::DisruptionView;
+use super::drift_waves::BlockedWaves;
 use super::neighborhood_search::NeighborhoodSearch;
 use super::refusals::Refusals;
 use super::rejection::DisruptionRejection;
@@ -182,11 +183,15 @@ pub fn drifted(
         let rank = refusals.rank(each);
         (rank, *pods, *since, each.claim_name.clone())
     });
+    let mut waves = BlockedWaves::default();
     for (_, _, candidate) in drifted {
         let budget = view
             .budgets
             .remaining(&candidate.pool_name, DisruptionReason::Drifted);
         if budget == 0 || is_resting(&candidate.pool_name) {
+            continue;
+        }
+        if waves.blocks(candidate, view, &mut refused) {
             continue;
         }
         if left.record_wait(refusals.waits_until(candidate, view.now)) {
@@ -207,6 +212,7 @@ pub fn drifted(
             }
         }
     }
+    left.record_wait(waves.next_at());
     left.outcome()
 }
 

@@ -4,9 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::UnprovenNode;
 use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::values::money::MicroUsd;
+use mortise_apis::values::span_text;
 
 /// Why a node is not disrupted, with the facts. Texts that Karpenter has are Karpenter's, because alerts may match them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -50,6 +52,15 @@ pub enum DisruptionBlocker {
         saved: MicroUsd,
         pods: usize,
         least: MicroUsd,
+    },
+    /// The NodePoolPolicy replaces drifted nodes in waves: this number at a time now, and as many are under way or have not been
+    /// ready for this time in milliseconds.
+    DriftWave {
+        policy: String,
+        limit: i64,
+        under_way: i64,
+        ready_for_ms: i64,
+        waits_for: Option<UnprovenNode>,
     },
     /// The node has no pods, but room for this number of virtual pods of capacity buffers.
     BufferRoom { node: String, pods: usize },
@@ -118,6 +129,22 @@ impl fmt::Display for DisruptionBlocker {
                 f,
                 "{saved} would be saved by moving {pods} pods, and NodePoolPolicy \"{policy}\" asks for {least} per pod"
             ),
+            Self::DriftWave {
+                policy,
+                limit,
+                under_way,
+                ready_for_ms,
+                waits_for,
+            } => {
+                write!(
+                    f,
+                    "NodePoolPolicy \"{policy}\" replaces drifted nodes in waves: {limit} at a time now, and {under_way} under way or not ready for {} yet",
+                    span_text(*ready_for_ms)
+                )?;
+                waits_for
+                    .as_ref()
+                    .map_or(Ok(()), |node| write!(f, " ({node})"))
+            }
             Self::BufferRoom { node, .. } => write!(f, "Node \"{node}\" has buffer pods"),
             Self::PriceMinValues { labels } => write!(
                 f,
@@ -167,6 +194,9 @@ impl DisruptionBlocker {
             }
             Self::SavesTooLittle { policy, .. } => {
                 format!("NodePoolPolicy \"{policy}\": savings are not worth the moves")
+            }
+            Self::DriftWave { policy, .. } => {
+                format!("NodePoolPolicy \"{policy}\" replaces drifted nodes in waves")
             }
             Self::BelowThreshold { pool, .. } => {
                 format!("NodePool \"{pool}\": savings are not worth the disruption")

@@ -8,6 +8,7 @@ mod launch_timeout;
 mod pool_blocker;
 mod scheduling_failure;
 mod text;
+mod unproven_node;
 mod unschedulable_pod;
 
 use jiff::Timestamp;
@@ -19,6 +20,7 @@ pub use fit_error::{FitError, NominationFailure, UnschedulableNode};
 pub use launch_timeout::LaunchTimeout;
 pub use pool_blocker::PoolBlocker;
 pub use scheduling_failure::SchedulingFailure;
+pub use unproven_node::{UnprovenCause, UnprovenNode};
 pub use unschedulable_pod::{UnschedulableCause, UnschedulablePod};
 
 use crate::drain_blocker::DrainBlocker;

@@ -37,6 +37,7 @@ impl Pod {
         };
         let condition = |type_: &str| status.conditions.iter().find(|each| each.type_ == type_);
         let scheduled = condition("PodScheduled");
+        let ready = condition("Ready").filter(|each| each.status == "True");
         Self {
             key: PodKey::new(
                 Arc::clone(&class.namespace),
@@ -57,7 +58,8 @@ impl Pod {
             refusal: scheduled.and_then(refusal),
             has_scheduler_error: scheduled.is_some_and(|each| each.reason == "SchedulerError"),
             gated: !spec.scheduling_gates.is_empty(),
-            ready: condition("Ready").is_some_and(|each| each.status == "True"),
+            ready: ready.is_some(),
+            ready_since: ready.and_then(|each| time(each.last_transition_time.as_ref())),
             do_not_disrupt: annotation(labels::DO_NOT_DISRUPT).map(Into::into),
             deletion_cost: annotation(labels::POD_DELETION_COST).map_or(0, deletion_cost),
             grace_seconds: spec

@@ -88,6 +88,8 @@ pub struct Pod {
     pub gated: bool,
     /// Condition `Ready` is `True`.
     pub ready: bool,
+    /// Since when it has been ready; `None` for a pod that is not, and where its condition has no time.
+    pub ready_since: Option<Timestamp>,
     /// Annotation `karpenter.sh/do-not-disrupt`, as written.
     pub do_not_disrupt: Option<Arc<str>>,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 when absent or malformed.

@@ -21,7 +21,7 @@ use crate::catalog::{Catalog, UNKNOWN_PRICE};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName};
-use mortise_apis::node_pool_policy::{LaunchRate, NodePoolPolicy};
+use mortise_apis::node_pool_policy::{DriftWaves, LaunchRate, NodePoolPolicy};
 use mortise_apis::requirements::Requirements;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{after, since, span_text};
@@ -40,6 +40,8 @@ pub struct PolicyUse {
     pub minimum_utilization: Option<i64>,
     /// What consolidation must save per hour for each pod that it moves.
     pub minimum_savings_per_move: Option<MicroUsd>,
+    /// Waves in which the drifted nodes of each of its NodePools are replaced.
+    pub drift_waves: Option<DriftWaves>,
     /// By NodePool, what each instance type of its catalog can cost at most, by position; only with a limit on the price.
     highest_prices: BTreeMap<PoolName, Arc<[MicroUsd]>>,
 }
@@ -207,6 +209,7 @@ impl PolicyUse {
             }),
             minimum_utilization: policy.minimum_utilization(),
             minimum_savings_per_move: policy.minimum_savings_per_move(),
+            drift_waves: policy.drift_waves(),
             highest_prices: BTreeMap::new(),
         }
     }

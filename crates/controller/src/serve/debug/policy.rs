@@ -23,7 +23,18 @@ pub(super) fn lines(policy: &PolicyUse) -> Vec<String> {
     let worth = policy.minimum_savings_per_move;
     let worth = worth
         .map(|least| format!("consolidation saves at least {least} for each pod that it moves"));
-    [price, rate, kept, worth].into_iter().flatten().collect()
+    let waves = policy.drift_waves.map(|waves| {
+        let ready = span_text(waves.ready_for_ms);
+        let (first, most) = (waves.first, waves.most);
+        let then = if most == i64::MAX {
+            "then as many as new ones are"
+        } else {
+            "and no more at a time, because the policy cannot be read,"
+        };
+        format!("drift replaces {first} at a time first, {then} ready for {ready}")
+    });
+    let all = [price, rate, kept, worth, waves];
+    all.into_iter().flatten().collect()
 }
 
 /// The same for commands.
