@@ -142,7 +142,7 @@ async fn what_cannot_be_simulated_is_named() -> Result<()> {
             &apply as &[&str],
             SCENARIO.to_owned(),
             8,
-            "c.yaml:4: spec.replicas",
+            "c.yaml:5: spec.replicas",
         ),
         (
             &set,

@@ -63,13 +63,13 @@ fn with_policy(nodes: usize, first: i64) -> TestCluster {
 /// Replacements by wave: those that were launched within half a minute of the one before, and when the first of them was.
 fn waves(world: &TestCluster) -> Vec<(usize, i64)> {
     let mut waves: Vec<(usize, i64)> = Vec::new();
-    let mut last = i64::MIN;
-    for at in world.claim_times() {
+    let mut before = i64::MIN;
+    for time in world.claim_times() {
         match waves.last_mut() {
-            Some((count, _)) if at - last < MINUTE / 2 => *count += 1,
-            _ => waves.push((1, at)),
+            Some((count, _)) if time - before < MINUTE / 2 => *count += 1,
+            _ => waves.push((1, time)),
         }
-        last = at;
+        before = time;
     }
     waves
 }

@@ -23,7 +23,7 @@ use crate::providers::Provider;
 pub(super) struct Column {
     pub(super) policy: SimulatedPolicy,
     pub(super) settings: Vec<SettingChange>,
-    /// What is different from the first column, but for the policy.
+    /// What is different from the first column, the policy aside.
     pub(super) changes: Vec<String>,
     pub(super) file: ScenarioFile,
 }
@@ -104,7 +104,7 @@ pub(super) fn play_all(
 }
 
 impl Column {
-    /// Plays it with the seed that is so many after that of the scenario.
+    /// Plays it with the seed of the scenario plus `seed`.
     fn play(
         &self,
         seed: u64,

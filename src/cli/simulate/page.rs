@@ -50,7 +50,7 @@ pub(super) fn html(played: &[PlayedColumn]) -> String {
                 name: column.name().to_owned(),
                 values: minutes.clone().map(value).collect(),
             });
-            // What pods need at least hardly depends on who runs the cluster.
+            // What pods need at least depends little on who runs the cluster.
             if unit == Unit::Dollars && nth == 0 {
                 lines.push(Line {
                     class: "bound".to_owned(),

@@ -153,12 +153,17 @@ async fn the_page_about_simulations_shows_what_they_give() -> Result<()> {
             "busy-morning.yaml",
             &alone,
         ),
-        ("eventful afternoon", "eventful-afternoon.yaml", &[]),
         (
-            "eventful afternoon, with spot to spot",
-            "eventful-afternoon.yaml",
-            &["--compare-set", "SpotToSpotConsolidation=true"],
+            "busy morning, with longer batches",
+            "busy-morning.yaml",
+            &[
+                "--compare-set",
+                "batch-idle-duration=10s",
+                "--compare-set",
+                "batch-max-duration=30s",
+            ],
         ),
+        ("eventful afternoon", "eventful-afternoon.yaml", &[]),
     ] {
         let example = repository().join("examples/scenarios").join(file);
         let example = example.display().to_string();

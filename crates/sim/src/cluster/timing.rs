@@ -29,7 +29,7 @@ impl Default for Timing {
     }
 }
 
-/// A distribution of durations in whole milliseconds: uniform, but for a share that takes longer.
+/// A distribution of durations in whole milliseconds: uniform, except for a share that takes longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StartTime {
     /// The shortest.

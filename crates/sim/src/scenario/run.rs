@@ -44,14 +44,14 @@ enum Due {
 }
 
 /// Creates the deciders of one process.
-pub type CreateDeciders = Box<dyn Fn() -> Vec<Box<dyn Decider>> + Send + Sync>;
+pub type ServiceDeciders = Box<dyn Fn() -> Vec<Box<dyn Decider>> + Send + Sync>;
 
 /// What runs the simulated cluster.
 pub struct SimulatedService {
     /// Its settings.
     pub settings: Settings,
     /// The deciders of one process; asked again for each replica and after each crash.
-    pub deciders: CreateDeciders,
+    pub deciders: ServiceDeciders,
     /// What kube-scheduler calls, if it calls any.
     pub extender: Option<Box<dyn Extender>>,
 }
@@ -78,7 +78,7 @@ pub fn play(
 pub struct ScenarioRun {
     spec: ScenarioSpec,
     simulation: Simulation,
-    deciders: CreateDeciders,
+    deciders: ServiceDeciders,
     /// What is still to happen, with its milliseconds since the start, in order.
     due: VecDeque<(i64, Due)>,
     samples: Vec<ScenarioSample>,

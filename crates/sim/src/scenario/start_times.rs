@@ -10,7 +10,7 @@ use crate::manifest_error::ManifestError;
 /// Longest start.
 const LONGEST_S: i64 = 24 * 3600;
 
-/// A distribution of durations: uniform from `from` to `to`, but for a share that takes from `to` to `slowTo`.
+/// A distribution of durations: uniform from `from` to `to`, except for a share that takes from `to` to `slowTo`.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScenarioStartTime {
