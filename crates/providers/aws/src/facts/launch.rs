@@ -22,21 +22,16 @@ use super::offerings::{options, region};
 use super::replay::{Case, Difference, Replay, resolved, score};
 use super::resolved_type::{resolved_type, resources};
 use crate::config::AwsConfig;
-use crate::instances::InstanceCache;
 use crate::launch::fleet_input::NodeNetwork;
-use crate::launch::templates::LaunchTemplates;
-use crate::launch::{DryRuns, LaunchMember, LaunchServices, Launcher, PendingLaunch};
-use crate::node_class::instance_profiles::InstanceProfiles;
-use crate::node_class::{
-    CachedNodeClass, FoundSubnet, NodeClassResolver, PlacementGroup, PlacementStrategy,
-    ResolverParts, amis,
-};
+use crate::launch::{LaunchMember, Launcher, PendingLaunch};
+use crate::node_class::{CachedNodeClass, FoundSubnet, PlacementGroup, PlacementStrategy, amis};
 use crate::offerings::availability::Moment;
 use crate::offerings::reservation_counts::ReservationCounts;
 use crate::offerings::unavailable_offerings::{
     PlacementScope, UnavailableKey, UnavailableOfferings,
 };
-use crate::sdk::cluster_info::{ClusterInfo, ClusterInfoCache};
+use crate::provider::AwsProvider;
+use crate::sdk::cluster_info::ClusterInfo;
 use crate::tags;
 
 /// The resolved class of a case.
@@ -169,58 +164,23 @@ impl Bench {
     async fn new(case: &Case, mut class: CachedNodeClass, answers: Arc<dyn Answers>) -> Self {
         let now = Instant::now();
         class.found = now;
-        let clients = Arc::new(clients(answers));
         let config = Arc::new(config(case));
-        let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(&config));
-        let cluster = Arc::new(cluster);
         let (offerings, _) = region(case).await;
-        let unavailable = Arc::new(UnavailableOfferings::default());
+        let provider = AwsProvider::compose(Arc::new(clients(answers)), &config, &offerings);
+        let AwsProvider {
+            launcher,
+            unavailable,
+            moment: Moment { reservations, .. },
+            ..
+        } = provider;
         for key in marks(&case.given["ice"]) {
             unavailable.mark_because(key, "recorded");
         }
-        let reservations = Arc::new(ReservationCounts::default());
         let counts = case.given["capacityReservationAvailability"].as_object();
         for (id, count) in counts.into_iter().flatten() {
             let left = u32::try_from(count["count"].as_i64().unwrap()).unwrap();
             reservations.read(id, left, now);
         }
-        let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(&config));
-        let templates = Arc::new(templates);
-        let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(&config));
-        let classes = Arc::new(NodeClassResolver::new(ResolverParts {
-            clients: Arc::clone(&clients),
-            config: Arc::clone(&config),
-            cluster: Arc::clone(&cluster),
-            offerings: Arc::clone(&offerings),
-            unavailable: Arc::clone(&unavailable),
-            profiles: Arc::new(profiles),
-            moment: Moment {
-                reservations: Arc::clone(&reservations),
-                ..Moment::default()
-            },
-            trial: Arc::new(DryRuns::new(
-                Arc::clone(&clients),
-                Arc::clone(&config),
-                Arc::clone(&templates),
-            )),
-        }));
-        let instances = InstanceCache::new(
-            &clients,
-            Arc::clone(&config),
-            Arc::clone(&reservations),
-            Arc::default(),
-        );
-        let launcher = Launcher::new(LaunchServices {
-            templates,
-            clients,
-            config,
-            cluster,
-            offerings,
-            unavailable: Arc::clone(&unavailable),
-            reservations: Arc::clone(&reservations),
-            classes,
-            instances: Arc::new(instances),
-        });
         let estimates = case.given["subnetState"]["inflightIPs"].as_object();
         for (subnet, left) in estimates.into_iter().flatten() {
             let left = left.as_i64().unwrap();

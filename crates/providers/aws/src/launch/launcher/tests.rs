@@ -10,11 +10,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::facts::api::wire::{ApiCall, ApiError};
 use crate::facts::api::{Answers, clients};
-use crate::launch::DryRuns;
 use crate::launch::tests::class;
-use crate::node_class::instance_profiles::InstanceProfiles;
-use crate::node_class::{FoundSubnet, PlacementGroup, PlacementStrategy, ResolverParts, amis};
-use crate::offerings::availability::Moment;
+use crate::node_class::{FoundSubnet, PlacementGroup, PlacementStrategy, amis};
+use crate::provider::AwsProvider;
 use crate::sdk::cluster_info::ClusterInfo;
 use crate::tags;
 
@@ -136,45 +134,10 @@ fn launcher(answers: Vec<Result<Value, ApiError>>) -> (Arc<Fleets>, Launcher) {
         ..Fleets::default()
     });
     let clients = Arc::new(clients(Arc::clone(&fleets) as Arc<dyn Answers>));
-    let config = Arc::new(AwsConfig::default());
-    let cluster = ClusterInfoCache::new(Arc::clone(&clients), Arc::clone(&config));
-    let cluster = Arc::new(cluster);
     let tables = mortise_aws_catalog::embedded_catalog().unwrap();
     let offerings = Arc::new(RegionOfferings::as_recorded(Arc::clone(&clients), tables));
-    let unavailable = Arc::new(UnavailableOfferings::default());
-    let profiles = InstanceProfiles::new(Arc::clone(&clients), Arc::clone(&config));
-    let templates = LaunchTemplates::new(Arc::clone(&clients), Arc::clone(&config));
-    let templates = Arc::new(templates);
-    let services = LaunchServices {
-        classes: Arc::new(NodeClassResolver::new(ResolverParts {
-            clients: Arc::clone(&clients),
-            config: Arc::clone(&config),
-            cluster: Arc::clone(&cluster),
-            offerings: Arc::clone(&offerings),
-            unavailable: Arc::clone(&unavailable),
-            profiles: Arc::new(profiles),
-            moment: Moment::default(),
-            trial: Arc::new(DryRuns::new(
-                Arc::clone(&clients),
-                Arc::clone(&config),
-                Arc::clone(&templates),
-            )),
-        })),
-        templates,
-        instances: Arc::new(InstanceCache::new(
-            &clients,
-            Arc::clone(&config),
-            Arc::default(),
-            Arc::default(),
-        )),
-        reservations: Arc::default(),
-        clients,
-        config,
-        cluster,
-        offerings,
-        unavailable,
-    };
-    (fleets, Launcher::new(services))
+    let provider = AwsProvider::compose(clients, &Arc::default(), &offerings);
+    (fleets, provider.launcher)
 }
 
 fn claim(age: Duration) -> NodeClaim {
