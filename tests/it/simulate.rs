@@ -190,9 +190,9 @@ async fn what_cannot_be_simulated_is_named() -> Result<()> {
 async fn the_demo_plays_a_scenario_of_the_gallery() -> Result<()> {
     let args = [
         "--scenario",
-        "black-friday",
+        "busy-morning",
         "--for",
-        "70m",
+        "62m",
         "--virtual",
         "--speed",
         "max",
@@ -202,17 +202,17 @@ async fn the_demo_plays_a_scenario_of_the_gallery() -> Result<()> {
     ensure!(said.code == 0, "{said:?}");
     let summary: Value = serde_json::from_str(said.stdout.trim())?;
     ensure!(
-        summary["scenario"] == "black-friday" && summary["virtual_seconds"] == 4_200,
+        summary["scenario"] == "busy-morning" && summary["virtual_seconds"] == 3_720,
         "{summary}"
     );
     ensure!(
-        said.stderr.contains("Scenario black-friday: A burst"),
+        said.stderr.contains("Scenario busy-morning: The morning"),
         "{said:?}"
     );
     ensure!(said.stderr.contains(" -- scale "), "{said:?}");
-    let wrong = command::run("demo", &["--scenario", "black-fryday"], None).await?;
+    let wrong = command::run("demo", &["--scenario", "busy-mornign"], None).await?;
     ensure!(
-        wrong.code == 2 && wrong.stderr.contains("black-friday"),
+        wrong.code == 2 && wrong.stderr.contains("busy-morning"),
         "{wrong:?}"
     );
     Ok(())
