@@ -1,14 +1,20 @@
-//! NodePoolPolicies on a real control plane: a limit on the price and one on new nodes hold, the pods that wait say why, and what
-//! contradicts the cluster is said when it is applied.
+//! NodePoolPolicies on a real control plane: a limit on the price and one on new nodes hold, the pods that wait say why, drift waits for
+//! the pods on new nodes, and what contradicts the cluster is said when it is applied.
 
-use anyhow::{Result, ensure};
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, Patch, PatchParams};
+use mortise_apis::NodePool;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
 use crate::admission::{asked, kubectl, warnings};
 use crate::command;
 use crate::objects::{deployment, kwok_class, never, small_pool};
-use crate::scene::{SOON, Scene};
+use crate::scene::{SOON, Scene, label, on_node, runs};
 
 fn policy(name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": name }, "spec": spec })
@@ -17,7 +23,7 @@ fn policy(name: &str, spec: Value) -> Value {
 /// What `mortise explain pod` prints about the pending pod of this workload.
 async fn explained(scene: &Scene, app: &str) -> Result<String> {
     let pods = scene.pods(app).await?;
-    let pending = pods.iter().find(|pod| crate::scene::on_node(pod).is_none());
+    let pending = pods.iter().find(|pod| on_node(pod).is_none());
     let Some(name) = pending.and_then(|pod| pod.metadata.name.clone()) else {
         anyhow::bail!("no pod of {app} is pending");
     };
@@ -120,6 +126,82 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
     scene.running("web", 2).await?;
 
     contradictions_are_said(&scene).await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// Writes whether a pod is ready, as its kubelet does.
+async fn set_ready(scene: &Scene, pod: &str, ready: &str) -> Result<()> {
+    let pods: Api<Pod> = Api::default_namespaced(scene.plane.client());
+    let now = Timestamp::now();
+    let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": ready, "lastTransitionTime": now }] } });
+    pods.patch_status(pod, &PatchParams::default(), &Patch::Strategic(&status))
+        .await?;
+    Ok(())
+}
+
+/// Names of the NodeClaims.
+async fn claims(scene: &Scene) -> Result<BTreeSet<String>> {
+    Ok(scene.claims().await?.into_keys().collect())
+}
+
+#[tokio::test]
+async fn drift_waits_until_the_pods_on_new_nodes_are_ready() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let waves = json!({ "nodePools": ["general"], "disruption": { "drift": { "firstWave": 1, "readyFor": "15s" } } });
+    scene
+        .apply(&[
+            kwok_class(),
+            small_pool("general", never()),
+            policy("team", waves),
+            deployment("web", 3, ("1500m", "256Mi"), json!({})),
+        ])
+        .await?;
+    scene.settled(3).await?;
+    scene.running("web", 3).await?;
+    let before = claims(&scene).await?;
+    let pools: Api<NodePool> = Api::all(scene.plane.client());
+    let edit = json!({ "spec": { "template": { "metadata": { "labels": { "image": "new" } } } } });
+    pools
+        .patch("general", &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
+
+    let first = wait_until("a pod on the first new node", SOON, || async {
+        let (nodes, pods) = (scene.nodes().await?, scene.pods("web").await?);
+        let is_new = |pod: &&Pod| {
+            let node = on_node(pod).and_then(|name| nodes.get(name));
+            node.is_some_and(|node| label(node, "image") == "new") && runs(pod)
+        };
+        let pod = pods.iter().find(is_new).context("none yet")?;
+        pod.metadata.name.clone().context("a name")
+    })
+    .await?;
+    set_ready(&scene, &first, "False").await?;
+    let waits = format!("pod default/{first} is not ready");
+    let event = scene.event("DisruptionBlocked", "", &waits).await?;
+    let node = event.involved_object.name.context("a name")?;
+    let url = scene.mortise.url("");
+    let kind = match event.involved_object.kind.as_deref() {
+        Some("Node") => "node",
+        _ => "nodeclaim",
+    };
+    let said = command::run("explain", &[kind, &node, "--url", &url], None).await?;
+    ensure!(
+        said.code == 0 && said.stdout.contains(&waits),
+        "no {waits:?} in {said:?}"
+    );
+    let now = claims(&scene).await?;
+    let left = now.intersection(&before).count();
+    ensure!(now.len() == 3 && left == 2, "{before:?} became {now:?}");
+
+    set_ready(&scene, &first, "True").await?;
+    wait_until("all nodes are new", SOON, || async {
+        let now = claims(&scene).await?;
+        ensure!(now.len() == 3 && now.is_disjoint(&before), "{now:?}");
+        Ok(())
+    })
+    .await?;
+    scene.running("web", 3).await?;
     scene.end().await;
     Ok(())
 }

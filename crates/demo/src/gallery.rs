@@ -19,11 +19,12 @@ macro_rules! scenarios {
 }
 
 /// All of them, by name.
-pub const GALLERY: [GalleryScenario; 10] = scenarios![
+pub const GALLERY: [GalleryScenario; 11] = scenarios![
     "bad-image",
     "black-friday",
     "busy-morning",
     "churny-day",
+    "drift-in-waves",
     "eventful-afternoon",
     "frozen-cluster",
     "rolling-upgrade",

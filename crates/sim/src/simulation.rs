@@ -230,6 +230,11 @@ impl Simulation {
         self.kubelets.fail_boots(image, percent);
     }
 
+    /// Of the pods that start on instances of an image from now on, this share in percent never becomes ready.
+    pub fn fail_pods(&mut self, image: &str, percent: u64) {
+        self.kubelets.fail_pods(image, percent);
+    }
+
     /// Sets whether instances start without ever joining as nodes.
     pub const fn break_images(&mut self, are_bad: bool) {
         self.kubelets.break_images(are_bad);

@@ -114,6 +114,36 @@ fn a_bad_image_costs_few_instances_and_no_pod() {
     assert_eq!(report.totals.violations, Vec::<String>::new());
 }
 
+/// Eight pods with a node each, whose image breaks pods for two hours; the fewest pods that were ready meanwhile, and at the end.
+fn ready_through_a_bad_image(policy: Option<Value>) -> (u64, u64) {
+    let image = |name: &str, percent: u64| json!({ "nodeClass": "default", "name": name, "podFailurePercent": percent });
+    let timeline = json!([
+        { "at": "20m", "image": image("image-2", 100) },
+        { "at": "140m", "image": image("image-3", 0) },
+    ]);
+    let mut web = deployment(8);
+    web["spec"]["template"]["spec"]["containers"][0]["ports"] =
+        json!([{ "containerPort": 80, "hostPort": 80 }]);
+    let manifests: Vec<Value> = [pool(), web].into_iter().chain(policy).collect();
+    let report = played_with(&long("4h", &timeline), &manifests).unwrap();
+    assert_eq!(report.totals.violations, Vec::<String>::new());
+    let during = report.samples.iter();
+    let during = during.filter(|sample| (1_200..8_400).contains(&sample.seconds));
+    let fewest = during.map(|sample| sample.pods_running).min().unwrap();
+    (fewest, report.samples.last().unwrap().pods_running)
+}
+
+/// Nodes of such an image join, so that nothing but their pods shows that it is bad.
+#[test]
+fn waves_keep_an_image_that_breaks_pods_from_all_nodes_but_one() {
+    let policy = json!({
+        "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "team", "generation": 1 },
+        "spec": { "nodePools": ["general"], "disruption": { "drift": { "readyFor": "2m" } } },
+    });
+    assert_eq!(ready_through_a_bad_image(Some(policy)), (7, 8));
+    assert_eq!(ready_through_a_bad_image(None), (0, 8));
+}
+
 /// New pods need nodes, and the image of the class starts none of them.
 #[test]
 fn launches_pause_while_an_image_does_not_start() {
@@ -248,6 +278,11 @@ fn faults_are_named_with_their_place() {
         (
             json!({ "image": { "nodeClass": "default", "name": "x", "bootFailurePercent": 101 } }),
             "image.bootFailurePercent",
+            "from 0 to 100",
+        ),
+        (
+            json!({ "image": { "nodeClass": "default", "name": "x", "podFailurePercent": 101 } }),
+            "image.podFailurePercent",
             "from 0 to 100",
         ),
     ];

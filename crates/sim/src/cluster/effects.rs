@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::api_server::is_deleting;
 use super::cloud::{RESERVATION_ID, image_of};
-use super::workload_controllers::is_running;
+use super::workload_controllers::{is_healthy, is_running};
 use crate::clock::Action;
 
 /// Annotation that identifies the decision that created a claim.
@@ -231,6 +231,12 @@ fn stop_pod(key: &ObjectKey, value: &Value, grace_seconds: Option<i64>, cluster:
     cluster.clock.in_ms(ms, stopped);
 }
 
+/// As many pods of a budget are healthy as it asks for.
+fn is_satisfied(pdb: &Value) -> bool {
+    let count = |name: &str| pdb["status"][name].as_i64().unwrap_or(0);
+    count("desiredHealthy") > 0 && count("currentHealthy") >= count("desiredHealthy")
+}
+
 fn evict(key: &ObjectKey, uid: &str, cluster: &mut Cluster) -> Executed {
     let evicted = || Executed::new(Ok(EffectOutput::Evicted));
     let Some(pod) = cluster.api_server.get(key).cloned() else {
@@ -252,8 +258,13 @@ fn evict(key: &ObjectKey, uid: &str, cluster: &mut Cluster) -> Executed {
     if budgets.len() > 1 {
         return Executed::new(Err(EffectError::MultipleBudgets(format!("{key:?}"))));
     }
+    // As with the policy `IfHealthyBudget`: a pod that is not ready costs no eviction of a budget whose other pods suffice.
+    let is_counted = |budget: &ObjectKey| {
+        is_healthy(&pod) || !cluster.api_server.get(budget).is_some_and(is_satisfied)
+    };
     if let Some((budget, allowed)) = budgets.first()
         && is_running(&pod)
+        && is_counted(budget)
     {
         if *allowed <= 0 {
             cluster.stats.evictions_refused += 1;

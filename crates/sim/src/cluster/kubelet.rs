@@ -27,6 +27,8 @@ pub(crate) struct Kubelets {
     images_are_bad: bool,
     /// Of the instances that start from an image, the share in percent that never joins.
     failing_boots: BTreeMap<String, u64>,
+    /// Of the pods that start on instances of an image, the share in percent that never becomes ready.
+    failing_pods: BTreeMap<String, u64>,
     /// How much less CPU and memory nodes have than their instance types, in percent.
     withheld: i64,
     /// Run time of job pods after their start, in milliseconds.
@@ -42,6 +44,11 @@ impl Kubelets {
     /// Of the instances that start from an image from now on, this share in percent never joins as a node.
     pub(crate) fn fail_boots(&mut self, image: &str, percent: u64) {
         self.failing_boots.insert(image.to_owned(), percent);
+    }
+
+    /// Of the pods that start on instances of an image from now on, this share in percent never becomes ready.
+    pub(crate) fn fail_pods(&mut self, image: &str, percent: u64) {
+        self.failing_pods.insert(image.to_owned(), percent);
     }
 
     /// Nodes that join from now on have less CPU and memory than their instance types, by this percentage.
@@ -114,15 +121,40 @@ impl Kubelets {
         // A pod of a StatefulSet has the name of the one before it, which was about to run.
         let has_no_node = |pod: &Value| pod["spec"]["nodeName"].is_null();
         let found = cluster.api_server.get(&key);
-        if found.is_none_or(|pod| is_deleting(pod) || has_no_node(pod)) {
+        let Some(found) = found.filter(|pod| !is_deleting(pod) && !has_no_node(pod)) else {
+            return;
+        };
+        let node = found["spec"]["nodeName"].as_str().unwrap_or_default();
+        let percent = self.failing_percent(node, cluster);
+        // Without a share no number is drawn, as for boots.
+        let fails = percent > 0 && cluster.clock.random.chance(percent * 10);
+        let now = cluster.now().to_string();
+        let ready = if fails {
+            json!({ "type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": now })
+        } else {
+            json!({ "type": "Ready", "status": "True", "lastTransitionTime": now })
+        };
+        let conditions =
+            json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": now }, ready]);
+        cluster.write(&key, &json!({ "status": { "phase": "Running", "startTime": now, "conditions": conditions } }));
+        if fails {
             return;
         }
-        let now = cluster.now().to_string();
-        let conditions = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": now }, { "type": "Ready", "status": "True", "lastTransitionTime": now }]);
-        cluster.write(&key, &json!({ "status": { "phase": "Running", "startTime": now, "conditions": conditions } }));
         if let Some(ms) = self.job_durations.remove(pod) {
             cluster.clock.in_ms(ms, Action::CompletePod(pod.clone()));
         }
+    }
+
+    /// Of the pods that start on a node, the share in percent that never becomes ready.
+    fn failing_percent(&self, node: &str, cluster: &Cluster) -> u64 {
+        if self.failing_pods.is_empty() {
+            return 0;
+        }
+        let object = cluster.api_server.get(&ObjectKey::Node(node.into()));
+        let id = object.and_then(|node| node.pointer("/spec/providerID")?.as_str());
+        let image = id.and_then(|id| cluster.cloud.image(&ProviderId::from(id)));
+        let percent = image.and_then(|image| self.failing_pods.get(&*image));
+        percent.copied().unwrap_or(0)
     }
 
     /// Starts DaemonSet pods and stops deleted pods.

@@ -7,7 +7,7 @@ use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
 use super::api_server::ApiServer;
-use super::workload_controllers::is_running;
+use super::workload_controllers::is_healthy;
 
 /// Label by which the pods of a template are told from those of earlier ones.
 const TEMPLATE: &str = "pod-template-hash";
@@ -59,7 +59,7 @@ impl RollingUpdate {
             let Some(pod) = store.get(&ObjectKey::Pod(key.clone())) else {
                 continue;
             };
-            let runs = is_running(pod);
+            let runs = is_healthy(pod);
             round.ready += usize::from(runs);
             if pod["metadata"]["labels"][TEMPLATE] == revision.as_str() {
                 round.new += 1;

@@ -430,7 +430,7 @@ fn update_budgets(store: &mut ApiServer, budgets: &[(&str, u32)]) {
     for (_, pod) in store.pods() {
         if let Some((healthy, expected)) = owner(pod).and_then(|owner| counts.get_mut(owner)) {
             *expected += 1;
-            *healthy += i64::from(is_running(pod) && !is_deleting(pod));
+            *healthy += i64::from(is_healthy(pod) && !is_deleting(pod));
         }
     }
     for (name, max) in budgets {
@@ -466,6 +466,13 @@ fn collect_garbage(store: &mut ApiServer, now: Timestamp) {
 pub(super) fn is_running(pod: &Value) -> bool {
     let phase = pod.get("status").and_then(|status| status.get("phase"));
     phase.and_then(Value::as_str) == Some("Running")
+}
+
+/// It runs, and no condition says that it is not ready.
+pub(crate) fn is_healthy(pod: &Value) -> bool {
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+    let is_unready = |each: &Value| each["type"] == "Ready" && each["status"] != "True";
+    is_running(pod) && !conditions.into_iter().flatten().any(is_unready)
 }
 
 /// The Deployment as an object with its size.

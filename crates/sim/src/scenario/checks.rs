@@ -68,9 +68,14 @@ pub(super) fn check(
                 let field = format!("{field}.image.name");
                 return Err(ManifestError::new(field, "is empty"));
             }
-            if image.boot_failure_percent > 100 {
-                let field = format!("{field}.image.bootFailurePercent");
-                return Err(ManifestError::new(field, "must be from 0 to 100"));
+            for (name, percent) in [
+                ("bootFailurePercent", image.boot_failure_percent),
+                ("podFailurePercent", image.pod_failure_percent),
+            ] {
+                if percent > 100 {
+                    let field = format!("{field}.image.{name}");
+                    return Err(ManifestError::new(field, "must be from 0 to 100"));
+                }
             }
             let classes = objects.node_classes()?;
             let names: Vec<&str> = classes.iter().map(|class| &*class.name).collect();

@@ -19,7 +19,7 @@ pub struct ScenarioSample {
     pub happened: Option<String>,
     /// Node objects.
     pub nodes: u64,
-    /// Pods that run, those of DaemonSets not counted.
+    /// Pods that run and are ready, those of DaemonSets not counted.
     pub pods_running: u64,
     /// Pods that have no node.
     pub pods_pending: u64,

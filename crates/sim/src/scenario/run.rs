@@ -20,6 +20,7 @@ use super::digest::HistoryDigest;
 use super::report::{ScenarioNode, ScenarioReport, ScenarioSample};
 use super::spec::ScenarioSpec;
 use super::timeline::{Image, TimelineAction, WatchFailure};
+use crate::cluster::workload_controllers::is_healthy;
 use crate::cluster::{ApiServer, Extender, is_deleting};
 use crate::faults::WatchFault;
 use crate::manifest_error::ManifestError;
@@ -285,8 +286,14 @@ impl ScenarioRun {
 
     /// The node class names the image as a user's edit of it does.
     fn set_image(&mut self, image: &Image) -> Result<(), ManifestError> {
-        let percent = image.boot_failure_percent;
-        self.simulation.fail_boots(&image.name, percent);
+        let Image {
+            name,
+            boot_failure_percent,
+            pod_failure_percent,
+            ..
+        } = image;
+        self.simulation.fail_boots(name, *boot_failure_percent);
+        self.simulation.fail_pods(name, *pod_failure_percent);
         let mut classes = self.node_classes.iter();
         let class = classes.find(|class| *class.name == *image.node_class);
         let Some(class) = class else {
@@ -312,7 +319,7 @@ impl ScenarioRun {
             seconds: since(self.simulation.now(), self.spec.start) / 1000,
             happened,
             nodes: self.simulation.api_server().iter().filter(is_node).count() as u64,
-            pods_running: count(is_running),
+            pods_running: count(is_ready),
             pods_pending: count(is_pending),
             price_micro_usd: self.simulation.cloud().price().0,
             launched: stats.nodes_launched,
@@ -415,8 +422,8 @@ fn nodes(store: &ApiServer) -> Vec<ScenarioNode> {
     nodes
 }
 
-fn is_running(pod: &Value) -> bool {
-    pod.pointer("/status/phase") == Some(&json!("Running")) && !is_deleting(pod)
+fn is_ready(pod: &Value) -> bool {
+    is_healthy(pod) && !is_deleting(pod)
 }
 
 /// It has no node.

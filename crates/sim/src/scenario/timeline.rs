@@ -264,6 +264,10 @@ pub struct Image {
     #[serde(default)]
     #[schemars(range(max = 100))]
     pub boot_failure_percent: u64,
+    /// Share of the pods that start on its instances from now on and never become ready, in percent
+    #[serde(default)]
+    #[schemars(range(max = 100))]
+    pub pod_failure_percent: u64,
 }
 
 /// State of the images that instances start from.
@@ -405,10 +409,14 @@ impl fmt::Display for TimelineAction<'_> {
             }
             Self::Image(image) => {
                 write!(f, "node class {} gets {}", image.node_class, image.name)?;
-                match image.boot_failure_percent {
-                    0 => Ok(()),
-                    percent => write!(f, ", with which {percent}% never join"),
+                if image.boot_failure_percent > 0 {
+                    write!(f, ", with which {}% never join", image.boot_failure_percent)?;
                 }
+                if image.pod_failure_percent > 0 {
+                    let percent = image.pod_failure_percent;
+                    write!(f, ", on which {percent}% of the pods never become ready")?;
+                }
+                Ok(())
             }
             Self::Images(Images { broken: true }) => f.write_str("instances no longer join"),
             Self::Images(Images { broken: false }) => f.write_str("instances join again"),

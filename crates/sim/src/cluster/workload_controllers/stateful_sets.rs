@@ -11,7 +11,7 @@ use super::super::ordinals::{OrdinalPod, OrdinalStep, steps};
 use super::super::rolling_update::{is_of_revision, of_revision};
 use super::super::zonal_volumes::with_claims;
 use super::{
-    ApiServer, NAMESPACE, WorkloadControllers, delete, is_deleting, is_running, owned_pod,
+    ApiServer, NAMESPACE, WorkloadControllers, delete, is_deleting, is_healthy, owned_pod,
 };
 
 const KIND: &str = "StatefulSet";
@@ -57,7 +57,7 @@ fn pods_of(set: &str, revision: Option<u64>, store: &ApiServer) -> BTreeMap<u32,
     };
     let state = |pod: &Value| {
         let is_old = !is_of_revision(pod, revision);
-        match (is_deleting(pod), is_running(pod)) {
+        match (is_deleting(pod), is_healthy(pod)) {
             (true, _) => OrdinalPod::Stops,
             (false, true) => OrdinalPod::Runs { is_old },
             (false, false) => OrdinalPod::Waits { is_old },
