@@ -1,4 +1,5 @@
-//! NodePoolPolicy: what NodePools may spend together, how fast they may grow, and which nodes consolidation leaves alone.
+//! NodePoolPolicy: what NodePools may spend together, how fast they may grow, how much of them is on-demand, and which nodes
+//! consolidation leaves alone.
 //!
 //! An own kind, because nothing is added to Karpenter's definitions: without an object of it, everything is as in Karpenter.
 
@@ -65,6 +66,22 @@ pub struct PolicyScaling {
     /// Most NodeClaims that are created within a window of time, replacements of disrupted nodes included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_new_nodes_per_window: Option<NewNodesPerWindow>,
+    /// How much of the capacity is on-demand at least. Reserved capacity counts as on-demand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_demand: Option<OnDemandCapacity>,
+}
+
+/// How much of the capacity of the NodePools is on-demand at least, in CPUs of instances.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OnDemandCapacity {
+    /// CPUs that are on-demand before any are spot.
+    #[serde(rename = "baseCPU")]
+    #[schemars(extend("minimum" = 0, "maximum" = 1_000_000))]
+    pub base_cpu: i32,
+    /// Percentage of the CPUs above the base that are on-demand.
+    #[schemars(extend("minimum" = 0, "maximum" = 100))]
+    pub percentage_above_base: i32,
 }
 
 /// A number of nodes within a window of time.
@@ -142,6 +159,25 @@ pub struct LaunchRate {
     pub window_ms: i64,
 }
 
+/// The least share of capacity that is on-demand: a base, and a percentage of what is above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnDemandShare {
+    /// The base in thousandths of a CPU.
+    pub base: i64,
+    /// The percentage of what is above it, from 0 to 100.
+    pub percent: i64,
+}
+
+impl OnDemandShare {
+    /// What must be on-demand of this capacity, both in thousandths of a CPU. Rounded up.
+    #[must_use]
+    pub fn of(&self, capacity: i64) -> i64 {
+        let above = (capacity - self.base).max(0);
+        let share = (i128::from(above) * i128::from(self.percent) + 99) / 100;
+        self.base.min(capacity) + i64::try_from(share).unwrap_or(i64::MAX)
+    }
+}
+
 /// Waves in which the drifted nodes of a NodePool are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriftWaves {
@@ -212,6 +248,16 @@ impl NodePoolPolicy {
                 window_ms,
             },
         ))
+    }
+
+    /// The least share of capacity that is on-demand; `None` without one. Values out of range count as the nearest that is allowed.
+    #[must_use]
+    pub fn on_demand_share(&self) -> Option<OnDemandShare> {
+        let asked = self.spec.scaling.as_ref()?.on_demand.as_ref()?;
+        Some(OnDemandShare {
+            base: i64::from(asked.base_cpu.max(0)) * 1_000,
+            percent: i64::from(asked.percentage_above_base.clamp(0, 100)),
+        })
     }
 
     /// Percent of use from which on a node is not consolidated; `None` as well for a text that cannot be read.
@@ -299,6 +345,45 @@ mod tests {
         };
         assert_eq!(savings("0.01"), Some(MicroUsd(10_000)));
         assert_eq!(savings("a cent"), Some(MicroUsd(i64::MAX)));
+    }
+
+    #[test]
+    fn the_share_of_on_demand_capacity_is_a_base_and_a_percentage_of_what_is_above() {
+        let share = |on_demand: serde_json::Value| {
+            policy(serde_json::json!({ "scaling": { "onDemand": on_demand } })).on_demand_share()
+        };
+        let of = |on_demand: serde_json::Value| {
+            let share = share(on_demand).unwrap();
+            [0, 1_000, 8_000, 18_000, 18_001].map(|capacity| share.of(capacity))
+        };
+        let table = [
+            (
+                serde_json::json!({ "baseCPU": 8, "percentageAboveBase": 30 }),
+                [0, 1_000, 8_000, 11_000, 11_001],
+            ),
+            (
+                serde_json::json!({ "baseCPU": 8 }),
+                [0, 1_000, 8_000, 8_000, 8_000],
+            ),
+            (
+                serde_json::json!({ "percentageAboveBase": 50 }),
+                [0, 500, 4_000, 9_000, 9_001],
+            ),
+            (
+                serde_json::json!({ "percentageAboveBase": 100 }),
+                [0, 1_000, 8_000, 18_000, 18_001],
+            ),
+            (serde_json::json!({}), [0, 0, 0, 0, 0]),
+            // Out of range.
+            (
+                serde_json::json!({ "baseCPU": -1, "percentageAboveBase": 101 }),
+                [0, 1_000, 8_000, 18_000, 18_001],
+            ),
+        ];
+        for (asked, expected) in table {
+            assert_eq!(of(asked.clone()), expected, "{asked}");
+        }
+        assert_eq!(policy(serde_json::json!({})).on_demand_share(), None);
     }
 
     #[test]

@@ -399,9 +399,24 @@ fn policy(spec: &Value, sink: &mut IssueCollector) {
             sink.unusable(field, &Value::from(text), problem, fix);
         }
     }
+    if let Some(asked) = spec
+        .pointer("/scaling/onDemand")
+        .filter(|asked| asked.is_object())
+    {
+        let is_zero = |name: &str| asked.get(name).and_then(Value::as_i64).unwrap_or(0) == 0;
+        if is_zero("baseCPU") && is_zero("percentageAboveBase") {
+            sink.suspicious(
+                "spec.scaling.onDemand".to_owned(),
+                asked,
+                "asks for no on-demand capacity",
+                "add baseCPU: 8, or percentageAboveBase: 30",
+            );
+        }
+    }
     let demands = [
         "/limits/hourlyPrice",
         "/scaling/maxNewNodesPerWindow",
+        "/scaling/onDemand",
         "/disruption/minimumUtilization",
         "/disruption/minimumSavingsPerMove",
         "/disruption/drift",
@@ -412,7 +427,7 @@ fn policy(spec: &Value, sink: &mut IssueCollector) {
             "spec.limits".to_owned(),
             spec.get("limits").unwrap_or(&Value::Null),
             "and nothing else of the policy asks anything of its NodePools",
-            "add limits.hourlyPrice, scaling.maxNewNodesPerWindow, disruption.minimumUtilization, disruption.minimumSavingsPerMove or disruption.drift",
+            "add limits.hourlyPrice, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove or disruption.drift",
         );
     }
 }

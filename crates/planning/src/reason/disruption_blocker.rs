@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::UnprovenNode;
 use mortise_apis::labels;
 use mortise_apis::names::PoolName;
+use mortise_apis::values::Quantity;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::span_text;
 
@@ -52,6 +53,12 @@ pub enum DisruptionBlocker {
         saved: MicroUsd,
         pods: usize,
         least: MicroUsd,
+    },
+    /// Less on-demand capacity than the NodePoolPolicy asks for would be left, both in thousandths of a CPU.
+    OnDemandShare {
+        policy: String,
+        wanted: i64,
+        left: i64,
     },
     /// The NodePoolPolicy replaces drifted nodes in waves: this number at a time now, and as many are under way or have not been
     /// ready for this time in milliseconds.
@@ -129,6 +136,16 @@ impl fmt::Display for DisruptionBlocker {
                 f,
                 "{saved} would be saved by moving {pods} pods, and NodePoolPolicy \"{policy}\" asks for {least} per pod"
             ),
+            Self::OnDemandShare {
+                policy,
+                wanted,
+                left,
+            } => write!(
+                f,
+                "NodePoolPolicy \"{policy}\" asks for {} on-demand CPUs, and {} would be left",
+                Quantity::from_milli(*wanted),
+                Quantity::from_milli(*left)
+            ),
             Self::DriftWave {
                 policy,
                 limit,
@@ -194,6 +211,9 @@ impl DisruptionBlocker {
             }
             Self::SavesTooLittle { policy, .. } => {
                 format!("NodePoolPolicy \"{policy}\": savings are not worth the moves")
+            }
+            Self::OnDemandShare { policy, .. } => {
+                format!("NodePoolPolicy \"{policy}\": too little on-demand capacity would be left")
             }
             Self::DriftWave { policy, .. } => {
                 format!("NodePoolPolicy \"{policy}\" replaces drifted nodes in waves")

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::in_flight_node_claim::InFlightNodeClaim;
 use super::narrowed_template::NarrowedTemplate;
+use super::on_demand_share::{OnDemandOfferings, OnDemandShares};
 use super::pass::Pass;
 use super::placements::PlacementTarget;
 use super::plan::{LaunchPlan, Placement, PlannedClaim, PlannedOffering};
@@ -52,10 +53,12 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
                 kept: self.pass.placements.kept.contains(&at),
             });
         }
+        let snapshot = self.pass.ground.snapshot;
+        let mut shares = OnDemandShares::new(&self.pass.templates, snapshot, self.pass.options);
         let filled =
             (0..self.pass.claims.len()).filter(|at| !self.pass.claims[*at].pods.is_empty());
         for claim in filled {
-            match self.planned_claim(claim) {
+            match self.planned_claim(claim, &mut shares) {
                 Ok(planned) => plan.claims.push(planned),
                 Err(why) => dropped.extend(
                     self.pass.claims[claim]
@@ -68,7 +71,11 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         (plan, dropped)
     }
 
-    fn planned_claim(&self, claim: usize) -> Result<PlannedClaim, Reason> {
+    fn planned_claim(
+        &self,
+        claim: usize,
+        shares: &mut OnDemandShares,
+    ) -> Result<PlannedClaim, Reason> {
         let devices = self.pass.devices.as_ref();
         let device_drivers = devices.map_or_else(Vec::new, |devices| devices.drivers_of(claim));
         let claim = &self.pass.claims[claim];
@@ -89,8 +96,19 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             most => most,
         };
         let own: Vec<(usize, PricedOffering)>;
+        let on_demand: Option<Arc<OnDemandOfferings>>;
         let by_price = if claim.reservations.is_empty() {
-            shape.by_price(template)
+            on_demand = self.on_demand(claim, &types, &shape_requirements, shares);
+            if let Some(on_demand) = &on_demand {
+                kinds_bits = on_demand.kinds.clone();
+                types.and(&on_demand.types);
+                let pinned = CapacityType::OnDemand.as_str();
+                shape_requirements.add(Requirement::is(labels::CAPACITY_TYPE, pinned));
+            }
+            on_demand.as_ref().map_or_else(
+                || shape.by_price(template),
+                |on_demand| on_demand.by_price.as_slice(),
+            )
         } else {
             own = table.by_price(&types, &kinds_bits);
             &own
@@ -151,6 +169,30 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             device_drivers,
             well_known: Arc::clone(&self.well_known),
         })
+    }
+
+    /// The on-demand offerings that the policy of its NodePool limits a NodeClaim to, unless minValues forbid it.
+    fn on_demand(
+        &self,
+        claim: &InFlightNodeClaim,
+        types: &Bits,
+        requirements: &Requirements,
+        shares: &mut OnDemandShares,
+    ) -> Option<Arc<OnDemandOfferings>> {
+        let shape = self.pass.shapes.get(claim.shape);
+        let template = &self.pass.templates[shape.template];
+        let policy = self.pass.ground.snapshot.policy_of(&template.name);
+        let policy = policy.map(|policy| &*policy.name);
+        let limited = shares.limit(policy, template, (claim.shape, shape), types)?;
+        let mut left = types.clone();
+        left.and(&limited.types);
+        let enough = !shape.has_min_values
+            || self.pass.options.min_values_best_effort
+            || template
+                .catalog
+                .check_min_values_of(&left, requirements)
+                .is_ok();
+        enough.then_some(limited)
     }
 
     /// The kinds of offerings of the reservations that a NodeClaim holds; pins its requirements to them.

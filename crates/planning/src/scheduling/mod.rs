@@ -30,6 +30,7 @@ mod messages;
 mod narrowed_template;
 mod node_claim_object;
 mod nominations;
+mod on_demand_share;
 mod pass;
 mod placements;
 pub mod plan;

@@ -7,13 +7,14 @@ use serde::Serialize;
 
 use super::default_spread::SpreadDefaults;
 use crate::reason::{NominationFailure, Reason};
-use mortise_apis::labels::WellKnown;
+use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::names::{NodeClassKey, PodKey, PoolName, Uid};
 use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::CapacityType;
 use mortise_state::ledger::NominationTarget;
-use mortise_state::snapshot::{NodeKey, Pod};
+use mortise_state::snapshot::{NodeCpu, NodeKey, Pod, Snapshot};
 
 /// Options of a solve.
 #[derive(Clone, Debug)]
@@ -159,6 +160,20 @@ impl PlannedClaim {
     /// Its pods without the virtual ones of capacity buffers.
     pub fn real_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.iter().filter(|pod| !pod.is_virtual())
+    }
+
+    /// CPUs of its cheapest instance type, as spot if it may be spot; `None` without instance types.
+    #[must_use]
+    pub fn cpu(&self, snapshot: &Snapshot) -> Option<NodeCpu> {
+        let pool = snapshot.pools.get(&self.pool)?;
+        let types = snapshot.catalog_of(pool)?;
+        let cheapest = types.get(self.instance_types.first()?)?;
+        let asked = self.requirements.get(labels::CAPACITY_TYPE);
+        let may_be_spot = asked.is_none_or(|own| own.has(CapacityType::Spot.as_str()));
+        Some(NodeCpu {
+            cpu: cheapest.capacity.cpu,
+            is_on_demand: !may_be_spot,
+        })
     }
 }
 

@@ -9,6 +9,7 @@ mod devices;
 mod from_api;
 mod node;
 mod node_disruption_state;
+mod on_demand_use;
 mod ordered_nodes;
 mod pod;
 mod pod_class;
@@ -31,6 +32,7 @@ pub use demand::{
 pub use devices::{ClaimSource, DeviceObjects, PodClaim};
 pub use node::{NodeKey, StateNode};
 pub use node_disruption_state::NodeDisruptionState;
+pub use on_demand_use::{NodeCpu, OnDemandUse};
 pub use ordered_nodes::OrderedNodes;
 pub use pod::{Owner, Pod, PodPhase, Refusal};
 pub use pod_class::{PodClass, PodClasses, PodLabels, PodVolume};

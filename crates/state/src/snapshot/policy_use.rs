@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 
+use super::on_demand_use::{NodeCpu, OnDemandUse};
 use super::{Snapshot, StateNode};
 use crate::catalog::{Catalog, UNKNOWN_PRICE};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -36,6 +37,8 @@ pub struct PolicyUse {
     pub price: Option<PriceUse>,
     /// The limit on new nodes, and what is used of it.
     pub rate: Option<RateUse>,
+    /// The least share of capacity that is on-demand, and what is.
+    pub on_demand: Option<OnDemandUse>,
     /// Percent of use from which on a node is not consolidated.
     pub minimum_utilization: Option<i64>,
     /// What consolidation must save per hour for each pod that it moves.
@@ -207,6 +210,7 @@ impl PolicyUse {
                 recent: 0,
                 frees_at: None,
             }),
+            on_demand: policy.on_demand_share().map(OnDemandUse::new),
             minimum_utilization: policy.minimum_utilization(),
             minimum_savings_per_move: policy.minimum_savings_per_move(),
             drift_waves: policy.drift_waves(),
@@ -215,6 +219,11 @@ impl PolicyUse {
     }
 
     fn count_existing(&mut self, name: &ClaimName, claim: &NodeClaim, snapshot: &Snapshot) {
+        if let Some(on_demand) = &mut self.on_demand
+            && let Some(cpu) = NodeCpu::of_claim(name, claim, snapshot)
+        {
+            on_demand.add(cpu);
+        }
         if let Some(price) = &mut self.price {
             let own = price_of_existing(name, claim, snapshot);
             if own == UNKNOWN_PRICE && price.unknown.as_ref().is_none_or(|first| name < first) {
@@ -283,7 +292,10 @@ fn price_of_existing(name: &ClaimName, claim: &NodeClaim, snapshot: &Snapshot) -
         .unwrap_or(UNKNOWN_PRICE)
 }
 
-fn catalog_of<'a>(claim: &NodeClaim, snapshot: &'a Snapshot) -> Option<&'a Arc<Catalog>> {
+pub(super) fn catalog_of<'a>(
+    claim: &NodeClaim,
+    snapshot: &'a Snapshot,
+) -> Option<&'a Arc<Catalog>> {
     let overlaid = claim
         .pool()
         .and_then(|pool| snapshot.overlaid_catalogs.get(&pool));

@@ -1,6 +1,6 @@
 //! The NodePoolPolicy that holds for a NodePool, and how much of it is used.
 
-use mortise_apis::values::span_text;
+use mortise_apis::values::{Quantity, span_text};
 use mortise_state::snapshot::PolicyUse;
 use serde_json::{Value, json};
 
@@ -18,6 +18,11 @@ pub(super) fn lines(policy: &PolicyUse) -> Vec<String> {
         let window = span_text(limit.window_ms);
         format!("new nodes: {recent} of {} in {window}", limit.nodes)
     });
+    let on_demand = policy.on_demand.map(|now| {
+        let [own, all, wanted] =
+            [now.on_demand, now.all, now.share.of(now.all)].map(Quantity::from_milli);
+        format!("on-demand: {own} of {all} CPUs, at least {wanted}")
+    });
     let kept = policy.minimum_utilization;
     let kept = kept.map(|percent| format!("nodes from {percent} % of use on are not consolidated"));
     let worth = policy.minimum_savings_per_move;
@@ -33,7 +38,7 @@ pub(super) fn lines(policy: &PolicyUse) -> Vec<String> {
         };
         format!("drift replaces {first} at a time first, {then} ready for {ready}")
     });
-    let all = [price, rate, kept, worth, waves];
+    let all = [price, rate, on_demand, kept, worth, waves];
     all.into_iter().flatten().collect()
 }
 
