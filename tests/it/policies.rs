@@ -1,5 +1,5 @@
-//! NodePoolPolicies on a real control plane: a limit on the price and one on new nodes hold, the pods that wait say why, drift waits for
-//! the pods on new nodes, and what contradicts the cluster is said when it is applied.
+//! NodePoolPolicies on a real control plane: limits on the price and on new nodes hold, the pods that wait say why, a share of the nodes
+//! is on-demand, drift waits for the pods on new nodes, and what contradicts the cluster is said when it is applied.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::admission::{asked, kubectl, warnings};
 use crate::command;
-use crate::objects::{deployment, kwok_class, never, small_pool};
-use crate::scene::{SOON, Scene, label, on_node, runs};
+use crate::objects::{deployment, kwok_class, never, pool, small_pool, types};
+use crate::scene::{LaunchedNode, SOON, Scene, label, on_node, runs};
 
 fn policy(name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": name }, "spec": spec })
@@ -202,6 +202,41 @@ async fn drift_waits_until_the_pods_on_new_nodes_are_ready() -> Result<()> {
     })
     .await?;
     scene.running("web", 3).await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// Waits until this many nodes are there, half of them on-demand.
+async fn half_on_demand(scene: &Scene, nodes: usize) -> Result<()> {
+    let settled = scene.settled(nodes).await?;
+    let of_type = |node: &&LaunchedNode| node.label("karpenter.sh/capacity-type") == "on-demand";
+    let on_demand = settled.iter().filter(of_type).count();
+    ensure!(on_demand == nodes / 2, "{on_demand} of {nodes}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_share_of_the_nodes_is_on_demand() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let half =
+        json!({ "nodePools": ["mixed"], "scaling": { "onDemand": { "percentageAboveBase": 50 } } });
+    scene
+        .apply(&[
+            kwok_class(),
+            policy("team", half),
+            pool("mixed", &[types(&["c-2x-amd64-linux"])], never()),
+            deployment("web", 4, ("1500m", "256Mi"), json!({})),
+        ])
+        .await?;
+    half_on_demand(&scene, 4).await?;
+    scene.scale("web", 6).await?;
+    half_on_demand(&scene, 6).await?;
+    let url = scene.mortise.url("");
+    let said = command::run("explain", &["nodepool", "mixed", "--url", &url], None).await?;
+    ensure!(
+        said.code == 0 && said.stdout.contains("on-demand: 6 of 12 CPUs, at least 6"),
+        "{said:?}"
+    );
     scene.end().await;
     Ok(())
 }

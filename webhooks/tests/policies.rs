@@ -61,3 +61,45 @@ fn a_policy_is_compared_with_pools_other_policies_and_what_is_in_use() {
         "{text}"
     );
 }
+
+#[test]
+fn a_share_of_on_demand_capacity_that_is_missing_or_cannot_be_is_said() {
+    let mut cluster = TestCluster::new();
+    let of = |types: &[&str]| {
+        json!({ "spec": { "template": { "spec": { "requirements": [
+            { "key": "karpenter.sh/capacity-type", "operator": "In", "values": types },
+        ] } } } })
+    };
+    cluster.pool(&pool("default", &of(&["spot", "on-demand"])));
+    cluster.pool(&pool("batch", &of(&["spot"])));
+    let asked = |pools: &[&str], on_demand: Value| {
+        let mut policy = policy("team", pools, "25");
+        policy["spec"]["scaling"] = json!({ "onDemand": on_demand });
+        policy
+    };
+    let half = || json!({ "percentageAboveBase": 50 });
+    let answer = cluster.admit("CREATE", &asked(&["default"], half()), None);
+    assert_eq!(answer.warnings, Vec::<String>::new());
+    let answer = cluster.admit("CREATE", &asked(&["default", "batch"], half()), None);
+    assert_eq!(
+        warned(&answer),
+        [
+            "NodePool \"batch\" allows no on-demand capacity, so scaling.onDemand changes none of its nodes; add on-demand to its karpenter.sh/capacity-type"
+        ]
+    );
+    let answer = cluster.admit("CREATE", &asked(&["default"], json!({})), None);
+    let [text] = warned(&answer) else {
+        panic!("{answer:?}");
+    };
+    assert!(text.contains("asks for no on-demand capacity"), "{text}");
+    for (on_demand, field) in [
+        (json!({ "baseCPU": -1 }), "spec.scaling.onDemand.baseCPU"),
+        (
+            json!({ "percentageAboveBase": 101 }),
+            "spec.scaling.onDemand.percentageAboveBase",
+        ),
+    ] {
+        let answer = cluster.admit("CREATE", &asked(&["default"], on_demand), None);
+        assert!(format!("{answer:?}").contains(field), "{answer:?}");
+    }
+}

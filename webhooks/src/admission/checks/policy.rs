@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::node_pool_policy::NodePoolPolicy;
+use mortise_apis::values::Quantity;
+use mortise_cloudprovider::CapacityType;
 
 use super::super::text::did_you_mean;
 use super::{AdmissionContext, AdmissionRequest, AdmissionResult, Check};
@@ -56,10 +59,27 @@ pub(super) fn run(
             );
         }
     }
+    if policy.on_demand_share().is_some() {
+        without_on_demand(context, &policy, answer);
+    }
     let own = policy.spec.node_pools.iter().find_map(|pool| {
         let found = after.policy_of(pool)?;
         (found.name == policy.name()).then_some(found)
     });
+    if let Some(now) = own.and_then(|own| own.on_demand)
+        && now.missing() > 0
+    {
+        let [on_demand, all, wanted] =
+            [now.on_demand, now.all, now.share.of(now.all)].map(Quantity::from_milli);
+        answer.warn(
+            Check::Policy,
+            "spec.scaling.onDemand",
+            format!(
+                "{on_demand} of {all} CPUs are on-demand, {wanted} are asked for: new nodes are on-demand until then; nodes that run stay"
+            ),
+            "",
+        );
+    }
     if let Some(price) = own.and_then(|own| own.price.as_ref()) {
         let field = "spec.limits.hourlyPrice";
         if let Some(claim) = &price.unknown {
@@ -79,6 +99,29 @@ pub(super) fn run(
                     price.used
                 ),
                 "",
+            );
+        }
+    }
+}
+
+/// NodePools that never have on-demand nodes.
+fn without_on_demand(
+    context: &AdmissionContext<'_>,
+    policy: &NodePoolPolicy,
+    answer: &mut AdmissionResult,
+) {
+    for (at, name) in policy.spec.node_pools.iter().enumerate() {
+        let pool = context.snapshot.pools.get(name.as_str());
+        let requirements = pool.map(|pool| pool.requirements());
+        let asked = requirements
+            .as_ref()
+            .and_then(|all| all.get(labels::CAPACITY_TYPE));
+        if asked.is_some_and(|own| !own.has(CapacityType::OnDemand.as_str())) {
+            answer.warn(
+                Check::Policy,
+                format!("spec.nodePools[{at}]"),
+                format!("NodePool \"{name}\" allows no on-demand capacity, so scaling.onDemand changes none of its nodes"),
+                "add on-demand to its karpenter.sh/capacity-type",
             );
         }
     }
