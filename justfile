@@ -60,11 +60,11 @@ agreement:
 
 # The service killed around every step of nodes' lives in the simulator, for so many seeds (about a second of processor time each)
 crash-matrix SEEDS="1000":
-    MORTISE_CRASH_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test crash_matrix
+    MORTISE_CRASH_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test simulations crash_matrix
 
 # Loses the lease before and after every step of nodes' lives, with two and three replicas, for many seeds
 lease-matrix SEEDS="1000":
-    MORTISE_LEASE_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test lease_matrix
+    MORTISE_LEASE_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test simulations lease_matrix
 
 # The leader killed ten times while so many nodes come and go on a real control plane; each Lease runs out by itself
 failover NODES="200":

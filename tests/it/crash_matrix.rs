@@ -2,7 +2,7 @@
 //! continues: no instance is leaked or launched twice, no finalizer stays, and the pods run.
 //!
 //! Some are missing: `write-drained` and `write-terminating`, since kwok's instances terminate at once and nothing is written
-//! (the simulator covers the latter, `crates/sim/tests/crash_matrix.rs`); `fence-claim`, which interruptions write; and
+//! (the simulator covers the latter, `crates/sim/tests/simulations/crash_matrix.rs`); `fence-claim`, which interruptions write; and
 //! `add-claim-finalizer`, which only a claim that a user created needs.
 
 use anyhow::{Context as _, Result, ensure};

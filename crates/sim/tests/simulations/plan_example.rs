@@ -1,9 +1,6 @@
 //! The snapshot of the documentation.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod world;
-
+use crate::world::{options, start, template};
 use mortise_apis::labels::{INSTANCE_TYPE, TOPOLOGY_ZONE};
 use mortise_apis::node_class::NodeClassApi as _;
 use mortise_apis::requirements::{Operator, Requirement};
@@ -11,7 +8,6 @@ use mortise_apis::values::after;
 use mortise_sim::{Deployment, Simulation};
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::json;
-use world::{options, start, template};
 
 /// `docs/tasks/plan.md` shows plans of this snapshot: its bytes are pinned, and `UPDATE_EXPECT=1` writes those of now.
 #[test]

@@ -4,17 +4,9 @@
 //! `MORTISE_CRASH_SEEDS=1000` (or `just crash-matrix`) runs that many seeds instead of the default;
 //! `MORTISE_CRASH_SEEDS=17-17` runs one.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
+use crate::world::matrix::{Matrix, play_seeds};
+use crate::world::seeds::Seeds;
 use mortise_sim::Fault;
-use world::matrix::{Matrix, play_seeds};
-use world::seeds::Seeds;
 
 /// Default number of seeds.
 const SEEDS: u64 = 4;

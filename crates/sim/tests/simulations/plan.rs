@@ -1,18 +1,14 @@
 //! Snapshots and plans of simulated clusters: a file gives the plan of the cluster that it was written from, and the service does what
 //! the plan says.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io::{Read as _, Write as _};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::world::seeds::{Seeds, each_seed};
+use crate::world::{options, start, template};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -29,7 +25,6 @@ use mortise_sim::recorded_cluster::{NameHasher, RecordedCluster};
 use mortise_sim::{Deployment, ManifestError, Simulation};
 use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::json;
-use world::{options, start, template};
 
 fn served() -> [NodeClassKind; 1] {
     [mortise_aws_class::Ec2NodeClassApi.kind()]
@@ -555,21 +550,33 @@ fn files_that_cannot_be_read_say_why() {
 
 #[test]
 fn the_service_does_what_the_plan_says() {
-    let (mut same, mut all) = (0, 0);
-    let mut differences = Vec::new();
-    for seed in 1..=160 {
+    let seeds = Seeds {
+        variable: "MORTISE_PLAN_SEEDS",
+        usual: 160,
+        test: "plan",
+    };
+    let (all, same) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let differences = Mutex::new(BTreeMap::new());
+    each_seed(&seeds, |seed, _| {
         let mut simulation = cluster(seed);
         let said = said(&planned(simulation.record(&served()).unwrap()));
         let did = acted(&mut simulation);
-        all += said.0.len().max(did.0.len()) + said.1.len().max(did.1.len());
+        let most = said.0.len().max(did.0.len()) + said.1.len().max(did.1.len());
         let found = in_both(&said.0, &did.0) + in_both(&said.1, &did.1);
-        same += found;
-        if found < said.0.len().max(did.0.len()) + said.1.len().max(did.1.len()) {
-            differences.push(format!("seed {seed}:\n  said {said:?}\n  did  {did:?}"));
+        all.fetch_add(most, Ordering::Relaxed);
+        same.fetch_add(found, Ordering::Relaxed);
+        if found < most {
+            let difference = format!("seed {seed}:\n  said {said:?}\n  did  {did:?}");
+            differences.lock().unwrap().insert(seed, difference);
         }
-    }
+        Vec::new()
+    });
+    let (all, same) = (all.into_inner(), same.into_inner());
     println!("{same} of {all} decisions as planned");
-    println!("{}", differences.join("\n"));
-    assert!(all >= 60, "{all}");
+    for difference in differences.into_inner().unwrap().values() {
+        println!("{difference}");
+    }
+    let is_usual = std::env::var_os(seeds.variable).is_none();
+    assert!(all >= 60 || !is_usual, "{all}");
     assert!(same * 100 >= all * 99, "{same} of {all}");
 }

@@ -1,16 +1,9 @@
 //! A recorded history is played again: equal bit for bit, or the report says where it parts.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
 use std::io::{Cursor, Read as _};
 use std::sync::{Arc, Mutex};
 
+use crate::world::{options, start};
 use mortise_apis::labels::WellKnown;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_engine::decider::{Decider, Step, StepInput};
@@ -23,7 +16,6 @@ use mortise_sim::replay::{NamedFile, ReplayError, ReplayReport, SettingChange, r
 use mortise_sim::{Fault, FaultTarget, Recordings, Simulation, WatchFault};
 use mortise_state::index::Changes;
 use mortise_state::resource_kinds::ObjectKind;
-use world::{options, start};
 
 fn minutes(minutes: i64) -> jiff::Timestamp {
     mortise_apis::values::after(start(), minutes * 60_000)

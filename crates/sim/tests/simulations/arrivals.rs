@@ -4,20 +4,12 @@
 //! `MORTISE_ARRIVAL_SEEDS=10000` runs that many seeds instead of the default; `MORTISE_ARRIVAL_SEEDS=17-17` runs
 //! one.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
+use crate::world::seeds::{Seeds, Steps, each_seed, shrunk};
+use crate::world::{options, stuck, template};
 use mortise_apis::labels;
 use mortise_apis::values::SplitMix64;
 use mortise_sim::{Deployment, SimOptions, Simulation};
 use serde_json::{Value, json};
-use world::seeds::{Seeds, Steps, each_seed, shrunk};
-use world::{options, stuck, template};
 
 /// Default number of seeds.
 const SEEDS: u64 = 200;

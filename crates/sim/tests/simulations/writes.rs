@@ -1,25 +1,17 @@
 //! The merge patches of simulated histories, pinned: a change of how writes are represented must not change a byte of
 //! them, nor their order.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use mortise_engine::decider_id::DeciderId;
 
+use crate::world::{options, start};
 use mortise_engine::decider::{Decider, Step, StepInput};
 use mortise_engine::effect::Effect;
 use mortise_planning::settings::Settings;
 use mortise_sim::Simulation;
 use mortise_state::index::Changes;
-use world::{options, start};
 
 /// Digests and counts of the patches of one history.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,13 +1,9 @@
 //! StatefulSets, Jobs and CronJobs in a scenario.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod world;
-
+use crate::world::scenarios::{document, long, objects, played_with, pool};
+use crate::world::template;
 use mortise_sim::scenario::{ScenarioReport, ScenarioSample};
 use serde_json::{Value, json};
-use world::scenarios::{document, long, objects, played_with, pool};
-use world::template;
 
 fn stateful_set(replicas: u32) -> Value {
     json!({

@@ -1,12 +1,8 @@
 //! Scenarios: what a person writes is played as written, one seed gives one history, and faults in it are named with their place.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod world;
-
+use crate::world::scenarios::{deployment, document, objects, played};
 use mortise_sim::scenario::{ScenarioReport, scenario_schema};
 use serde_json::{Value, json};
-use world::scenarios::{deployment, document, objects, played};
 
 #[test]
 fn the_timeline_is_played() {

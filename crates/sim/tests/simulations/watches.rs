@@ -1,19 +1,11 @@
 //! One watch alone is silent, late, or expires repeatedly, while the cluster scales up and down. Irreversible effects wait;
 //! nothing is lost, duplicated or leaked; and the cluster recovers when the fault ends.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
+use crate::world::{left, options, stuck};
 use mortise_engine::record::Record;
 use mortise_planning::reason::Reason;
 use mortise_sim::{Simulation, WatchFault};
 use mortise_state::resource_kinds::ObjectKind;
-use world::{left, options, stuck};
 
 const NOTHING: Vec<String> = Vec::new();
 const FAULTS: [WatchFault; 3] = [

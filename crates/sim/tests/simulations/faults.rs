@@ -1,15 +1,7 @@
 //! The service is killed around every kind of effect, and every kind of effect is executed twice; nothing is lost or duplicated.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
+use crate::world::{left, options, stuck};
 use mortise_sim::{Fault, FaultTarget, Simulation};
-use world::{left, options, stuck};
 
 const NOTHING: Vec<String> = Vec::new();
 /// Every kind of [`mortise_engine::effect::Effect`] except `find_instance`, which no healthy cluster needs.

@@ -2,13 +2,7 @@
 //!
 //! Compared are the kind of the command and the number of nodes. `MORTISE_FACTS_DIR` points the comparison at another folder.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "../../planning/tests/recorded/mod.rs"]
+#[path = "../../../planning/tests/recorded/mod.rs"]
 mod recorded;
 
 use std::collections::BTreeMap;

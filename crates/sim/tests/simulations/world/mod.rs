@@ -1,8 +1,5 @@
 //! A small virtual cluster: five types in two zones, one NodePool, oscillating workloads.
 
-#![allow(dead_code, reason = "each test binary uses a part of this module")]
-#![allow(clippy::panic, reason = "a test fails by panicking")]
-
 pub(crate) mod matrix;
 pub(crate) mod scenarios;
 pub(crate) mod seeds;

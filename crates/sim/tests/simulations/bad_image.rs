@@ -1,16 +1,8 @@
 //! A bad image: the whole service, from pods to instances, wastes a handful of instances at most and recovers automatically.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
+use crate::world::options;
 use mortise_apis::karpenter::nodepool::LAUNCHES_PAUSED;
 use mortise_sim::Simulation;
-use world::options;
 
 const MINUTE: i64 = 60_000;
 

@@ -1,17 +1,13 @@
 //! Karpenter's way on the simulated cluster: every pod gets its node, and nodes that are not needed go.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod world;
-
+use crate::world::scenarios::{deployment, long, objects, pool};
 use mortise_planning::settings::Settings;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::scenario::{ScenarioReport, ScenarioSpec, SimulatedService, play};
 use serde_json::{Value, json};
-use world::scenarios::{deployment, long, objects, pool};
 
 fn played(timeline: &Value, more: &[Value]) -> ScenarioReport {
-    let world = world::options(1);
+    let world = crate::world::options(1);
     let spec = ScenarioSpec::from_document(&long("1h", timeline)).unwrap();
     let mut pool = pool();
     pool["spec"]["disruption"] = json!({

@@ -1,23 +1,15 @@
 //! The events of simulated histories, pinned: a change of how decisions are represented must not change a byte of what users
 //! read, nor its order.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::world::{options, template};
 use mortise_apis::values::after;
 use mortise_engine::effect::Event;
 use mortise_sim::{Deployment, SimOptions, Simulation};
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::json;
-use world::{options, template};
 
 /// Digest and counts of the events of one history.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,19 +1,11 @@
 //! Policies of NodePools hold at every second, whatever the workloads ask for, while processes are killed and spot instances
 //! interrupted. That they do is an invariant of the simulation, see `invariants/policies.rs`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
+use crate::world::options;
 use mortise_apis::values::after;
 use mortise_sim::{Fault, FaultTarget, Simulation};
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::json;
-use world::options;
 
 const NOTHING: Vec<String> = Vec::new();
 

@@ -1,17 +1,9 @@
 //! Nodes have less capacity than their instance types, as when the system uses more memory than expected: launches that cannot
 //! help are not repeated, all other pods are scheduled, and the cluster recovers once the capacity is correct.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
+use crate::world::{options, stuck, template};
 use mortise_sim::{Deployment, Simulation};
 use serde_json::json;
-use world::{options, stuck, template};
 
 const MINUTE: i64 = 60_000;
 

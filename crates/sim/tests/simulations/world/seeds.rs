@@ -14,7 +14,7 @@ pub(crate) struct Seeds {
     pub(crate) variable: &'static str,
     /// How many without it.
     pub(crate) usual: u64,
-    /// Name of the test's file.
+    /// Its module.
     pub(crate) test: &'static str,
 }
 
@@ -124,7 +124,7 @@ fn small_story(
         .collect();
     let numbers: Vec<String> = kept.iter().map(ToString::to_string).collect();
     format!(
-        "seed {seed} fails with {} of {} steps:\n{}\n  then: {}\nplay it: {STEPS}={} {}={seed}-{seed} cargo test -p mortise-sim --test {}",
+        "seed {seed} fails with {} of {} steps:\n{}\n  then: {}\nplay it: {STEPS}={} {}={seed}-{seed} cargo test -p mortise-sim --test simulations {}::",
         kept.len(),
         all.len(),
         lines.join("\n"),

@@ -1,16 +1,8 @@
 //! Histories of a small virtual cluster.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
+use crate::world::{left, options, start, stuck};
 use jiff::Timestamp;
 use mortise_sim::Simulation;
-use world::{left, options, start, stuck};
 
 const NOTHING: Vec<String> = Vec::new();
 

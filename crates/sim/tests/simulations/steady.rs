@@ -1,19 +1,11 @@
 //! A cluster without changes gets no writes, and a busy one gets a bounded number of events.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod world;
-
 use std::collections::BTreeMap;
 
+use crate::world::{options, start};
 use jiff::Timestamp;
 use mortise_engine::record::Verdict;
 use mortise_sim::{SimOptions, Simulation};
-use world::{options, start};
 
 /// Workloads of constant size, a cloud without interruptions.
 fn quiet() -> SimOptions {

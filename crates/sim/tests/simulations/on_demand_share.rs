@@ -1,12 +1,8 @@
 //! A NodePoolPolicy keeps a share of the capacity on-demand: through growth, a shortage of spot, consolidation and shrinking.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod world;
-
+use crate::world::scenarios::{deployment, long, played_with, pool};
 use mortise_sim::scenario::ScenarioReport;
 use serde_json::{Value, json};
-use world::scenarios::{deployment, long, played_with, pool};
 
 fn policy(on_demand: &Value) -> Value {
     json!({

@@ -1,14 +1,10 @@
 //! Prices and images that change in a scenario, and several node classes.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod world;
-
+use crate::world::scenarios::{deployment, document, long, played, played_with, pool};
 use mortise_apis::karpenter::nodepool::LAUNCHES_PAUSED;
 use mortise_sim::NodeClaimStage;
 use mortise_sim::scenario::{ScenarioReport, ScenarioSample};
 use serde_json::{Value, json};
-use world::scenarios::{deployment, document, long, played, played_with, pool};
 
 /// The sample that an entry made.
 fn after<'a>(report: &'a ScenarioReport, happened: &str) -> &'a ScenarioSample {

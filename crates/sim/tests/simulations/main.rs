@@ -1,0 +1,30 @@
+//! Days of a simulated cluster. One program, so that long simulations run next to each other.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod arrivals;
+mod bad_image;
+mod baseline;
+mod baseline_facts;
+mod crash_matrix;
+mod events;
+mod faults;
+mod history;
+mod lean_nodes;
+mod lease_matrix;
+mod on_demand_share;
+mod plan;
+mod plan_example;
+mod policies;
+mod replay;
+mod scenario;
+mod scenario_changes;
+mod scenario_workloads;
+mod steady;
+mod watches;
+mod world;
+mod writes;
