@@ -7,8 +7,6 @@ mod page;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use mortise_aws_catalog::embedded_catalog;
@@ -16,9 +14,9 @@ use mortise_demo::extender_of;
 use mortise_demo::scenario_file::{ScenarioFile, about};
 use mortise_manifests::migrate::SourceFile;
 use mortise_planning::settings::Settings;
-use mortise_sim::Scores;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::scenario::{ClusterObjects, ScenarioSpec, SimulatedService, play};
+use mortise_sim::{Scores, on_all_processors};
 use serde::Serialize;
 
 use crate::output::Output;
@@ -150,38 +148,23 @@ impl ScoreboardArgs {
     /// Plays a scenario with every seed, as many at a time as there are processors.
     fn row(&self, scenario: &Scenario, policy: SimulatedPolicy) -> Result<Row> {
         let types = embedded_catalog()?.simulated_instance_types(&scenario.spec.region)?;
-        let next = AtomicUsize::new(0);
-        let played = Mutex::new(Vec::new());
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    loop {
-                        let seed = next.fetch_add(1, Ordering::Relaxed) as u64;
-                        if seed >= self.seeds {
-                            return;
-                        }
-                        let spec = ScenarioSpec {
-                            seed: seed + 1,
-                            ..scenario.spec.clone()
-                        };
-                        let cloud = (types.clone(), mortise_aws_class::labels::well_known());
-                        let service = SimulatedService {
-                            settings: policy.settings(Settings::default()),
-                            deciders: Box::new(move || policy.deciders(mortise_deciders::all())),
-                            extender: extender_of(policy),
-                        };
-                        let report = play(&spec, scenario.objects.clone(), cloud, service);
-                        if let Ok(mut played) = played.lock() {
-                            played.push(report);
-                        }
-                    }
-                });
-            }
+        let seeds: Vec<u64> = (1..=self.seeds).collect();
+        let played = on_all_processors(&seeds, |seed| {
+            let spec = ScenarioSpec {
+                seed: *seed,
+                ..scenario.spec.clone()
+            };
+            let cloud = (types.clone(), mortise_aws_class::labels::well_known());
+            let service = SimulatedService {
+                settings: policy.settings(Settings::default()),
+                deciders: Box::new(move || policy.deciders(mortise_deciders::all())),
+                extender: extender_of(policy),
+            };
+            play(&spec, scenario.objects.clone(), cloud, service)
         });
         let mut scores = Scores::default();
         let mut waiting_at_end = 0;
-        for report in played.into_inner().unwrap_or_default() {
+        for report in played {
             let report = report?;
             scores.add_seed(&report.scores);
             waiting_at_end += report.samples.last().map_or(0, |last| last.pods_pending);

@@ -17,6 +17,7 @@
 //! | recordings of the replicas; a recording of a service, played again | `recordings.rs`, `replay/` |
 //! | scenarios: a cluster as manifests, and a timeline | `scenario/` |
 //! | the same cluster, step by step, for tests of deciders | `test_cluster/` |
+//! | independent simulations on all processors | `parallel.rs` |
 
 pub mod baseline;
 mod clock;
@@ -26,6 +27,7 @@ mod invariants;
 mod manifest_error;
 mod node_claim_history;
 mod options;
+mod parallel;
 pub mod plan;
 mod price_factor;
 pub mod recorded_cluster;
@@ -45,6 +47,7 @@ pub use faults::{Fault, FaultTarget, WatchFault};
 pub use manifest_error::ManifestError;
 pub use node_claim_history::{NodeClaimHistory, NodeClaimStage, NodeClaimStep};
 pub use options::{Deployment, JobSpec, SimOptions};
+pub use parallel::on_all_processors;
 pub use recordings::Recordings;
 pub use scores::{ClusterMinute, MovedWorkload, Percentiles, Scores};
 pub use simulation::Simulation;

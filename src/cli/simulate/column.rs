@@ -1,18 +1,14 @@
 //! A scenario under one policy with one set of settings and manifests.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use mortise_apis::labels::WellKnown;
 use mortise_cloudprovider::InstanceType;
 use mortise_demo::extender_of;
 use mortise_demo::scenario_file::ScenarioFile;
 use mortise_planning::settings::Settings;
-use mortise_sim::Scores;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::replay::SettingChange;
 use mortise_sim::scenario::{ScenarioReport, ScenarioRun, SimulatedService};
+use mortise_sim::{Scores, on_all_processors};
 use serde::Serialize;
 
 use super::progress::Progress;
@@ -78,24 +74,12 @@ pub(super) fn play_all(
         .flat_map(|column| (0..seeds).map(move |seed| (column, seed)))
         .collect();
     let progress = Progress::new(columns, seeds);
-    let next = AtomicUsize::new(0);
-    let played = Mutex::new(BTreeMap::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(jobs.len()) {
-            scope.spawn(|| {
-                while let Some((column, seed)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = columns[*column].play(*seed, provider, &progress);
-                    let mut played = played.lock().unwrap_or_else(PoisonError::into_inner);
-                    played.insert((*column, *seed), result);
-                }
-            });
-        }
+    let played = on_all_processors(&jobs, |(column, seed)| {
+        columns[*column].play(*seed, provider, &progress)
     });
     progress.end();
     let mut all: Vec<PlayedColumn> = columns.iter().map(PlayedColumn::of).collect();
-    let played = played.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for ((column, _), report) in played {
+    for ((column, _), report) in jobs.into_iter().zip(played) {
         let report = report?;
         all[column].scores.add_seed(&report.scores);
         all[column].reports.push(report);

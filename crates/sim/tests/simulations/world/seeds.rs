@@ -1,7 +1,8 @@
 //! Runs of many seeds. A seed that fails is shrunk to a small story: the steps that are enough to fail, and the command that plays them.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use mortise_sim::on_all_processors;
 
 /// Most plays in which a failing seed is shrunk.
 const MOST_PLAYS: usize = 150;
@@ -60,30 +61,13 @@ pub(crate) fn each_seed(seeds: &Seeds, play: impl Fn(u64, &mut Steps) -> Vec<Str
         let numbers = text.split(',').filter(|number| !number.is_empty());
         numbers.map(|number| number.parse().unwrap()).collect()
     });
-    let next = AtomicU64::new(first);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let work = || {
-        let mut failed = Vec::new();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed > last {
-                return failed;
-            }
-            let mut played = steps.as_deref().map_or_else(Steps::default, Steps::only);
-            let violations = play(seed, &mut played);
-            if !violations.is_empty() {
-                failed.push((seed, violations));
-            }
-        }
-    };
-    let mut failed: Vec<(u64, Vec<String>)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let results = workers
-            .into_iter()
-            .flat_map(|worker| worker.join().unwrap());
-        results.collect()
+    let numbers: Vec<u64> = (first..=last).collect();
+    let played = on_all_processors(&numbers, |seed| {
+        let mut played = steps.as_deref().map_or_else(Steps::default, Steps::only);
+        (*seed, play(*seed, &mut played))
     });
-    failed.sort();
+    let mut failed = played;
+    failed.retain(|(_, violations)| !violations.is_empty());
     let Some((seed, violations)) = failed.first() else {
         return;
     };
