@@ -111,7 +111,8 @@ async fn explain_and_top_say_why_and_what_is_missing() -> Result<()> {
         .kubectl(&["annotate", "pod", &web, annotation])
         .await?
         .ok()?;
-    let protected = format!("pod default/{web} has annotation karpenter.sh/do-not-disrupt");
+    let annotation_of = "Pod has \"karpenter.sh/do-not-disrupt\" annotation";
+    let protected = format!("{annotation_of} (Pod=default/{web})");
     let blocked = [
         protected.as_str(),
         "to free it: remove the annotation",

@@ -4,14 +4,15 @@
 //! karpenter-core 5.2 (every method) and 5.5 (consolidation).
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::cost;
 use super::disruption_view::DisruptionView;
-use super::pdb::EvictionBlocked;
-use crate::pause::{self, Pause};
+use super::node_blockers;
+use crate::pause::Pause;
 use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -19,7 +20,7 @@ use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName};
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::CapacityType;
-use mortise_state::snapshot::{EvictionCost, NodeKey, Pod, StateNode};
+use mortise_state::snapshot::{EvictionCost, NodeKey, Pod, Snapshot, StateNode};
 
 /// Whether a drain that pods block completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +79,8 @@ pub enum CandidateBlocker {
     NoCatalog(PoolName),
     /// A pod's annotation.
     Pod(PodKey),
-    /// A disruption budget of pods.
-    Pdb(NamespacedName),
+    /// A disruption budget that selects a pod.
+    Pdb(PodKey, NamespacedName),
     /// Several disruption budgets select one pod.
     Pdbs(PodKey, Vec<NamespacedName>),
 }
@@ -91,29 +92,9 @@ impl Candidate {
         view: &DisruptionView<'_>,
         class: DisruptionClass,
     ) -> Result<Self, CandidateBlocker> {
-        let claim = node.claim.clone().ok_or(CandidateBlocker::Unmanaged)?;
-        let node_name = node.node_name().ok_or(CandidateBlocker::NoNode)?;
-        if !node.initialized {
-            return Err(CandidateBlocker::Uninitialized);
-        }
-        if node.deleting {
-            return Err(CandidateBlocker::Deleting);
-        }
-        check_nominations(&node_name, &claim.name(), view)?;
-        if node.do_not_disrupt() {
-            return Err(CandidateBlocker::DoNotDisrupt);
-        }
-        check_pause(node, view)?;
-        let pool_name = node.pool().ok_or(CandidateBlocker::NoPoolLabel)?;
-        let Some(pool) = view.snapshot().pools.get(&pool_name).cloned() else {
-            return Err(CandidateBlocker::NoPool(pool_name));
-        };
-        if view.snapshot().catalog_of(&pool).is_none() {
-            return Err(CandidateBlocker::NoCatalog(pool_name));
-        }
-        let candidate = Self::build(node, claim, node_name, pool_name, pool);
-        candidate.check_pods(view, class)?;
-        Ok(candidate)
+        let facts = view.blocker_facts();
+        first(|found| node_blockers::visit(node, facts, class, found))?;
+        Self::unchecked(node, facts.snapshot).ok_or(CandidateBlocker::Unmanaged)
     }
 
     /// The candidate again, of a node that is the same while everything else may differ: the same as [`Self::new`], without
@@ -123,53 +104,31 @@ impl Candidate {
         view: &DisruptionView<'_>,
         class: DisruptionClass,
     ) -> Result<Self, CandidateBlocker> {
-        check_nominations(&self.node_name, &self.claim_name, view)?;
-        check_pause(&self.node, view)?;
-        let pool = view.snapshot().pools.get(&self.pool_name);
+        let facts = view.blocker_facts();
+        let node = &self.node;
+        let is_patient = class == DisruptionClass::Graceful
+            || self.claim.spec.termination_grace_period.is_none();
+        first(|found| {
+            node_blockers::visit_nominations(&self.node_name, &self.claim_name, facts, found)?;
+            node_blockers::visit_pause(node, facts, found)?;
+            node_blockers::visit_pool(node, facts, found)?;
+            if is_patient {
+                node_blockers::visit_pods(node, self.has_annotated_pods, facts, found)?;
+            }
+            ControlFlow::Continue(())
+        })?;
+        let pool = facts.snapshot.pools.get(&self.pool_name);
         let pool = pool.ok_or_else(|| CandidateBlocker::NoPool(self.pool_name.clone()))?;
-        if view.snapshot().catalog_of(pool).is_none() {
-            return Err(CandidateBlocker::NoCatalog(self.pool_name.clone()));
-        }
-        self.check_pods(view, class)?;
         Ok(Self {
             pool: Arc::clone(pool),
             ..self.clone()
         })
     }
 
-    fn check_pods(
-        &self,
-        view: &DisruptionView<'_>,
-        class: DisruptionClass,
-    ) -> Result<(), CandidateBlocker> {
-        let graceful = class == DisruptionClass::Graceful;
-        if !graceful && self.claim.spec.termination_grace_period.is_some() {
-            return Ok(());
-        }
-        let pods = &self.node.pods;
-        if self.has_annotated_pods
-            && let Some(pod) = pods.iter().find(|pod| !pod.is_disruptable(view.now))
-        {
-            return Err(CandidateBlocker::Pod(pod.key.clone()));
-        }
-        if view.pdbs.is_empty() {
-            return Ok(());
-        }
-        for pod in pods {
-            view.pdbs
-                .check(pod, view.now)
-                .map_err(|refused| match refused {
-                    EvictionBlocked::Exhausted(pdb) => CandidateBlocker::Pdb(pdb),
-                    EvictionBlocked::Several(pdbs) => CandidateBlocker::Pdbs(pod.key.clone(), pdbs),
-                })?;
-        }
-        Ok(())
-    }
-
     /// A managed node regardless of its blockers; `None` if it is not managed or has no NodePool.
-    pub fn unchecked(node: &Arc<StateNode>, view: &DisruptionView<'_>) -> Option<Self> {
+    pub fn unchecked(node: &Arc<StateNode>, snapshot: &Snapshot) -> Option<Self> {
         let pool_name = node.pool()?;
-        let pool = view.snapshot().pools.get(&pool_name).cloned()?;
+        let pool = snapshot.pools.get(&pool_name).cloned()?;
         let claim = node.claim.clone()?;
         Some(Self::build(node, claim, node.node_name()?, pool_name, pool))
     }
@@ -260,29 +219,17 @@ impl Policy {
     }
 }
 
-fn check_nominations(
-    node_name: &NodeName,
-    claim_name: &ClaimName,
-    view: &DisruptionView<'_>,
+/// The first blocker that is found.
+fn first(
+    visit: impl FnOnce(&mut dyn FnMut(CandidateBlocker) -> ControlFlow<()>) -> ControlFlow<()>,
 ) -> Result<(), CandidateBlocker> {
-    let ledger = &view.snapshot().ledger;
-    let mut nominations = ledger.nominations_of_node(Some(node_name), Some(claim_name));
-    // A nomination to a pod that is bound here already has ended; the event may still be pending.
-    let nomination = nominations.find(|nomination| {
-        view.snapshot()
-            .pods
-            .get(&nomination.pod)
-            .is_none_or(|pod| pod.node.as_ref() != Some(node_name))
+    let mut first = None;
+    let visited = visit(&mut |blocker| {
+        first = Some(blocker);
+        ControlFlow::Break(())
     });
-    match nomination {
-        Some(nomination) => Err(CandidateBlocker::Nominated(nomination.pod.clone())),
-        None => Ok(()),
-    }
-}
-
-fn check_pause(node: &StateNode, view: &DisruptionView<'_>) -> Result<(), CandidateBlocker> {
-    let pause = pause::of_node(view.snapshot(), node, view.now);
-    pause.map_or(Ok(()), |pause| Err(CandidateBlocker::Paused(pause)))
+    debug_assert_eq!(visited.is_break(), first.is_some());
+    first.map_or(Ok(()), Err)
 }
 
 impl CandidateBlocker {
@@ -298,7 +245,7 @@ impl CandidateBlocker {
             Self::DoNotDisrupt => Reason::DoNotDisruptNode,
             Self::Paused(pause) => Reason::Paused(pause.clone()),
             Self::Pod(pod) => Reason::DoNotDisruptPod { pod: pod.clone() },
-            Self::Pdb(pdb) => Reason::Pdb { pdb: pdb.clone() },
+            Self::Pdb(_, pdb) => Reason::Pdb { pdb: pdb.clone() },
             Self::Pdbs(pod, pdbs) => Reason::MultiplePdbs {
                 pod: pod.clone(),
                 pdbs: pdbs.clone(),

@@ -12,6 +12,7 @@ use super::command::DisruptionCommand;
 use super::cost;
 use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
+use super::node_blockers::BlockerFacts;
 use super::pdb::Pdbs;
 use super::static_drift::not_asked_for;
 use crate::context::PlanningContext;
@@ -80,6 +81,15 @@ fn simulations(snapshot: &Snapshot) -> usize {
 }
 
 impl<'a> DisruptionView<'a> {
+    /// What blockers of nodes are read from.
+    pub(super) fn blocker_facts(&self) -> BlockerFacts<'_> {
+        BlockerFacts {
+            snapshot: self.snapshot(),
+            pdbs: &self.pdbs,
+            now: self.now,
+        }
+    }
+
     /// The view of the command `me` (or of a command that is still to be found): the nodes of all other commands are
     /// removed, and the capacity for their pods is used.
     pub fn new(

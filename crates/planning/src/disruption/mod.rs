@@ -20,6 +20,7 @@ pub mod disruption_view;
 pub mod drift_waves;
 pub mod feasibility_bound;
 pub mod neighborhood_search;
+mod node_blockers;
 mod node_sets;
 pub mod pdb;
 pub mod price;
@@ -33,4 +34,5 @@ pub mod static_drift;
 pub mod survey;
 
 pub use budgets::{BudgetState, budget_states};
+pub use node_blockers::{BlockerFacts, NodeBlocker, node_blockers};
 pub use survey::{NodeSurvey, Proposal, ReplacementPricing, Survey, consider, survey};

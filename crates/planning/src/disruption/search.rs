@@ -19,12 +19,12 @@ use super::cost;
 use super::disruption_view::DisruptionView;
 use super::drift_waves::BlockedWaves;
 use super::neighborhood_search::NeighborhoodSearch;
+use super::node_blockers::{never_consolidated, occupied};
 use super::refusals::Refusals;
 use super::rejection::DisruptionRejection;
 use super::rest::rests_until;
 use super::simulation::{SimulationRules, what_if};
 use crate::reason::DisruptionBlocker;
-use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName};
 use mortise_state::snapshot::StateNode;
 
@@ -236,37 +236,11 @@ pub fn eligible(
         let rejection = DisruptionRejection::from_reason(blocker);
         Err(Ineligible::Refused(rejection))
     };
-    let Candidate {
-        node,
-        pool,
-        pool_name,
-        ..
-    } = candidate;
-    if pool.is_static() {
+    if candidate.pool.is_static() {
         return Err(Ineligible::NotYet);
     }
-    let name = node.instance_type().unwrap_or_default();
-    let catalog = view.snapshot().catalog_of(pool);
-    if catalog.is_none_or(|catalog| catalog.get(name).is_none()) {
-        return reject(DisruptionBlocker::InstanceTypeNotFound {
-            instance_type: name.to_owned(),
-        });
-    }
-    for label in [labels::CAPACITY_TYPE, labels::TOPOLOGY_ZONE] {
-        if node.label(label).is_none() {
-            return reject(DisruptionBlocker::LabelMissing { label });
-        }
-    }
-    let never = pool
-        .spec
-        .disruption
-        .as_ref()
-        .and_then(|disruption| disruption.consolidate_after.as_ref())
-        .is_some_and(|after| after.is_never());
-    if never {
-        return reject(DisruptionBlocker::ConsolidationDisabled {
-            pool: pool_name.clone(),
-        });
+    if let Some(blocker) = never_consolidated(candidate, view.snapshot()) {
+        return reject(blocker);
     }
     let buffer_pods = view.room().pods_on(candidate.key());
     if candidate.is_empty() && candidate.pods.is_empty() {
@@ -281,20 +255,8 @@ pub fn eligible(
             });
         }
     }
-    if candidate.policy() == Policy::WhenEmpty {
-        return reject(DisruptionBlocker::NodeNotEmpty {
-            pool: pool_name.clone(),
-        });
-    }
-    let snapshot = view.snapshot();
-    if let Some(policy) = snapshot.policy_of(pool_name)
-        && let Some((percent, minimum)) = policy.used_well_enough(node)
-    {
-        return reject(DisruptionBlocker::UsedWellEnough {
-            policy: policy.name.to_string(),
-            percent,
-            minimum,
-        });
+    if let Some(blocker) = occupied(candidate, view.snapshot()) {
+        return reject(blocker);
     }
     if !candidate.is_consolidatable() || view.is_destination(candidate.key()) {
         return Err(Ineligible::NotYet);

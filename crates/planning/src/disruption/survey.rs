@@ -89,7 +89,7 @@ pub fn consider(
         let node = context.snapshot.node(name);
         let node = node.ok_or_else(|| format!("there is no node {name}"))?;
         candidates.push(
-            Candidate::unchecked(node, &view)
+            Candidate::unchecked(node, view.snapshot())
                 .ok_or_else(|| format!("node {name} is unmanaged, or belongs to no NodePool"))?,
         );
     }

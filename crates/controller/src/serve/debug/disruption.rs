@@ -2,16 +2,16 @@
 //! budgets of each NodePool allow.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
-use mortise_planning::disruption::pdb::{EvictionBlocked, Pdbs};
-use mortise_planning::disruption::{BudgetState, budget_states};
+use mortise_planning::disruption::pdb::Pdbs;
+use mortise_planning::disruption::{BlockerFacts, BudgetState, budget_states, node_blockers};
 use mortise_planning::drain::going_since;
-use mortise_planning::pause;
 use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -35,126 +35,35 @@ pub(super) struct DisruptionBlocker {
     pub(super) until: Option<Timestamp>,
 }
 
-impl DisruptionBlocker {
-    fn new(text: impl Into<String>, clears: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            clears: clears.into(),
-            until: None,
-        }
-    }
-}
-
-/// Everything in the snapshot that blocks the disruption of a node. Cost: a look-up for each label of its pods.
+/// Everything in the snapshot that blocks the disruption of a node, each once, in the words of events. Cost: a look-up for each label of
+/// its pods.
 pub(super) fn blockers(
     snapshot: &Snapshot,
     pdbs: &Pdbs<'_>,
-    node: &StateNode,
+    node: &Arc<StateNode>,
     now: Timestamp,
 ) -> Vec<DisruptionBlocker> {
-    let mut all = Vec::new();
-    if !node.is_managed() {
-        all.push(DisruptionBlocker::new(
-            "unmanaged node without a NodeClaim",
-            "nothing: mortise does not disrupt nodes that it did not launch",
-        ));
-    }
-    if node.do_not_disrupt() {
-        all.push(DisruptionBlocker::new(
-            format!(
-                "annotation {}: \"true\" on the node or its claim",
-                labels::DO_NOT_DISRUPT
-            ),
-            "remove the annotation",
-        ));
-    }
-    if let Some(pause) = pause::of_node(snapshot, node, now) {
+    let facts = BlockerFacts {
+        snapshot,
+        pdbs,
+        now,
+    };
+    let mut all: Vec<DisruptionBlocker> = Vec::new();
+    for blocker in node_blockers(node, facts) {
+        let mut text = blocker.reason.karpenter_text();
+        if let Some(pod) = &blocker.pod {
+            text.push_str(&format!(", for pod {pod}"));
+        }
+        if blocker.is_of_consolidation {
+            text.push_str(" (consolidation only)");
+        }
         all.push(DisruptionBlocker {
-            text: pause.to_string(),
-            clears: format!("mortise resume {}", pause.scope.label()),
-            until: pause.until,
+            text,
+            clears: blocker.clears,
+            until: blocker.until,
         });
     }
-    if !node.initialized {
-        all.push(DisruptionBlocker::new(
-            "it is not initialized",
-            "it becomes Ready with all its resources and without startup taints",
-        ));
-    }
-    pool_blocker(snapshot, node, &mut all);
-    let policy = node.pool().and_then(|pool| snapshot.policy_of(&pool));
-    if let Some(policy) = policy
-        && let Some((percent, minimum)) = policy.used_well_enough(node)
-    {
-        all.push(DisruptionBlocker::new(
-            format!(
-                "pods request {percent} % of its CPU or memory, and NodePoolPolicy {} leaves nodes from {minimum} % on (consolidation only)",
-                policy.name
-            ),
-            "pods leave it, or raise disruption.minimumUtilization of the policy",
-        ));
-    }
-    let (_, nominations) = super::node::nominated(snapshot, node);
-    if nominations > 0 {
-        all.push(DisruptionBlocker::new(
-            format!("{nominations} pending pods are nominated to it"),
-            "the pods are bound, or their nominations expire",
-        ));
-    }
-    for pod in &node.pods {
-        pod_blockers(pdbs, pod, now, &mut all);
-    }
     all
-}
-
-fn pool_blocker(snapshot: &Snapshot, node: &StateNode, all: &mut Vec<DisruptionBlocker>) {
-    let Some(name) = node.pool().filter(|_| node.is_managed()) else {
-        return;
-    };
-    match snapshot.pools.get(&name) {
-        None => all.push(DisruptionBlocker::new(
-            format!("NodePool {name} does not exist"),
-            "delete the NodeClaim, or create the NodePool",
-        )),
-        Some(pool) if snapshot.catalog_of(pool).is_none() => all.push(DisruptionBlocker::new(
-            format!("instance types of NodePool {name} are not known yet"),
-            "the node class becomes Ready",
-        )),
-        Some(_) => {}
-    }
-}
-
-fn pod_blockers(pdbs: &Pdbs<'_>, pod: &Pod, now: Timestamp, all: &mut Vec<DisruptionBlocker>) {
-    let key = &pod.key;
-    if !pod.is_disruptable(now) {
-        let value = pod.do_not_disrupt.as_deref().unwrap_or("true");
-        all.push(DisruptionBlocker::new(
-            format!(
-                "pod {key} has annotation {}: \"{value}\"",
-                labels::DO_NOT_DISRUPT
-            ),
-            "remove the annotation, or delete the pod",
-        ));
-    }
-    match pdbs.check(pod, now) {
-        Ok(()) => {}
-        Err(EvictionBlocked::Exhausted(pdb)) => all.push(DisruptionBlocker::new(
-            format!(
-                "pod {key} is protected by PodDisruptionBudget {pdb}, which allows no eviction"
-            ),
-            "more replicas of its workload become ready, or the budget allows more",
-        )),
-        Err(EvictionBlocked::Several(pdbs)) => {
-            let names: Vec<String> = pdbs.iter().map(ToString::to_string).collect();
-            all.push(DisruptionBlocker::new(
-                format!(
-                    "pod {key} is selected by several PodDisruptionBudgets ({}), and the API server evicts no such pod",
-                    names.join(", ")
-                ),
-                "let one budget select the pod",
-            ));
-        }
-    }
 }
 
 /// When something is going to happen to a node.

@@ -269,7 +269,7 @@ fn concerns_node(record: &Record, node: &StateNode) -> bool {
     subject || record.reasons.iter().any(mentions)
 }
 
-fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &StateNode) -> DebugView {
+fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &Arc<StateNode>) -> DebugView {
     let records = shared
         .records
         .newest(DECISIONS, |record| concerns_node(record, node));

@@ -151,8 +151,8 @@ async fn explain_joins_what_is_known() {
     );
     let blockers = node["not_disrupted_because"].to_string();
     assert!(
-        blockers.contains("PodDisruptionBudget shop/web")
-            && blockers.contains("without a NodeClaim"),
+        blockers.contains("PodDisruptionBudget=[shop/web]")
+            && blockers.contains("Node isn't managed by karpenter"),
         "{blockers}"
     );
     let pool = text_of("/debug/explain?nodepool=general").await;
@@ -172,8 +172,7 @@ async fn explain_joins_what_is_known() {
 async fn disruption_lists_blockers_with_what_frees_them_and_budgets() {
     let seen = json_of("/debug/disruption").await;
     let blockers = &seen["nodes"][0]["blockers"];
-    let text =
-        "pod shop/web-1 is protected by PodDisruptionBudget shop/web, which allows no eviction";
+    let text = "Pdb prevents pod evictions (PodDisruptionBudget=[shop/web]), for pod shop/web-1";
     let own = blockers.as_array().unwrap().iter();
     let own: Vec<&Value> = own.filter(|each| each["text"] == text).collect();
     assert_eq!(own.len(), 1, "{blockers}");
