@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::brake::Brake;
 use super::cost;
 use super::disruption_view::DisruptionView;
 use super::node_blockers;
@@ -71,6 +72,8 @@ pub enum CandidateBlocker {
     DoNotDisrupt,
     /// A pause of it, of its pool or of the cluster.
     Paused(Pause),
+    /// Too many other nodes are not ready.
+    Braked(Brake),
     /// It belongs to no pool.
     NoPoolLabel,
     /// Its NodePool does not exist.
@@ -111,6 +114,7 @@ impl Candidate {
         first(|found| {
             node_blockers::visit_nominations(&self.node_name, &self.claim_name, facts, found)?;
             node_blockers::visit_pause(node, facts, found)?;
+            node_blockers::visit_brake(node, facts, found)?;
             node_blockers::visit_pool(node, facts, found)?;
             if is_patient {
                 node_blockers::visit_pods(node, self.has_annotated_pods, facts, found)?;
@@ -254,6 +258,11 @@ impl CandidateBlocker {
             Self::NoNode => DisruptionBlocker::NoNode.into(),
             Self::Uninitialized => DisruptionBlocker::Uninitialized.into(),
             Self::Deleting => DisruptionBlocker::NodeDeleting.into(),
+            Self::Braked(Brake { unready, nodes }) => DisruptionBlocker::Braked {
+                unready: *unready,
+                nodes: *nodes,
+            }
+            .into(),
             Self::NoPoolLabel => DisruptionBlocker::NoPoolLabel.into(),
             Self::NoPool(pool) => DisruptionBlocker::PoolNotFound { pool: pool.clone() }.into(),
             Self::NoCatalog(pool) => {

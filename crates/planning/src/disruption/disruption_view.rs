@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::brake::Brake;
 use super::budgets::PoolBudgets;
 use super::buffer_room::HeldRoom;
 use super::command::DisruptionCommand;
@@ -33,6 +34,7 @@ pub struct DisruptionView<'a> {
     pub pdbs: Pdbs<'a>,
     /// Budgets of NodePools; nodes of other commands count as being deleted.
     pub budgets: PoolBudgets,
+    brake: Option<Brake>,
     view: Snapshot,
     taken: BTreeSet<NodeKey>,
     destinations: BTreeSet<NodeKey>,
@@ -86,6 +88,7 @@ impl<'a> DisruptionView<'a> {
         BlockerFacts {
             snapshot: self.snapshot(),
             pdbs: &self.pdbs,
+            brake: self.brake,
             now: self.now,
         }
     }
@@ -150,6 +153,7 @@ impl<'a> DisruptionView<'a> {
             context,
             pdbs: Pdbs::new(context.snapshot),
             budgets: PoolBudgets::new(context.snapshot, |key| taken.contains(key), context.now),
+            brake: Brake::of(context.snapshot),
             totals: OnceCell::new(),
             view,
             taken,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::brake::Brake;
 use super::candidate::{Candidate, CandidateBlocker, DisruptionClass, Policy};
 use super::pdb::{EvictionBlocked, Pdbs};
 use crate::pause;
@@ -20,6 +21,8 @@ pub struct BlockerFacts<'a> {
     pub snapshot: &'a Snapshot,
     /// Its PodDisruptionBudgets.
     pub pdbs: &'a Pdbs<'a>,
+    /// The brake, if it holds.
+    pub brake: Option<Brake>,
     /// Now.
     pub now: Timestamp,
 }
@@ -106,6 +109,7 @@ pub(super) fn visit(
         found(CandidateBlocker::DoNotDisrupt)?;
     }
     visit_pause(node, facts, found)?;
+    visit_brake(node, facts, found)?;
     if claim.is_some() {
         visit_pool(node, facts, found)?;
     }
@@ -141,6 +145,17 @@ pub(super) fn visit_pause(
     match pause::of_node(facts.snapshot, node, facts.now) {
         Some(pause) => found(CandidateBlocker::Paused(pause)),
         None => ControlFlow::Continue(()),
+    }
+}
+
+pub(super) fn visit_brake(
+    node: &StateNode,
+    facts: BlockerFacts<'_>,
+    found: &mut Found<'_>,
+) -> ControlFlow<()> {
+    match facts.brake {
+        Some(brake) if node.is_ready() => found(CandidateBlocker::Braked(brake)),
+        _ => ControlFlow::Continue(()),
     }
 }
 
@@ -275,6 +290,7 @@ impl CandidateBlocker {
             Self::Nominated(_) => "the pod is bound, or its nomination expires",
             Self::DoNotDisrupt => "remove the annotation from the node or its NodeClaim",
             Self::Paused(pause) => return format!("mortise resume {}", pause.scope.label()),
+            Self::Braked(_) => "nodes become ready again, or those that do not are deleted",
             Self::NoPoolLabel => "nothing: no NodePool has it",
             Self::NoPool(_) => "delete the NodeClaim, or create the NodePool",
             Self::NoCatalog(_) => "the node class becomes Ready",

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::UnprovenNode;
+use crate::disruption::Brake;
 use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::values::Quantity;
@@ -27,6 +28,8 @@ pub enum DisruptionBlocker {
     Uninitialized,
     /// The node is being deleted, or marked for deletion.
     NodeDeleting,
+    /// Too many other nodes are not ready.
+    Braked { unready: usize, nodes: usize },
     /// The node has no label of a NodePool.
     NoPoolLabel,
     /// The NodePool of the node does not exist.
@@ -99,6 +102,11 @@ impl fmt::Display for DisruptionBlocker {
             Self::NoNode => f.write_str("Nodeclaim does not have an associated node"),
             Self::Uninitialized => f.write_str("Node isn't initialized"),
             Self::NodeDeleting => f.write_str("Node is deleting or marked for deletion"),
+            Self::Braked { unready, nodes } => Brake {
+                unready: *unready,
+                nodes: *nodes,
+            }
+            .fmt(f),
             Self::NoPoolLabel => write!(
                 f,
                 "Node doesn't have required label (label={})",
@@ -199,6 +207,7 @@ impl DisruptionBlocker {
     /// The text without names and figures in brackets.
     pub(super) fn summary(&self) -> String {
         match self {
+            Self::Braked { .. } => "too many nodes are not ready".to_owned(),
             Self::NoPoolLabel => "Node doesn't have required label".to_owned(),
             Self::PoolNotFound { .. } => "NodePool not found".to_owned(),
             Self::PriceMinValues { .. } => {

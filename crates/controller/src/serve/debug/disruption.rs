@@ -10,7 +10,9 @@ use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
 use mortise_planning::disruption::pdb::Pdbs;
-use mortise_planning::disruption::{BlockerFacts, BudgetState, budget_states, node_blockers};
+use mortise_planning::disruption::{
+    BlockerFacts, Brake, BudgetState, budget_states, node_blockers,
+};
 use mortise_planning::drain::going_since;
 use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 use serde::Serialize;
@@ -46,6 +48,7 @@ pub(super) fn blockers(
     let facts = BlockerFacts {
         snapshot,
         pdbs,
+        brake: Brake::of(snapshot),
         now,
     };
     let mut all: Vec<DisruptionBlocker> = Vec::new();

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::LAUNCH_PAUSED;
 use mortise_apis::schema::conditions::find;
 use mortise_apis::values::since;
+use mortise_planning::disruption::Brake;
 use mortise_planning::drain::{going_since, stuck_drains};
 use mortise_planning::drain_blocker::DrainBlockerKind;
 use mortise_planning::pause;
@@ -63,6 +64,17 @@ pub(super) fn pauses(live: &mut Registry, snapshot: &Snapshot, now: Timestamp) {
         "mortise_disruption_pauses",
         "Pauses of voluntary disruption that hold, by what they cover: cluster, nodepool or node",
         pauses,
+    );
+}
+
+/// Whether too many nodes are not ready for nodes that are to be disrupted.
+pub(super) fn brake(live: &mut Registry, snapshot: &Snapshot) {
+    let brake = Gauge::<i64>::default();
+    brake.set(i64::from(Brake::of(snapshot).is_some()));
+    live.register(
+        "mortise_disruption_braked",
+        "1 while so many nodes are not ready that ready ones are not disrupted",
+        brake,
     );
 }
 

@@ -65,6 +65,7 @@ pub(crate) fn render(
     let omitted = pools::register(&mut live, &snapshot, limit.scaled(MOST_POOLS));
     lifecycle::paused_launches(&mut live, &snapshot);
     lifecycle::pauses(&mut live, &snapshot, now);
+    lifecycle::brake(&mut live, &snapshot);
     lifecycle::drains(&mut live, &shared.records, &snapshot, now);
     pools::budgets(&mut live, &snapshot, now, limit);
     let gauges: Vec<_> = shared
