@@ -14,6 +14,7 @@ use super::cost;
 use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
 use super::node_blockers::BlockerFacts;
+use super::on_demand_balance::OnDemandBalance;
 use super::pdb::Pdbs;
 use super::static_drift::not_asked_for;
 use crate::context::PlanningContext;
@@ -35,6 +36,7 @@ pub struct DisruptionView<'a> {
     /// Budgets of NodePools; nodes of other commands count as being deleted.
     pub budgets: PoolBudgets,
     brake: Option<Brake>,
+    on_demand: OnDemandBalance,
     view: Snapshot,
     taken: BTreeSet<NodeKey>,
     destinations: BTreeSet<NodeKey>,
@@ -154,6 +156,7 @@ impl<'a> DisruptionView<'a> {
             pdbs: Pdbs::new(context.snapshot),
             budgets: PoolBudgets::new(context.snapshot, |key| taken.contains(key), context.now),
             brake: Brake::of(context.snapshot),
+            on_demand: OnDemandBalance::new(context.snapshot, others()),
             totals: OnceCell::new(),
             view,
             taken,
@@ -233,6 +236,11 @@ impl<'a> DisruptionView<'a> {
             .drift_waves
             .get_or_init(|| drift_waves::all(self.snapshot(), &self.drifting, self.now));
         all.get(pool)
+    }
+
+    /// The on-demand capacity of policies once the other commands are carried out.
+    pub(super) const fn on_demand(&self) -> &OnDemandBalance {
+        &self.on_demand
     }
 
     /// Sums over a NodePool.

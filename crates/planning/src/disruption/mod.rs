@@ -23,6 +23,7 @@ pub mod feasibility_bound;
 pub mod neighborhood_search;
 mod node_blockers;
 mod node_sets;
+mod on_demand_balance;
 pub mod pdb;
 pub mod price;
 pub mod refusals;

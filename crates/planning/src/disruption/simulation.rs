@@ -1,6 +1,6 @@
 //! Simulates the removal of nodes: where their pods would run, and whether the savings justify it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::candidate::{Candidate, Policy};
@@ -14,7 +14,7 @@ use crate::reason::{
 use crate::scheduling::{ReservedCapacityMode, SolveOptions, SolveReport, solve};
 use mortise_apis::names::{PodKey, PoolName, Uid};
 use mortise_apis::values::money::MicroUsd;
-use mortise_state::snapshot::{NodeCpu, NodeKey, OnDemandUse, Pod, Snapshot};
+use mortise_state::snapshot::{NodeKey, Pod};
 
 /// Most pods that a rejection names.
 const MOST_UNPLACED: usize = 20;
@@ -112,6 +112,7 @@ fn simulate(
             0
         },
         split: rules == SimulationRules::CheaperTogether,
+        on_demand: view.on_demand().without(candidates, view.snapshot()),
         seed: 0, // the same question must get the same answer when it is asked again
         ..SolveOptions::default()
     };
@@ -302,53 +303,13 @@ pub fn scores(
         .collect()
 }
 
-/// No more on-demand capacity is missing afterwards than now.
-fn check_on_demand_share(
-    moves: &RelocationPlan,
-    candidates: &[&Candidate],
-    snapshot: &Snapshot,
-) -> Result<(), DisruptionRejection> {
-    let of_pool = |pool: &PoolName| {
-        let policy = snapshot.policy_of(pool)?;
-        Some((&policy.name, policy.on_demand?))
-    };
-    let mut after: BTreeMap<&Arc<str>, (OnDemandUse, OnDemandUse)> = BTreeMap::new();
-    for candidate in candidates {
-        if let Some((name, now)) = of_pool(&candidate.pool_name)
-            && let Some(cpu) = NodeCpu::of_node(&candidate.node)
-        {
-            after.entry(name).or_insert((now, now)).1.remove(cpu);
-        }
-    }
-    for claim in &moves.claims {
-        if let Some((name, _)) = of_pool(&claim.pool)
-            && let Some((_, then)) = after.get_mut(name)
-            && let Some(cpu) = claim.cpu(snapshot)
-        {
-            then.add(cpu);
-        }
-    }
-    let fewer = after
-        .into_iter()
-        .find(|(_, (now, then))| then.missing() > now.missing());
-    let Some((policy, (_, then))) = fewer else {
-        return Ok(());
-    };
-    let blocker = DisruptionBlocker::OnDemandShare {
-        policy: policy.to_string(),
-        wanted: then.share.of(then.all),
-        left: then.on_demand,
-    };
-    Err(DisruptionRejection::from_reason(blocker))
-}
-
 /// What is saved must be what the NodePoolPolicies ask for each pod that moves, and the on-demand share must hold.
 fn check_policies(
     moves: &RelocationPlan,
     candidates: &[&Candidate],
     view: &DisruptionView<'_>,
 ) -> Result<(), DisruptionRejection> {
-    check_on_demand_share(moves, candidates, view.snapshot())?;
+    view.on_demand().check(moves, candidates, view.snapshot())?;
     let pods: usize = candidates.iter().map(|each| each.pods.len()).sum();
     let snapshot = view.snapshot();
     let policies = candidates

@@ -47,6 +47,10 @@ impl OnDemandShares {
         options: &SolveOptions,
     ) -> Self {
         let mut this = Self::default();
+        if let Some(known) = &options.on_demand {
+            this.uses = BTreeMap::clone(known);
+            return this;
+        }
         for template in templates {
             if let Some(policy) = snapshot.policy_of(&template.name)
                 && let Some(on_demand) = policy.on_demand

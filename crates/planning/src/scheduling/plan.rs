@@ -14,7 +14,7 @@ use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::CapacityType;
 use mortise_state::ledger::NominationTarget;
-use mortise_state::snapshot::{NodeCpu, NodeKey, Pod, Snapshot};
+use mortise_state::snapshot::{NodeCpu, NodeKey, OnDemandUse, Pod, Snapshot};
 
 /// Options of a solve.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub struct SolveOptions {
     pub ignore_devices: bool,
     /// Nodes on which kube-scheduler rejected a pod: it is placed elsewhere.
     pub refused: BTreeMap<Uid, BTreeSet<NodeKey>>,
+    /// What policies have on-demand without the nodes that the pass removes, by policy; `None`: what the snapshot has.
+    pub on_demand: Option<Arc<BTreeMap<Arc<str>, OnDemandUse>>>,
     /// Seed of random choices.
     pub seed: u64,
 }
@@ -94,6 +96,7 @@ impl Default for SolveOptions {
             split: false,
             ignore_devices: true,
             refused: BTreeMap::new(),
+            on_demand: None,
             seed: 0,
         }
     }
