@@ -121,9 +121,14 @@ async fn nodes_of_one_shape_are_one_request_also_over_a_death() -> Result<()> {
     account.moto.set_rate_limits(None).await?;
     if let Ok(seconds) = std::env::var("MORTISE_EC2_REST_SECONDS") {
         let rest = Duration::from_secs(seconds.parse()?);
+        let [_, most] = scene.mortise.resident_mib()?;
         for line in calls_at_rest(&account, rest).await? {
             println!("{line}");
         }
+        let [now, _] = scene.mortise.resident_mib()?;
+        println!(
+            "resident memory: {now:.1} MiB at rest, {most:.1} at most while {nodes} nodes came"
+        );
     }
 
     let mut count = nodes;

@@ -190,6 +190,15 @@ impl Mortise {
         self.process.pid()
     }
 
+    /// Resident memory now and at most since its start, in MiB.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn resident_mib(&self) -> Result<[f64; 2]> {
+        let (now, most) = self.process.resident_memory()?;
+        Ok([now, most].map(|bytes| bytes as f64 / f64::from(1 << 20)))
+    }
+
     /// Log file; later starts append to it.
     #[must_use]
     pub fn log_path(&self) -> &Path {

@@ -172,6 +172,22 @@ impl Process {
         self.pid
     }
 
+    /// Resident memory now and at most so far, in bytes, as the kernel counts it.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn resident_memory(&self) -> Result<(u64, u64)> {
+        let path = format!("/proc/{}/status", self.pid);
+        let status = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let kib = |name: &str| -> Result<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let line = line.with_context(|| format!("{path} without {name}"))?;
+            let number = line.trim().trim_end_matches("kB").trim_end();
+            Ok(number.parse().with_context(|| format!("{name} {line}"))?)
+        };
+        Ok((kib("VmRSS:")? << 10, kib("VmHWM:")? << 10))
+    }
+
     /// Where its output goes.
     #[must_use]
     pub fn log_path(&self) -> &Path {

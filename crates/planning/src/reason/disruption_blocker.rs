@@ -127,6 +127,47 @@ impl fmt::Display for DisruptionBlocker {
                 f,
                 "NodePool \"{pool}\" has consolidation policy WhenEmpty, but node is not empty"
             ),
+            Self::UsedWellEnough { .. }
+            | Self::SavesTooLittle { .. }
+            | Self::OnDemandShare { .. }
+            | Self::DriftWave { .. } => self.fmt_of_policy(f),
+            Self::BufferRoom { node, .. } => write!(f, "Node \"{node}\" has buffer pods"),
+            Self::PriceMinValues { labels } => write!(
+                f,
+                "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])",
+                labels.join(" ")
+            ),
+            Self::SpotToSpotDisabled => f.write_str(
+                "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node",
+            ),
+            Self::SpotToSpotTypes { required, count } => write!(
+                f,
+                "SpotToSpotConsolidation requires {required} cheaper instance type options than the current candidate to consolidate, got {count}"
+            ),
+            Self::NoSingleInstanceType => {
+                f.write_str("its pods fit on no other node, and on no single instance type")
+            }
+            Self::BelowThreshold {
+                percent, old, new, ..
+            } => write!(
+                f,
+                "balanced score {percent} % of 50 % needed, {old} now, {new} then"
+            ),
+            Self::SurplusReplicas { pool, replicas } => {
+                write!(
+                    f,
+                    "NodePool \"{pool}\" has more than its {replicas} replicas"
+                )
+            }
+            Self::NoReplacement { pool, why } => write!(f, "NodePool \"{pool}\": {why}"),
+        }
+    }
+}
+
+impl DisruptionBlocker {
+    /// What a NodePoolPolicy forbids.
+    fn fmt_of_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::UsedWellEnough {
                 policy,
                 percent,
@@ -170,40 +211,10 @@ impl fmt::Display for DisruptionBlocker {
                     .as_ref()
                     .map_or(Ok(()), |node| write!(f, " ({node})"))
             }
-            Self::BufferRoom { node, .. } => write!(f, "Node \"{node}\" has buffer pods"),
-            Self::PriceMinValues { labels } => write!(
-                f,
-                "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])",
-                labels.join(" ")
-            ),
-            Self::SpotToSpotDisabled => f.write_str(
-                "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node",
-            ),
-            Self::SpotToSpotTypes { required, count } => write!(
-                f,
-                "SpotToSpotConsolidation requires {required} cheaper instance type options than the current candidate to consolidate, got {count}"
-            ),
-            Self::NoSingleInstanceType => {
-                f.write_str("its pods fit on no other node, and on no single instance type")
-            }
-            Self::BelowThreshold {
-                percent, old, new, ..
-            } => write!(
-                f,
-                "balanced score {percent} % of 50 % needed, {old} now, {new} then"
-            ),
-            Self::SurplusReplicas { pool, replicas } => {
-                write!(
-                    f,
-                    "NodePool \"{pool}\" has more than its {replicas} replicas"
-                )
-            }
-            Self::NoReplacement { pool, why } => write!(f, "NodePool \"{pool}\": {why}"),
+            _ => Ok(()),
         }
     }
-}
 
-impl DisruptionBlocker {
     /// The text without names and figures in brackets.
     pub(super) fn summary(&self) -> String {
         match self {
