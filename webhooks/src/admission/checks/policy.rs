@@ -6,7 +6,6 @@ use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_apis::values::Quantity;
-use mortise_cloudprovider::CapacityType;
 
 use super::super::text::did_you_mean;
 use super::{AdmissionContext, AdmissionRequest, AdmissionResult, Check};
@@ -116,7 +115,7 @@ fn without_on_demand(
         let asked = requirements
             .as_ref()
             .and_then(|all| all.get(labels::CAPACITY_TYPE));
-        if asked.is_some_and(|own| !own.has(CapacityType::OnDemand.as_str())) {
+        if asked.is_some_and(|own| !own.has(labels::CAPACITY_TYPE_ON_DEMAND)) {
             answer.warn(
                 Check::Policy,
                 format!("spec.nodePools[{at}]"),
