@@ -183,7 +183,7 @@ impl Process {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let line = line.with_context(|| format!("{path} without {name}"))?;
             let number = line.trim().trim_end_matches("kB").trim_end();
-            Ok(number.parse().with_context(|| format!("{name} {line}"))?)
+            number.parse().with_context(|| format!("{name} {line}"))
         };
         Ok((kib("VmRSS:")? << 10, kib("VmHWM:")? << 10))
     }

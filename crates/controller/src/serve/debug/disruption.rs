@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use mortise_apis::karpenter::nodepool::NodePool;
-use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
 use mortise_planning::disruption::pdb::Pdbs;
@@ -14,7 +13,7 @@ use mortise_planning::disruption::{
     BlockerFacts, Brake, BudgetState, budget_states, node_blockers,
 };
 use mortise_planning::drain::going_since;
-use mortise_state::snapshot::{Pod, Snapshot, StateNode};
+use mortise_state::snapshot::{Snapshot, StateNode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
