@@ -4,6 +4,7 @@
 //! A planner takes a [`PlanningContext`](context::PlanningContext) or a snapshot and returns a result with its reasons. It keeps
 //! nothing between calls and requests no writes.
 
+pub mod brake;
 pub mod consistency;
 pub mod context;
 pub mod disruption;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::brake::Brake;
 use super::cost;
 use super::disruption_view::DisruptionView;
 use super::node_blockers;
+use crate::brake::Brake;
 use crate::pause::Pause;
 use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::brake::Brake;
 use super::budgets::PoolBudgets;
 use super::buffer_room::HeldRoom;
 use super::command::DisruptionCommand;
@@ -17,6 +16,7 @@ use super::node_blockers::BlockerFacts;
 use super::on_demand_balance::OnDemandBalance;
 use super::pdb::Pdbs;
 use super::static_drift::not_asked_for;
+use crate::brake::Brake;
 use crate::context::PlanningContext;
 use crate::replica_counts::ReplicaCounts;
 use mortise_apis::names::{PoolName, Uid};
@@ -238,7 +238,7 @@ impl<'a> DisruptionView<'a> {
         all.get(pool)
     }
 
-    /// The on-demand capacity of policies once the other commands are carried out.
+    /// The on-demand capacity of policies after the other commands.
     pub(super) const fn on_demand(&self) -> &OnDemandBalance {
         &self.on_demand
     }

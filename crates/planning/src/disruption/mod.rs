@@ -8,7 +8,6 @@
 //! # Source
 //! karpenter-core 5.
 
-pub mod brake;
 pub mod budgets;
 pub mod buffer_room;
 pub mod candidate;
@@ -35,7 +34,6 @@ pub mod simulation;
 pub mod static_drift;
 pub mod survey;
 
-pub use brake::Brake;
 pub use budgets::{BudgetState, budget_states};
 pub use node_blockers::{BlockerFacts, NodeBlocker, node_blockers};
 pub use survey::{NodeSurvey, Proposal, ReplacementPricing, Survey, consider, survey};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::brake::Brake;
 use super::candidate::{Candidate, CandidateBlocker, DisruptionClass, Policy};
 use super::pdb::{EvictionBlocked, Pdbs};
+use crate::brake::Brake;
 use crate::pause;
 use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::labels;

@@ -1,4 +1,4 @@
-//! The on-demand capacity of NodePoolPolicies, with the commands under way carried out: their nodes are gone, and what replaces them
+//! The on-demand capacity of NodePoolPolicies, after the commands under way: their nodes are gone, and what replaces them
 //! is there. Two commands that each leave just enough would leave too little together.
 
 use std::collections::BTreeMap;

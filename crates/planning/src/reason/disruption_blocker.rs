@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::UnprovenNode;
-use crate::disruption::Brake;
+use crate::brake::Brake;
 use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::values::Quantity;

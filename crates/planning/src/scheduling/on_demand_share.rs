@@ -4,7 +4,7 @@
 //! Pods that may run on spot capacity get it, as it is cheaper, and all of it can be reclaimed at the same time.
 //!
 //! # Rule
-//! NodeClaims are looked at in order once all pods are placed. One that may be spot or on-demand becomes on-demand if as much on-demand
+//! NodeClaims are examined in order once all pods are placed. One that may be spot or on-demand becomes on-demand if as much on-demand
 //! capacity would be missing otherwise. One whose pods allow spot alone, or for which no on-demand offering is left, stays as it is.
 //!
 //! # Cost

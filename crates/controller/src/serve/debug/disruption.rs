@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
+use mortise_planning::brake::Brake;
 use mortise_planning::disruption::pdb::Pdbs;
 use mortise_planning::disruption::{
     BlockerFacts, Brake, BudgetState, budget_states, node_blockers,

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::LAUNCH_PAUSED;
 use mortise_apis::schema::conditions::find;
 use mortise_apis::values::since;
-use mortise_planning::disruption::Brake;
+use mortise_planning::brake::Brake;
 use mortise_planning::drain::{going_since, stuck_drains};
 use mortise_planning::drain_blocker::DrainBlockerKind;
 use mortise_planning::pause;
@@ -73,7 +73,7 @@ pub(super) fn brake(live: &mut Registry, snapshot: &Snapshot) {
     brake.set(i64::from(Brake::of(snapshot).is_some()));
     live.register(
         "mortise_disruption_braked",
-        "1 while so many nodes are not ready that ready ones are not disrupted",
+        "1 while ready nodes are not disrupted because more than a third are not ready",
         brake,
     );
 }

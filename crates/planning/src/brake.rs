@@ -1,7 +1,7 @@
 //! The brake: while many nodes do not work, nodes that work are not disrupted voluntarily.
 //!
 //! # Problem
-//! When a zone, a network or an image fails, the pods of the nodes that fail need the others. Consolidation sees room that nobody uses, and
+//! When a zone, a network or an image fails, the pods of the nodes that fail need the others. Consolidation sees unused room, and
 //! drift sees nodes to replace: both make it worse, each within its budgets.
 //!
 //! # Rule
