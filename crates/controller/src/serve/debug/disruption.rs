@@ -10,9 +10,7 @@ use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
 use mortise_planning::brake::Brake;
 use mortise_planning::disruption::pdb::Pdbs;
-use mortise_planning::disruption::{
-    BlockerFacts, Brake, BudgetState, budget_states, node_blockers,
-};
+use mortise_planning::disruption::{BlockerFacts, BudgetState, budget_states, node_blockers};
 use mortise_planning::drain::going_since;
 use mortise_state::snapshot::{Snapshot, StateNode};
 use serde::Serialize;
