@@ -244,7 +244,7 @@ impl LaunchBatches {
         }
     }
 
-    /// Takes out the NodeClaims that are to be launched, by token.
+    /// Takes out the NodeClaims that are to be launched, by token. Those that are not launched after all need another token.
     pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<(Arc<str>, Members)> {
         let is_complete = |batch: &AnnouncedBatch| batch.missing.is_empty() || batch.until <= now;
         let announced = self
@@ -256,25 +256,33 @@ impl LaunchBatches {
             .extract_if(.., |_, window| window.closes() <= now)
             .map(|(token, window)| (token, window.members));
         let again = std::mem::take(&mut self.due).into_iter();
-        let due: Vec<(Arc<str>, Members)> = announced.chain(arrived).chain(again).collect();
-        if due.is_empty() {
-            return due;
-        }
-        self.used
-            .retain(|_, used| since(now, used.last) < REMEMBERED_MS);
-        for (token, members) in &due {
-            let used = self.used.entry(Arc::clone(token));
-            let used = used.or_insert_with(|| UsedToken {
-                members: BTreeSet::new(),
-                last: now,
-            });
-            used.last = now;
+        let mut due: BTreeMap<Arc<str>, Members> = BTreeMap::new();
+        for (token, members) in announced.chain(arrived).chain(again) {
             for uid in members.keys() {
                 self.tokens.remove(uid);
-                used.members.insert(uid.clone());
             }
+            due.entry(token).or_default().extend(members);
         }
-        due
+        due.into_iter().collect()
+    }
+
+    /// These NodeClaims are launched by the token, and no others of its batch: a request that is repeated for more of them would be
+    /// another request, which the cloud refuses.
+    pub(super) fn launched<'u>(
+        &mut self,
+        token: &Arc<str>,
+        uids: impl Iterator<Item = &'u Uid>,
+        now: Timestamp,
+    ) {
+        self.used
+            .retain(|_, used| since(now, used.last) < REMEMBERED_MS);
+        let used = self.used.entry(Arc::clone(token));
+        let used = used.or_insert_with(|| UsedToken {
+            members: BTreeSet::new(),
+            last: now,
+        });
+        used.last = now;
+        used.members.extend(uids.cloned());
     }
 
     /// The cloud said that a launch gave no instance: the next one is another one.
@@ -387,6 +395,15 @@ mod tests {
         members.values().map(ClaimName::as_str).collect()
     }
 
+    /// Takes out what is due and launches all of it.
+    fn launch_due(batches: &mut LaunchBatches, ms: i64) -> Vec<(Arc<str>, Members)> {
+        let due = batches.take_due(at(ms));
+        for (token, members) in &due {
+            batches.launched(token, members.keys(), at(ms));
+        }
+        due
+    }
+
     #[test]
     fn claims_with_a_token_wait_for_each_other_and_late_ones_need_another() {
         let mut batches = LaunchBatches::new();
@@ -401,10 +418,10 @@ mod tests {
             "30 ms and half of 20 after 20"
         );
         assert!(batches.take_due(at(59)).is_empty());
-        let due = batches.take_due(at(60));
+        let due = launch_due(&mut batches, 60);
         assert_eq!(names(&due[0].1), ["a", "b"]);
         turn(&mut batches, &claim("a", Some("t")), 100);
-        let due = batches.take_due(at(100));
+        let due = launch_due(&mut batches, 100);
         assert_eq!(names(&due[0].1), ["a"], "the same token again, at once");
         turn(&mut batches, &claim("late", Some("t")), 100);
         assert!(batches.take_due(at(500)).is_empty());
@@ -446,6 +463,36 @@ mod tests {
         assert_eq!(names(&batches.take_due(at(0))[0].1), [""; 0]);
     }
 
+    /// The watch shows the token of one of them only when the others have been launched.
+    #[test]
+    fn those_that_a_request_was_made_without_get_another_token() {
+        let mut batches = LaunchBatches::new();
+        let members = |names: &[&str]| {
+            let names = names.iter();
+            names.map(|name| ((*name).into(), (*name).into())).collect()
+        };
+        batches.announce(&"u".into(), members(&["a", "b", "c"]), at(0));
+        for name in ["a", "b"] {
+            turn(&mut batches, &claim(name, Some("u")), 10);
+        }
+        let due = batches.take_due(at(WRITTEN_MS));
+        assert_eq!(names(&due[0].1), ["a", "b", "c"]);
+        let seen: Vec<Uid> = vec!["a".into(), "b".into()];
+        batches.launched(&due[0].0, seen.iter(), at(WRITTEN_MS));
+        turn(&mut batches, &claim("c", Some("u")), WRITTEN_MS + 10);
+        assert!(batches.take_due(at(WRITTEN_MS + 10)).is_empty());
+        let closed = batches.close(at(WRITTEN_MS + 300));
+        assert_eq!(names(&closed[0]), ["c"]);
+        // Nothing was launched: the token is as good as new.
+        batches.announce(&"v".into(), members(&["d", "e"]), at(0));
+        assert_eq!(batches.take_due(at(WRITTEN_MS)).len(), 1);
+        for name in ["d", "e"] {
+            turn(&mut batches, &claim(name, Some("v")), WRITTEN_MS + 10);
+        }
+        let due = launch_due(&mut batches, WRITTEN_MS + 300);
+        assert_eq!(names(&due[0].1), ["d", "e"]);
+    }
+
     #[test]
     fn another_term_uses_tokens_again_and_launches_alone_what_has_none() {
         let mut batches = LaunchBatches::new();
@@ -456,7 +503,7 @@ mod tests {
         batches.reset();
         assert_eq!(turn(&mut batches, &b, 0), LaunchTurn::Alone);
         turn(&mut batches, &claim("c", Some("t")), 0);
-        assert_eq!(names(&batches.take_due(at(30))[0].1), ["c"]);
+        assert_eq!(names(&launch_due(&mut batches, 30)[0].1), ["c"]);
         turn(&mut batches, &a, 40);
         assert_eq!(
             names(&batches.close(at(70))[0]),
