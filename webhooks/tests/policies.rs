@@ -83,9 +83,7 @@ fn a_share_of_on_demand_capacity_that_is_missing_or_cannot_be_is_said() {
     let answer = cluster.admit("CREATE", &asked(&["default", "batch"], half()), None);
     assert_eq!(
         warned(&answer),
-        [
-            "NodePool \"batch\" allows no on-demand capacity, so scaling.onDemand changes none of its nodes; add on-demand to its karpenter.sh/capacity-type"
-        ]
+        ["NodePool \"batch\" allows no on-demand capacity: onDemand changes none of its nodes"]
     );
     let answer = cluster.admit("CREATE", &asked(&["default"], json!({})), None);
     let [text] = warned(&answer) else {

@@ -74,7 +74,7 @@ pub(super) fn run(
             Check::Policy,
             "spec.scaling.onDemand",
             format!(
-                "{on_demand} of {all} CPUs are on-demand, {wanted} are asked for: new nodes are on-demand until then; nodes that run stay"
+                "{on_demand} of {all} CPUs are on-demand, {wanted} are asked for: new nodes are, until then; others stay"
             ),
             "",
         );
@@ -119,8 +119,8 @@ fn without_on_demand(
             answer.warn(
                 Check::Policy,
                 format!("spec.nodePools[{at}]"),
-                format!("NodePool \"{name}\" allows no on-demand capacity, so scaling.onDemand changes none of its nodes"),
-                "add on-demand to its karpenter.sh/capacity-type",
+                format!("NodePool \"{name}\" allows no on-demand capacity: onDemand changes none of its nodes"),
+                "",
             );
         }
     }
