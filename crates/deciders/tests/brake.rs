@@ -4,7 +4,7 @@
 
 mod automatic_cluster;
 
-use automatic_cluster::{drift, ordinary_cluster};
+use automatic_cluster::{drift, nodes_with_a_pod, ordinary_cluster};
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::{DisruptionBlocker, Reason};
 use mortise_sim::test_cluster::TestCluster;
@@ -15,16 +15,7 @@ const MINUTE: i64 = 60_000;
 /// Nodes `m0`, `m1`, ..., each with a pod that fills a quarter of it.
 fn cluster(nodes: usize) -> TestCluster {
     let mut world = ordinary_cluster();
-    for at in 0..nodes {
-        let name = format!("m{at}");
-        world.running_node(&name, "small", "default");
-        let ready = world.true_condition("Ready");
-        let running = json!({
-            "spec": { "nodeName": name },
-            "status": { "phase": "Running", "conditions": [ready] },
-        });
-        world.pods("web", 1, 500, &running);
-    }
+    nodes_with_a_pod(&mut world, nodes, 500);
     world
 }
 

@@ -8,7 +8,7 @@
 
 mod automatic_cluster;
 
-use automatic_cluster::{automatic_cluster, drift, ordinary_cluster};
+use automatic_cluster::{automatic_cluster, drift, nodes_with_a_pod, ordinary_cluster};
 use mortise_engine::metric_event::MetricEvent;
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::{DisruptionBlocker, Reason, UnprovenCause, UnprovenNode};
@@ -33,16 +33,7 @@ fn cluster(nodes: usize) -> TestCluster {
     let mut world = ordinary_cluster();
     let never = json!({ "spec": { "disruption": { "consolidateAfter": "Never" } } });
     world.pool("default", &never);
-    for at in 0..nodes {
-        let name = format!("m{at}");
-        world.running_node(&name, "small", "default");
-        let ready = world.true_condition("Ready");
-        let running = json!({
-            "spec": { "nodeName": name },
-            "status": { "phase": "Running", "conditions": [ready] },
-        });
-        world.pods("web", 1, 1_500, &running);
-    }
+    nodes_with_a_pod(&mut world, nodes, 1_500);
     world.pass(5 * MINUTE);
     world
 }

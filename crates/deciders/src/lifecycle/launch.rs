@@ -280,7 +280,6 @@ impl LifecycleDecider {
         let now = input.now;
         for (token, members) in self.batches.take_due(now) {
             let mut claims = Vec::new();
-            let mut uids = Vec::new();
             for (uid, name) in &members {
                 let claim = self
                     .launchable(input.snapshot, name, uid)
@@ -293,16 +292,12 @@ impl LifecycleDecider {
                     Ok(()) => {
                         self.health.unregistered(&claim, uid, now);
                         claims.push(claim);
-                        uids.push(uid);
                     }
                     Err(Some(at)) => self.agenda.sooner(name, at),
                     Err(None) => {}
                 }
             }
-            if claims.is_empty() {
-                continue;
-            }
-            self.batches.launched(&token, uids.into_iter(), now);
+            self.batches.launched(&token, &claims, now);
             let batch = Arc::new(LaunchBatch {
                 taken: self.taken(input.snapshot, &token),
                 token,

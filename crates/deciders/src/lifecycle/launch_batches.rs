@@ -268,12 +268,10 @@ impl LaunchBatches {
 
     /// These NodeClaims are launched by the token, and no others of its batch: a request that is repeated for more of them would be
     /// another request, which the cloud refuses.
-    pub(super) fn launched<'u>(
-        &mut self,
-        token: &Arc<str>,
-        uids: impl Iterator<Item = &'u Uid>,
-        now: Timestamp,
-    ) {
+    pub(super) fn launched(&mut self, token: &Arc<str>, claims: &[Arc<NodeClaim>], now: Timestamp) {
+        if claims.is_empty() {
+            return;
+        }
         self.used
             .retain(|_, used| since(now, used.last) < REMEMBERED_MS);
         let used = self.used.entry(Arc::clone(token));
@@ -282,7 +280,8 @@ impl LaunchBatches {
             last: now,
         });
         used.last = now;
-        used.members.extend(uids.cloned());
+        used.members
+            .extend(claims.iter().filter_map(|claim| claim.uid()));
     }
 
     /// The cloud said that a launch gave no instance: the next one is another one.
@@ -399,7 +398,11 @@ mod tests {
     fn launch_due(batches: &mut LaunchBatches, ms: i64) -> Vec<(Arc<str>, Members)> {
         let due = batches.take_due(at(ms));
         for (token, members) in &due {
-            batches.launched(token, members.keys(), at(ms));
+            let claims = members.values();
+            let claims: Vec<_> = claims
+                .map(|name| Arc::new(claim(name, Some(token))))
+                .collect();
+            batches.launched(token, &claims, at(ms));
         }
         due
     }
@@ -477,8 +480,8 @@ mod tests {
         }
         let due = batches.take_due(at(WRITTEN_MS));
         assert_eq!(names(&due[0].1), ["a", "b", "c"]);
-        let seen: Vec<Uid> = vec!["a".into(), "b".into()];
-        batches.launched(&due[0].0, seen.iter(), at(WRITTEN_MS));
+        let seen = ["a", "b"].map(|name| Arc::new(claim(name, Some("u"))));
+        batches.launched(&due[0].0, &seen, at(WRITTEN_MS));
         turn(&mut batches, &claim("c", Some("u")), WRITTEN_MS + 10);
         assert!(batches.take_due(at(WRITTEN_MS + 10)).is_empty());
         let closed = batches.close(at(WRITTEN_MS + 300));

@@ -34,6 +34,20 @@ pub(crate) fn ordinary_cluster() -> TestCluster {
     automatic_cluster(ordinary_types(), Settings::default())
 }
 
+/// Nodes `m0`, `m1`, ... of 2 CPUs, each with a ready pod that requests this much, in thousandths of a CPU.
+pub(crate) fn nodes_with_a_pod(world: &mut TestCluster, nodes: usize, cpu: i64) {
+    for at in 0..nodes {
+        let name = format!("m{at}");
+        world.running_node(&name, "small", "default");
+        let ready = world.true_condition("Ready");
+        let running = json!({
+            "spec": { "nodeName": name },
+            "status": { "phase": "Running", "conditions": [ready] },
+        });
+        world.pods("web", 1, cpu, &running);
+    }
+}
+
 /// What a planner says of the cluster as it is now.
 pub(crate) fn plan<T>(cluster: &mut TestCluster, with: impl FnOnce(PlanningContext<'_>) -> T) -> T {
     let snapshot = cluster.snapshot();

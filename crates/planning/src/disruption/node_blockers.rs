@@ -27,6 +27,19 @@ pub struct BlockerFacts<'a> {
     pub now: Timestamp,
 }
 
+impl<'a> BlockerFacts<'a> {
+    /// Those of a snapshot. Cost: one pass over the nodes, for the brake.
+    #[must_use]
+    pub fn new(snapshot: &'a Snapshot, pdbs: &'a Pdbs<'a>, now: Timestamp) -> Self {
+        Self {
+            snapshot,
+            pdbs,
+            brake: Brake::of(snapshot),
+            now,
+        }
+    }
+}
+
 /// Gets blockers; breaks when it needs no more.
 type Found<'f> = dyn FnMut(CandidateBlocker) -> ControlFlow<()> + 'f;
 

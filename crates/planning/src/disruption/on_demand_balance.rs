@@ -1,19 +1,18 @@
 //! The on-demand capacity of NodePoolPolicies, after the commands under way: their nodes are gone, and what replaces them
 //! is there. Two commands that each leave just enough would leave too little together.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::candidate::Candidate;
 use super::command::{DisruptionCommand, RelocationPlan};
 use super::rejection::DisruptionRejection;
 use crate::reason::DisruptionBlocker;
-use mortise_apis::names::PoolName;
-use mortise_state::snapshot::{NodeCpu, OnDemandUse, Snapshot};
+use crate::scheduling::PlannedClaim;
+use mortise_state::snapshot::{OnDemandUse, OnDemandUses, Snapshot};
 
 /// What is on-demand, by policy.
 #[derive(Debug, Default)]
-pub(super) struct OnDemandBalance(BTreeMap<Arc<str>, OnDemandUse>);
+pub(super) struct OnDemandBalance(OnDemandUses);
 
 impl OnDemandBalance {
     /// The balance of a snapshot after these commands.
@@ -24,29 +23,14 @@ impl OnDemandBalance {
         snapshot: &Snapshot,
         commands: impl Iterator<Item = &'c DisruptionCommand>,
     ) -> Self {
-        let mut uses = BTreeMap::new();
-        if !snapshot.policies.is_empty() {
-            let policies = snapshot
-                .pools
-                .keys()
-                .filter_map(|pool| snapshot.policy_of(pool));
-            uses.extend(policies.filter_map(|policy| {
-                let on_demand = policy.on_demand?;
-                Some((Arc::clone(&policy.name), on_demand))
-            }));
-        }
-        let mut this = Self(uses);
-        if this.0.is_empty() {
-            return this;
+        let mut uses = OnDemandUses::of(snapshot);
+        if uses.is_empty() {
+            return Self(uses);
         }
         for command in commands {
-            for target in &command.targets {
-                let node = snapshot.nodes.get(&target.key);
-                this.remove(
-                    &target.pool,
-                    node.and_then(|node| NodeCpu::of_node(node)),
-                    snapshot,
-                );
+            let nodes = command.targets.iter();
+            for node in nodes.filter_map(|target| snapshot.nodes.get(&target.key)) {
+                uses.remove(node, snapshot);
             }
             for (at, claim) in command.moves.claims.iter().enumerate() {
                 let asked_for = command.replacements.get(at);
@@ -54,31 +38,12 @@ impl OnDemandBalance {
                     snapshot.claims.contains(each.claim.as_str())
                         || snapshot.ledger.expected_claims().contains_key(&each.claim)
                 });
-                if !is_counted && let Some(cpu) = claim.cpu(snapshot) {
-                    this.add(&claim.pool, cpu, snapshot);
+                if !is_counted {
+                    add(&mut uses, claim, snapshot);
                 }
             }
         }
-        this
-    }
-
-    fn of_pool(&mut self, pool: &PoolName, snapshot: &Snapshot) -> Option<&mut OnDemandUse> {
-        let policy = snapshot.policy_of(pool)?;
-        self.0.get_mut(&policy.name)
-    }
-
-    fn remove(&mut self, pool: &PoolName, cpu: Option<NodeCpu>, snapshot: &Snapshot) {
-        if let Some(cpu) = cpu
-            && let Some(on_demand) = self.of_pool(pool, snapshot)
-        {
-            on_demand.remove(cpu);
-        }
-    }
-
-    fn add(&mut self, pool: &PoolName, cpu: NodeCpu, snapshot: &Snapshot) {
-        if let Some(on_demand) = self.of_pool(pool, snapshot) {
-            on_demand.add(cpu);
-        }
+        Self(uses)
     }
 
     /// What policies have without these nodes; `None` if no policy asks.
@@ -86,15 +51,15 @@ impl OnDemandBalance {
         &self,
         candidates: &[&Candidate],
         snapshot: &Snapshot,
-    ) -> Option<Arc<BTreeMap<Arc<str>, OnDemandUse>>> {
+    ) -> Option<Arc<OnDemandUses>> {
         if self.0.is_empty() {
             return None;
         }
-        let mut left = Self(self.0.clone());
+        let mut left = self.0.clone();
         for each in candidates {
-            left.remove(&each.pool_name, NodeCpu::of_node(&each.node), snapshot);
+            left.remove(&each.node, snapshot);
         }
-        Some(Arc::new(left.0))
+        Some(Arc::new(left))
     }
 
     /// No more on-demand capacity is missing after the moves than now.
@@ -107,17 +72,15 @@ impl OnDemandBalance {
         let Some(left) = self.without(candidates, snapshot) else {
             return Ok(());
         };
-        let mut then = Self(BTreeMap::clone(&left));
+        let mut then = Arc::unwrap_or_clone(left);
         for claim in &moves.claims {
-            if let Some(cpu) = claim.cpu(snapshot) {
-                then.add(&claim.pool, cpu, snapshot);
-            }
+            add(&mut then, claim, snapshot);
         }
         let is_less = |(name, then): &(&Arc<str>, &OnDemandUse)| {
-            let now = self.0.get(*name).map_or(0, OnDemandUse::missing);
+            let now = self.0.get(name).map_or(0, OnDemandUse::missing);
             then.missing() > now
         };
-        let Some((policy, then)) = then.0.iter().find(is_less) else {
+        let Some((policy, then)) = then.iter().find(is_less) else {
             return Ok(());
         };
         let blocker = DisruptionBlocker::OnDemandShare {
@@ -126,5 +89,14 @@ impl OnDemandBalance {
             left: then.on_demand,
         };
         Err(DisruptionRejection::from_reason(blocker))
+    }
+}
+
+/// Counts a node that is about to be launched.
+fn add(uses: &mut OnDemandUses, claim: &PlannedClaim, snapshot: &Snapshot) {
+    if let Some(cpu) = claim.cpu(snapshot)
+        && let Some(of_pool) = uses.of_pool(&claim.pool, snapshot)
+    {
+        of_pool.add(cpu);
     }
 }

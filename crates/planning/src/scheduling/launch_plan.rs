@@ -54,7 +54,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             });
         }
         let snapshot = self.pass.ground.snapshot;
-        let mut shares = OnDemandShares::new(&self.pass.templates, snapshot, self.pass.options);
+        let mut shares = OnDemandShares::new(snapshot, self.pass.options);
         let filled =
             (0..self.pass.claims.len()).filter(|at| !self.pass.claims[*at].pods.is_empty());
         for claim in filled {
@@ -181,9 +181,8 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
     ) -> Option<Arc<OnDemandOfferings>> {
         let shape = self.pass.shapes.get(claim.shape);
         let template = &self.pass.templates[shape.template];
-        let policy = self.pass.ground.snapshot.policy_of(&template.name);
-        let policy = policy.map(|policy| &*policy.name);
-        let limited = shares.limit(policy, template, (claim.shape, shape), types)?;
+        let snapshot = self.pass.ground.snapshot;
+        let limited = shares.limit(snapshot, template, (claim.shape, shape), types)?;
         let mut left = types.clone();
         left.and(&limited.types);
         let enough = !shape.has_min_values

@@ -16,10 +16,9 @@ use std::sync::Arc;
 use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId};
 use super::plan::SolveOptions;
 use super::pool_template::PoolTemplate;
-use mortise_apis::labels;
 use mortise_cloudprovider::CapacityType;
 use mortise_state::catalog::{Bits, PricedOffering};
-use mortise_state::snapshot::{NodeCpu, OnDemandUse, Snapshot};
+use mortise_state::snapshot::{NodeCpu, OnDemandUses, Snapshot};
 
 /// The on-demand offerings of a narrowed template.
 #[derive(Debug)]
@@ -33,70 +32,50 @@ pub(super) struct OnDemandOfferings {
 }
 
 /// What is on-demand by policy, and what the templates offer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct OnDemandShares {
-    uses: BTreeMap<Arc<str>, OnDemandUse>,
+    uses: OnDemandUses,
     offerings: BTreeMap<NarrowedTemplateId, Option<Arc<OnDemandOfferings>>>,
 }
 
 impl OnDemandShares {
     /// What the NodePools have without the nodes that the pass removes.
-    pub(super) fn new(
-        templates: &[PoolTemplate],
-        snapshot: &Snapshot,
-        options: &SolveOptions,
-    ) -> Self {
-        let mut this = Self::default();
-        if let Some(known) = &options.on_demand {
-            this.uses = BTreeMap::clone(known);
-            return this;
-        }
-        for template in templates {
-            if let Some(policy) = snapshot.policy_of(&template.name)
-                && let Some(on_demand) = policy.on_demand
+    pub(super) fn new(snapshot: &Snapshot, options: &SolveOptions) -> Self {
+        let uses = options.on_demand.as_deref().cloned().unwrap_or_else(|| {
+            let mut left = OnDemandUses::of(snapshot);
+            for node in options
+                .without
+                .iter()
+                .filter_map(|key| snapshot.nodes.get(key))
             {
-                this.uses.insert(Arc::clone(&policy.name), on_demand);
+                left.remove(node, snapshot);
             }
+            left
+        });
+        Self {
+            uses,
+            offerings: BTreeMap::new(),
         }
-        if this.uses.is_empty() {
-            return this;
-        }
-        for key in &options.without {
-            let node = snapshot.nodes.get(key);
-            let pool = node.and_then(|node| node.pool());
-            let policy = pool.and_then(|pool| snapshot.policy_of(&pool));
-            if let Some(policy) = policy
-                && let Some(on_demand) = this.uses.get_mut(&policy.name)
-                && let Some(cpu) = node.and_then(|node| NodeCpu::of_node(node))
-            {
-                on_demand.remove(cpu);
-            }
-        }
-        this
     }
 
     /// The on-demand offerings that a new NodeClaim is limited to; `None` if it is not. Counts it in both cases.
     pub(super) fn limit(
         &mut self,
-        policy: Option<&str>,
+        snapshot: &Snapshot,
         template: &PoolTemplate,
         (id, shape): (NarrowedTemplateId, &NarrowedTemplate),
         types: &Bits,
     ) -> Option<Arc<OnDemandOfferings>> {
-        let on_demand = self.uses.get_mut(policy?)?;
+        let on_demand = self.uses.of_pool(&template.name, snapshot)?;
         let table = template.catalog.table();
         let cpu_of = |by_price: &[(usize, PricedOffering)]| {
             let cheapest = by_price.iter().find(|(at, _)| types.has(*at))?;
             Some(template.catalog.types().get(cheapest.0)?.capacity.cpu)
         };
         let cpu = cpu_of(shape.by_price(template))?;
-        let spot = CapacityType::Spot.as_str();
-        let asked = shape.requirements.get(labels::CAPACITY_TYPE);
-        if asked.is_some_and(|own| !own.has(spot)) {
-            on_demand.add(NodeCpu {
-                cpu,
-                is_on_demand: true,
-            });
+        let planned = NodeCpu::planned(cpu, &shape.requirements);
+        if planned.is_on_demand {
+            on_demand.add(planned);
             return None;
         }
         let limited = on_demand.must_be_on_demand(cpu).then(|| {

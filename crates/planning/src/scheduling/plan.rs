@@ -7,14 +7,13 @@ use serde::Serialize;
 
 use super::default_spread::SpreadDefaults;
 use crate::reason::{NominationFailure, Reason};
-use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::labels::WellKnown;
 use mortise_apis::names::{NodeClassKey, PodKey, PoolName, Uid};
 use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
-use mortise_cloudprovider::CapacityType;
 use mortise_state::ledger::NominationTarget;
-use mortise_state::snapshot::{NodeCpu, NodeKey, OnDemandUse, Pod, Snapshot};
+use mortise_state::snapshot::{NodeCpu, NodeKey, OnDemandUses, Pod, Snapshot};
 
 /// Options of a solve.
 #[derive(Clone, Debug)]
@@ -53,8 +52,8 @@ pub struct SolveOptions {
     pub ignore_devices: bool,
     /// Nodes on which kube-scheduler rejected a pod: it is placed elsewhere.
     pub refused: BTreeMap<Uid, BTreeSet<NodeKey>>,
-    /// What policies have on-demand without the nodes that the pass removes, by policy; `None`: what the snapshot has.
-    pub on_demand: Option<Arc<BTreeMap<Arc<str>, OnDemandUse>>>,
+    /// What policies have on-demand without the nodes that the pass removes; `None`: what the snapshot has.
+    pub on_demand: Option<Arc<OnDemandUses>>,
     /// Seed of random choices.
     pub seed: u64,
 }
@@ -171,12 +170,7 @@ impl PlannedClaim {
         let pool = snapshot.pools.get(&self.pool)?;
         let types = snapshot.catalog_of(pool)?;
         let cheapest = types.get(self.instance_types.first()?)?;
-        let asked = self.requirements.get(labels::CAPACITY_TYPE);
-        let may_be_spot = asked.is_none_or(|own| own.has(CapacityType::Spot.as_str()));
-        Some(NodeCpu {
-            cpu: cheapest.capacity.cpu,
-            is_on_demand: !may_be_spot,
-        })
+        Some(NodeCpu::planned(cheapest.capacity.cpu, &self.requirements))
     }
 }
 

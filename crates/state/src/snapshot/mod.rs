@@ -32,7 +32,7 @@ pub use demand::{
 pub use devices::{ClaimSource, DeviceObjects, PodClaim};
 pub use node::{NodeKey, StateNode};
 pub use node_disruption_state::NodeDisruptionState;
-pub use on_demand_use::{NodeCpu, OnDemandUse};
+pub use on_demand_use::{NodeCpu, OnDemandUse, OnDemandUses};
 pub use ordered_nodes::OrderedNodes;
 pub use pod::{Owner, Pod, PodPhase, Refusal};
 pub use pod_class::{PodClass, PodClasses, PodLabels, PodVolume};

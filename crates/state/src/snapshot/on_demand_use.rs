@@ -5,11 +5,15 @@
 //! launched yet counts as the cheapest instance type that it allows, and as spot if it allows spot, because providers prefer it.
 //! Reserved capacity counts as on-demand: it is not reclaimed for its price.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::{Snapshot, StateNode};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
-use mortise_apis::names::ClaimName;
+use mortise_apis::names::{ClaimName, PoolName};
 use mortise_apis::node_pool_policy::OnDemandShare;
+use mortise_apis::requirements::Requirements;
 use mortise_cloudprovider::CapacityType;
 
 /// CPUs of a policy's NodePools, in thousandths, and what must be on-demand of them.
@@ -22,6 +26,10 @@ pub struct OnDemandUse {
     /// All CPUs.
     pub all: i64,
 }
+
+/// What is on-demand, by policy.
+#[derive(Clone, Debug, Default)]
+pub struct OnDemandUses(BTreeMap<Arc<str>, OnDemandUse>);
 
 /// CPUs of one node, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +84,71 @@ impl OnDemandUse {
     }
 }
 
+impl OnDemandUses {
+    /// Those of the policies that ask for a share.
+    ///
+    /// # Cost
+    /// A look-up per NodePool; nothing without policies.
+    #[must_use]
+    pub fn of(snapshot: &Snapshot) -> Self {
+        if snapshot.policies.is_empty() {
+            return Self::default();
+        }
+        let pools = snapshot.pools.keys();
+        let policies = pools.filter_map(|pool| snapshot.policy_of(pool));
+        let uses =
+            policies.filter_map(|policy| Some((Arc::clone(&policy.name), policy.on_demand?)));
+        Self(uses.collect())
+    }
+
+    /// No policy asks for a share.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each by the name of its policy.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &OnDemandUse)> {
+        self.0.iter()
+    }
+
+    /// That of a policy.
+    #[must_use]
+    pub fn get(&self, policy: &str) -> Option<&OnDemandUse> {
+        self.0.get(policy)
+    }
+
+    /// That of the policy that is in force for a NodePool.
+    pub fn of_pool(&mut self, pool: &PoolName, snapshot: &Snapshot) -> Option<&mut OnDemandUse> {
+        if self.is_empty() {
+            return None;
+        }
+        self.0.get_mut(&snapshot.policy_of(pool)?.name)
+    }
+
+    /// Counts a node no more.
+    pub fn remove(&mut self, node: &StateNode, snapshot: &Snapshot) {
+        if let Some(cpu) = NodeCpu::of_node(node)
+            && let Some(pool) = node.pool()
+            && let Some(of_pool) = self.of_pool(&pool, snapshot)
+        {
+            of_pool.remove(cpu);
+        }
+    }
+}
+
 impl NodeCpu {
+    /// Those of a node that is not launched yet: spot if these requirements allow it, because providers prefer it.
+    #[must_use]
+    pub fn planned(cpu: i64, asked: &Requirements) -> Self {
+        let asked = asked.get(labels::CAPACITY_TYPE);
+        let allows_spot = asked.is_none_or(|own| own.has(CapacityType::Spot.as_str()));
+        Self {
+            cpu,
+            is_on_demand: !allows_spot,
+        }
+    }
+
     /// Those of a node that was launched; `None` if it is being deleted or not launched.
     #[must_use]
     pub fn of_node(node: &StateNode) -> Option<Self> {
@@ -113,12 +185,7 @@ impl NodeCpu {
         let mut types = table.offered(&kinds);
         types.and(&table.meeting(&allowed));
         let (cheapest, _) = *table.by_price(&types, &kinds).first()?;
-        let allows_spot = allowed
-            .get(labels::CAPACITY_TYPE)
-            .is_none_or(|own| own.has(CapacityType::Spot.as_str()));
-        Some(Self {
-            cpu: catalog.types().get(cheapest)?.capacity.cpu,
-            is_on_demand: !allows_spot,
-        })
+        let cpu = catalog.types().get(cheapest)?.capacity.cpu;
+        Some(Self::planned(cpu, &allowed))
     }
 }

@@ -8,7 +8,6 @@ use jiff::{SignedDuration, Timestamp};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
-use mortise_planning::brake::Brake;
 use mortise_planning::disruption::pdb::Pdbs;
 use mortise_planning::disruption::{BlockerFacts, BudgetState, budget_states, node_blockers};
 use mortise_planning::drain::going_since;
@@ -37,18 +36,7 @@ pub(super) struct DisruptionBlocker {
 
 /// Everything in the snapshot that blocks the disruption of a node, each once, in the words of events. Cost: a look-up for each label of
 /// its pods.
-pub(super) fn blockers(
-    snapshot: &Snapshot,
-    pdbs: &Pdbs<'_>,
-    node: &Arc<StateNode>,
-    now: Timestamp,
-) -> Vec<DisruptionBlocker> {
-    let facts = BlockerFacts {
-        snapshot,
-        pdbs,
-        brake: Brake::of(snapshot),
-        now,
-    };
+pub(super) fn blockers(node: &Arc<StateNode>, facts: BlockerFacts<'_>) -> Vec<DisruptionBlocker> {
     let mut all: Vec<DisruptionBlocker> = Vec::new();
     for blocker in node_blockers(node, facts) {
         let mut text = blocker.reason.karpenter_text();
@@ -172,10 +160,11 @@ pub(super) fn states_by_pool(
 pub(super) fn view(shared: &ServiceState) -> DebugView {
     let (snapshot, now) = (shared.snapshot(), shared.now());
     let pdbs = Pdbs::new(&snapshot);
+    let facts = BlockerFacts::new(&snapshot, &pdbs, now);
     let mut table = TextTable::new(&["NODE", "POOL", "BLOCKED BY", "CLEARS"]);
     let mut nodes = Vec::new();
     for (_, node) in snapshot.nodes.sorted() {
-        let blockers = blockers(&snapshot, &pdbs, node, now);
+        let blockers = blockers(node, facts);
         let pool = node.pool().map(|pool| pool.to_string());
         for blocker in &blockers {
             let until = blocker

@@ -10,8 +10,8 @@ use mortise_apis::schema::conditions::ConditionStatus;
 use mortise_apis::values::{since, span_text};
 use mortise_apis::{Condition, labels};
 use mortise_engine::record::Record;
-use mortise_planning::disruption::BudgetState;
 use mortise_planning::disruption::pdb::Pdbs;
+use mortise_planning::disruption::{BlockerFacts, BudgetState};
 use mortise_planning::drain::{drain_blockers, going_since};
 use mortise_planning::drain_blocker::DrainBlocker;
 use mortise_planning::pause;
@@ -274,7 +274,8 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &Arc<StateNode>) 
         .records
         .newest(DECISIONS, |record| concerns_node(record, node));
     let now = shared.now();
-    let blockers = disruption::blockers(snapshot, &Pdbs::new(snapshot), node, now);
+    let pdbs = Pdbs::new(snapshot);
+    let blockers = disruption::blockers(node, BlockerFacts::new(snapshot, &pdbs, now));
     let conditions = node
         .claim
         .as_ref()
