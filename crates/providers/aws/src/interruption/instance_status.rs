@@ -5,6 +5,8 @@
 //! has them at once; they are asked for every ten minutes.
 //!
 //! EC2 offers no filter by tag: what is asked concerns the whole account, and instances of others are left out by whoever acts.
+//! While all running instances of the account fit on one page, one call without filters says everything. Otherwise each kind of
+//! finding is a call with its filter, whose answer is short whatever the account runs.
 //!
 //! # Source
 //! The reference implementation's filters and times. Events that are over or called off stay listed for a while with a mark in
@@ -16,7 +18,8 @@ use std::time::Duration;
 
 use aws_sdk_ec2::primitives::DateTime;
 use aws_sdk_ec2::types::{
-    Filter, InstanceStatus, InstanceStatusEvent, InstanceStatusSummary, StatusType,
+    EventCode, Filter, InstanceStatus, InstanceStatusEvent, InstanceStatusSummary, StatusType,
+    SummaryStatus,
 };
 use jiff::{SignedDuration, Timestamp};
 use mortise_cloudprovider::{
@@ -32,6 +35,10 @@ use crate::sdk::arguments::filter;
 const STATUS_INTERVAL: Duration = Duration::from_secs(120);
 /// Time between two polls of events.
 const EVENT_INTERVAL: Duration = Duration::from_secs(600);
+/// Most instances that EC2 gives on one page.
+const PAGE: i32 = 1_000;
+/// Time for which an account with more instances than a page is asked by filters before one page is tried again.
+const LARGE_INTERVAL: Duration = Duration::from_secs(3_600);
 /// The least time between two polls, whatever EC2's clock says.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 /// Time to the next poll while polling is not allowed.
@@ -76,6 +83,8 @@ struct PollState {
     next_statuses: Option<Instant>,
     /// When to ask for events again; `None` before the first time.
     next_events: Option<Instant>,
+    /// Until when the account counts as one with more instances than a page.
+    large_until: Option<Instant>,
     /// Why polling is not allowed.
     denied: Option<String>,
 }
@@ -96,8 +105,38 @@ impl InstanceStatusPoll {
         }
     }
 
-    /// Every status that one of the filters finds, by instance.
+    /// Every status that one of the filters would find, by instance. May find events that were not asked for.
     async fn list(&self, asked: Asked) -> Result<BTreeMap<String, InstanceStatus>, Failure> {
+        let is_large = self.lock().large_until;
+        if is_large.is_none_or(|until| until <= Instant::now()) {
+            if let Some(found) = self.list_at_once().await? {
+                return Ok(found);
+            }
+            self.lock().large_until = Some(Instant::now() + LARGE_INTERVAL);
+        }
+        self.list_filtered(asked).await
+    }
+
+    /// What the filters would find, by one call without any; `None` if the account has more instances than a page.
+    async fn list_at_once(&self) -> Result<Option<BTreeMap<String, InstanceStatus>>, Failure> {
+        let call = self.clients.ec2.describe_instance_status();
+        let page = call.max_results(PAGE).send().await;
+        let page =
+            page.map_err(|error| self.clients.failure("ec2:DescribeInstanceStatus", error))?;
+        if page.next_token.is_some() {
+            return Ok(None);
+        }
+        let mut state = self.lock();
+        state.next_events = Some(Instant::now() + EVENT_INTERVAL);
+        let statuses = page.instance_statuses.unwrap_or_default().into_iter();
+        let findings = statuses.filter(is_finding);
+        Ok(Some(by_instance(findings).collect()))
+    }
+
+    async fn list_filtered(
+        &self,
+        asked: Asked,
+    ) -> Result<BTreeMap<String, InstanceStatus>, Failure> {
         let mut found = BTreeMap::new();
         for filter in asked.filters() {
             let call = self.clients.ec2.describe_instance_status().filters(filter);
@@ -105,10 +144,7 @@ impl InstanceStatusPoll {
             while let Some(page) = pages.next().await {
                 let page = page
                     .map_err(|error| self.clients.failure("ec2:DescribeInstanceStatus", error))?;
-                let statuses = page.instance_statuses.unwrap_or_default().into_iter();
-                found.extend(
-                    statuses.filter_map(|status| Some((status.instance_id.clone()?, status))),
-                );
+                found.extend(by_instance(page.instance_statuses.unwrap_or_default()));
             }
         }
         Ok(found)
@@ -191,6 +227,29 @@ impl NoticeSource for InstanceStatusPoll {
     }
 }
 
+fn by_instance(
+    statuses: impl IntoIterator<Item = InstanceStatus>,
+) -> impl Iterator<Item = (String, InstanceStatus)> {
+    let statuses = statuses.into_iter();
+    statuses.filter_map(|status| Some((status.instance_id.clone()?, status)))
+}
+
+/// One of the filters would find it.
+fn is_finding(status: &InstanceStatus) -> bool {
+    let summaries = [status.instance_status(), status.system_status()];
+    let is_impaired = summaries
+        .into_iter()
+        .flatten()
+        .any(|summary| summary.status() == Some(&SummaryStatus::Impaired));
+    is_impaired || status.events().iter().any(is_ending)
+}
+
+/// It ends what runs on the instance.
+fn is_ending(event: &InstanceStatusEvent) -> bool {
+    let code = event.code().map(EventCode::as_str);
+    code.is_some_and(|code| EVENT_CODES.contains(&code))
+}
+
 /// One notice per kind and start, with its instances.
 fn notices(statuses: &BTreeMap<String, InstanceStatus>, now: Timestamp) -> Vec<InterruptionNotice> {
     let mut found: BTreeMap<(InterruptionKind, Option<Timestamp>), BTreeSet<Arc<str>>> =
@@ -255,11 +314,8 @@ fn until_failed(statuses: &BTreeMap<String, InstanceStatus>, now: Timestamp) -> 
 /// When the first event begins that is not over: `Some(None)` if that is not known.
 fn first_event(events: &[InstanceStatusEvent]) -> Option<Option<Timestamp>> {
     let is_open = |event: &&InstanceStatusEvent| {
-        let code = event
-            .code()
-            .is_some_and(|code| EVENT_CODES.contains(&code.as_str()));
         let text = event.description().unwrap_or_default();
-        code && !OVER.iter().any(|mark| text.starts_with(mark))
+        is_ending(event) && !OVER.iter().any(|mark| text.starts_with(mark))
     };
     let open = events.iter().filter(is_open);
     open.map(|event| event.not_before().and_then(timestamp))

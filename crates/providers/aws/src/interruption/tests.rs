@@ -245,16 +245,76 @@ async fn polling_works_without_a_queue_and_goes_on_when_it_is_allowed_again() {
     assert_eq!(found, [(InterruptionKind::SystemStatus, false)]);
     statuses.next().await.unwrap();
     assert_eq!(begun.elapsed(), Duration::from_secs(720));
-    assert_eq!(log.count("DescribeInstanceStatus"), 1 + 3 + 2);
     for _ in 0..4 {
         statuses.next().await.unwrap();
     }
     assert_eq!(begun.elapsed(), Duration::from_secs(1200));
     assert_eq!(
         log.count("DescribeInstanceStatus"),
-        6 + 4 * 2 + 1,
-        "events are asked for again after ten minutes"
+        7,
+        "one call says everything, events too"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_with_more_instances_than_a_page_is_asked_by_filters() {
+    let (log, interruptions) = interruptions(None, |call, _| match call.op.as_str() {
+        "DescribeInstanceStatus" if call.input["Filters"].is_null() => {
+            assert_eq!(
+                call.input["MaxResults"].to_string().trim_matches('"'),
+                "1000"
+            );
+            Ok(json!({
+                "NextToken": "more",
+                "InstanceStatuses": [{ "InstanceId": "i-1", "InstanceStatus": { "Status": "ok" } }],
+            }))
+        }
+        "DescribeInstanceStatus" if call.input["Filters"][0]["Name"] == "event.code" => Ok(json!({
+            "InstanceStatuses": [{ "InstanceId": "i-2", "Events": [{ "Code": "instance-stop" }] }],
+        })),
+        _ => Ok(Value::Null),
+    });
+    let statuses = source(&interruptions, "instance-status");
+    let begun = tokio::time::Instant::now();
+    let found = statuses.next().await.unwrap();
+    assert_eq!(found[0].kind, InterruptionKind::EventStatus);
+    assert_eq!(log.count("DescribeInstanceStatus"), 1 + 3);
+    while begun.elapsed() < Duration::from_secs(3_480) {
+        statuses.next().await.unwrap();
+    }
+    assert_eq!(
+        log.count("DescribeInstanceStatus"),
+        4 + 29 * 2 + 5,
+        "events are asked for every ten minutes"
+    );
+    statuses.next().await.unwrap();
+    assert_eq!(
+        log.count("DescribeInstanceStatus"),
+        67 + 1 + 3,
+        "after an hour it may be smaller"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_filter_would_find_is_no_finding() {
+    let (_, interruptions) = interruptions(None, |call, _| match call.op.as_str() {
+        "DescribeInstanceStatus" => {
+            let failed = json!([{ "Name": "reachability", "Status": "failed", "ImpairedSince": "2020-01-01T00:00:00Z" }]);
+            Ok(json!({ "InstanceStatuses": [
+                { "InstanceId": "i-1", "InstanceStatus": { "Status": "initializing", "Details": failed } },
+                { "InstanceId": "i-2", "InstanceStatus": { "Status": "ok" }, "Events": [{ "Code": "instance-event-window" }] },
+                { "InstanceId": "i-3", "InstanceStatus": { "Status": "impaired", "Details": failed } },
+            ] }))
+        }
+        _ => Ok(Value::Null),
+    });
+    let statuses = source(&interruptions, "instance-status");
+    let notices = statuses.next().await.unwrap();
+    let found: Vec<_> = notices
+        .iter()
+        .flat_map(|notice| notice.instances.iter().map(|id| &**id))
+        .collect();
+    assert_eq!(found, ["i-3"]);
 }
 
 #[tokio::test(start_paused = true)]
