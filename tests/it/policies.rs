@@ -1,14 +1,21 @@
 //! NodePoolPolicies on a real control plane: limits on the price and on new nodes hold, the pods that wait say why, a share of the nodes
-//! is on-demand, and what contradicts the cluster is said when it is applied.
+//! is on-demand, drift waits for the pods on new nodes, and what contradicts the cluster is said when it is applied.
 
-use anyhow::{Result, ensure};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, Patch, PatchParams};
+use mortise_apis::NodePool;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
 use crate::admission::{asked, kubectl, warnings};
 use crate::command;
 use crate::objects::{deployment, kwok_class, never, pool, small_pool, types};
-use crate::scene::{LaunchedNode, SOON, Scene, on_node};
+use crate::scene::{LaunchedNode, SOON, Scene, label, on_node, runs};
 
 fn policy(name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": name }, "spec": spec })
@@ -120,6 +127,88 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
     scene.running("web", 2).await?;
 
     contradictions_are_said(&scene).await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// Writes whether a pod is ready, as its kubelet does.
+async fn set_ready(scene: &Scene, pod: &str, ready: &str) -> Result<()> {
+    let pods: Api<Pod> = Api::default_namespaced(scene.plane.client());
+    let now = Timestamp::now();
+    let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": ready, "lastTransitionTime": now }] } });
+    pods.patch_status(pod, &PatchParams::default(), &Patch::Strategic(&status))
+        .await?;
+    Ok(())
+}
+
+/// Names of the NodeClaims.
+async fn claims(scene: &Scene) -> Result<BTreeSet<String>> {
+    Ok(scene.claims().await?.into_keys().collect())
+}
+
+#[tokio::test]
+async fn drift_waits_until_the_pods_on_new_nodes_are_ready() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let waves = json!({ "nodePools": ["general"], "disruption": { "drift": { "firstWave": 1, "readyFor": "15s" } } });
+    scene
+        .apply(&[
+            kwok_class(),
+            small_pool("general", never()),
+            policy("team", waves),
+            deployment("web", 3, ("1500m", "256Mi"), json!({})),
+        ])
+        .await?;
+    scene.settled(3).await?;
+    scene.running("web", 3).await?;
+    let before = claims(&scene).await?;
+    let pools: Api<NodePool> = Api::all(scene.plane.client());
+    let edit = json!({ "spec": { "template": { "metadata": { "labels": { "image": "new" } } } } });
+    pools
+        .patch("general", &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
+
+    let first = wait_until("a pod on the first new node", SOON, || async {
+        let (nodes, pods) = (scene.nodes().await?, scene.pods("web").await?);
+        let is_new = |pod: &&Pod| {
+            let node = on_node(pod).and_then(|name| nodes.get(name));
+            node.is_some_and(|node| label(node, "image") == "new") && runs(pod)
+        };
+        let pod = pods.iter().find(is_new).context("none yet")?;
+        pod.metadata.name.clone().context("a name")
+    })
+    .await?;
+    set_ready(&scene, &first, "False").await?;
+    let waits = format!("pod default/{first} is not ready");
+    let event = scene.event("DisruptionBlocked", "", &waits).await?;
+    let (kind, name) = (event.involved_object.kind, event.involved_object.name);
+    let kind = kind.context("a kind")?.to_lowercase();
+    let url = scene.mortise.url("");
+    let asked = [&*kind, &*name.context("a name")?, "--url", &url];
+    let said = command::run("explain", &asked, None).await?;
+    ensure!(
+        said.code == 0 && said.stdout.contains(&waits),
+        "no {waits:?} in {said:?}"
+    );
+    wait_until("one old node to be replaced", SOON, || async {
+        let now = claims(&scene).await?;
+        let left = now.intersection(&before).count();
+        ensure!(now.len() == 3 && left == 2, "{before:?} became {now:?}");
+        Ok(())
+    })
+    .await?;
+    // It stays so, however long the new pod is not ready.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let left = claims(&scene).await?.intersection(&before).count();
+    ensure!(left == 2, "{left} of the old nodes are left");
+
+    set_ready(&scene, &first, "True").await?;
+    wait_until("all nodes are new", SOON, || async {
+        let now = claims(&scene).await?;
+        ensure!(now.len() == 3 && now.is_disjoint(&before), "{now:?}");
+        Ok(())
+    })
+    .await?;
+    scene.running("web", 3).await?;
     scene.end().await;
     Ok(())
 }

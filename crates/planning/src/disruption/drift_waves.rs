@@ -41,8 +41,8 @@ pub struct DriftWave {
     pub proven: i64,
     /// NodeClaims that are not proven, and replacements that are about to be launched.
     pub under_way: i64,
-    /// The first unproven NodeClaim by name, and what it lacks.
-    pub first_unproven: Option<UnprovenNode>,
+    /// The unproven NodeClaim that most needs a look, and what it lacks. Of several, the first by name.
+    pub waits_for: Option<UnprovenNode>,
     /// When the next of the unproven nodes is proven if everything stays as it is; `None` if that is not a matter of time.
     pub next_at: Option<Timestamp>,
 }
@@ -62,7 +62,7 @@ impl DriftWave {
             limit: self.waves.limit(self.proven),
             under_way: self.under_way,
             ready_for_ms: self.waves.ready_for_ms,
-            waits_for: self.first_unproven.clone(),
+            waits_for: self.waits_for.clone(),
         })
     }
 }
@@ -141,7 +141,7 @@ struct Evidence {
     /// Creation of the NodeClaims that have been ready for long enough.
     ready: Vec<Timestamp>,
     unproven: i64,
-    first_unproven: Option<UnprovenNode>,
+    waits_for: Option<UnprovenNode>,
     next_at: Option<Timestamp>,
 }
 
@@ -220,10 +220,11 @@ impl Evidence {
             Err(why) => why,
         };
         self.unproven += 1;
-        let first = self.first_unproven.as_ref();
-        if first.is_none_or(|first| *name < first.claim) {
+        let known = self.waits_for.as_ref();
+        let key = (why.urgency(), name);
+        if known.is_none_or(|known| key < (known.why.urgency(), &known.claim)) {
             let claim = name.clone();
-            self.first_unproven = Some(UnprovenNode { claim, why });
+            self.waits_for = Some(UnprovenNode { claim, why });
         }
     }
 
@@ -235,7 +236,7 @@ impl Evidence {
             waves,
             proven: i64::try_from(proven).unwrap_or(i64::MAX),
             under_way: self.unproven.saturating_add(starting),
-            first_unproven: self.first_unproven,
+            waits_for: self.waits_for,
             next_at: self.next_at,
         }
     }
@@ -442,7 +443,7 @@ mod tests {
                 _ => None,
             };
             assert_eq!(wave.next_at, next, "{what}");
-            let why = wave.first_unproven.map(|node| node.why);
+            let why = wave.waits_for.map(|node| node.why);
             assert_eq!(why, expected, "{what}");
         }
     }
@@ -503,10 +504,36 @@ mod tests {
                 ..node(NOW)
             },
         ];
-        let wave = wave(&cases, 1, 1);
+        let rejection = wave(&cases, 1, 1).rejection();
         assert_eq!(
-            wave.rejection().text(),
+            rejection.text(),
             "NodePoolPolicy \"team\" replaces drifted nodes in waves: 1 at a time now, and 2 under way or not ready for 60s yet (NodeClaim c1: not initialized)"
         );
+        let summary = |rejection: &DisruptionRejection| rejection.reasons[0].summary();
+        let coming = summary(&rejection);
+        assert!(
+            coming.ends_with("in waves: new nodes are not initialized"),
+            "{coming}"
+        );
+        // One that is ready with its pod not needs a look, whatever else is under way.
+        let [one, two, three] = cases_of_a_bad_image();
+        for cases in [[one.clone(), two.clone(), three.clone()], [three, two, one]] {
+            let rejection = wave(&cases, 1, 0).rejection();
+            assert!(rejection.text().contains(" is not ready)"), "{rejection:?}");
+            assert!(
+                summary(&rejection).ends_with("in waves: pods on new nodes are not ready"),
+                "{rejection:?}"
+            );
+        }
+    }
+
+    /// A node that is not there yet, one with a pod that is not ready, and one that is ready for some seconds.
+    fn cases_of_a_bad_image() -> [Case; 3] {
+        let coming = Case {
+            up: None,
+            ..node(NOW)
+        };
+        let broken = pods(NOW - 100, &[("ReplicaSet", None)]);
+        [coming, broken, node(NOW - 20)]
     }
 }

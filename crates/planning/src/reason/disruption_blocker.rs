@@ -235,8 +235,13 @@ impl DisruptionBlocker {
             Self::OnDemandShare { policy, .. } => {
                 format!("NodePoolPolicy \"{policy}\": too little on-demand capacity would be left")
             }
-            Self::DriftWave { policy, .. } => {
-                format!("NodePoolPolicy \"{policy}\" replaces drifted nodes in waves")
+            // Said again when it waits for something else.
+            Self::DriftWave {
+                policy, waits_for, ..
+            } => {
+                let waits_for = waits_for.as_ref().map(|node| node.why.summary());
+                let waits_for = waits_for.unwrap_or("replacements are about to be launched");
+                format!("NodePoolPolicy \"{policy}\" replaces drifted nodes in waves: {waits_for}")
             }
             Self::BelowThreshold { pool, .. } => {
                 format!("NodePool \"{pool}\": savings are not worth the disruption")

@@ -30,6 +30,30 @@ pub enum UnprovenCause {
     Until(Timestamp),
 }
 
+impl UnprovenCause {
+    /// Lower: rather needs a person. Nodes become ready by themselves; pods that are not ready on nodes that are may never be.
+    #[must_use]
+    pub fn urgency(&self) -> u8 {
+        match self {
+            Self::PodNotReady(_) => 0,
+            Self::NotReady => 1,
+            Self::NotInitialized => 2,
+            Self::Until(_) => 3,
+        }
+    }
+
+    /// The cause without names and times.
+    #[must_use]
+    pub fn summary(&self) -> &'static str {
+        match self {
+            Self::PodNotReady(_) => "pods on new nodes are not ready",
+            Self::NotReady => "new nodes are not ready",
+            Self::NotInitialized => "new nodes are not initialized",
+            Self::Until(_) => "new nodes are not ready for long enough",
+        }
+    }
+}
+
 impl fmt::Display for UnprovenNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NodeClaim {}: ", self.claim)?;
