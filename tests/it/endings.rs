@@ -87,7 +87,14 @@ async fn what_is_lost_on_one_side_is_cleaned_up_on_the_other() -> Result<()> {
     let node = launched_nodes[0].node_name();
     nodes.patch(node, &PatchParams::default(), &free).await?;
     nodes.delete(node, &now).await?;
-    // And a claim without one leaves its instance behind.
+    // And a claim without one leaves its instance behind, with a node that is silent: one that is ready proves that it is used. The
+    // node forgets its claim as well, otherwise the cluster's own garbage collection may be the first to delete it.
+    let silent = Patch::Merge(json!({ "metadata": {
+        "labels": { "kwok.x-k8s.io/stage": "unhealthy" },
+        "ownerReferences": null,
+    } }));
+    let node = launched_nodes[1].node_name();
+    nodes.patch(node, &PatchParams::default(), &silent).await?;
     let forgotten = launched_nodes[1].claim.name();
     claims
         .patch(&forgotten, &PatchParams::default(), &free)
