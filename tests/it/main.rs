@@ -48,6 +48,7 @@ mod failover;
 mod fault_injection;
 mod faults;
 mod faulty_watch;
+mod gangs;
 mod harness;
 mod house;
 mod image;

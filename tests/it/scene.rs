@@ -58,6 +58,8 @@ pub(crate) struct Setting {
     pub(crate) proxied: bool,
     /// Flags of kube-apiserver.
     pub(crate) api_server: Vec<String>,
+    /// Feature gates of kube-scheduler that are not as by default.
+    pub(crate) scheduler_gates: Vec<(&'static str, bool)>,
     /// YAML applied before mortise starts, after the definitions.
     pub(crate) manifests: Vec<String>,
 }
@@ -73,6 +75,7 @@ impl Default for Setting {
             cert_secret: false,
             proxied: false,
             api_server: Vec::new(),
+            scheduler_gates: Vec::new(),
             manifests: Vec::new(),
         }
     }
@@ -158,11 +161,12 @@ impl Scene {
             log: Some(mortise.log_path().to_owned()),
         };
         mortise.wait_ready().await?;
-        let scheduler = if setting.extender {
+        let mut scheduler = if setting.extender {
             SchedulerOptions::with_extender(mortise.extender()?)
         } else {
             SchedulerOptions::default()
         };
+        scheduler.feature_gates = setting.scheduler_gates;
         plane.start_scheduler(&scheduler).await?;
         Ok(Self {
             ending,

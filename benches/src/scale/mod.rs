@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use mortise_planning::scheduling::{LaunchPlan, REPACK, SolveOptions, solve};
-use mortise_state::snapshot::Snapshot;
+use mortise_state::snapshot::{GangKind, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use crate::case_process;
@@ -29,7 +29,7 @@ pub(crate) struct ScaleArgs {
     #[arg(long, default_value_t = 42)]
     #[serde(skip)]
     seed: u64,
-    /// Only cases whose name contains this: pending, plain, affinity, field, one, memory.
+    /// Only cases whose name contains this: pending, plain, affinity, field, gang, one, memory.
     #[arg(long)]
     only: Option<String>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct ScaleArgs {
 }
 
 /// A case and what makes it.
-const CASES: [(&str, &str); 6] = [
+const CASES: [(&str, &str); 7] = [
     ("pending", "30,000 pending pods, 20 pools, 800 types"),
     (
         "plain",
@@ -55,6 +55,10 @@ const CASES: [(&str, &str); 6] = [
     (
         "field",
         "2,170 pending pods that all have affinity or spread, 1,060 nodes, 20 pools, 800 types",
+    ),
+    (
+        "gang",
+        "a gang of 1,000 pods, and 20 gangs of 50 of which one pod fits nowhere, 5,000 nodes with 100,000 pods, 20 pools, 800 types",
     ),
     (
         "one",
@@ -119,6 +123,7 @@ fn plan(world: &World, snapshot: &Snapshot) -> LaunchPlan {
     let options = SolveOptions {
         pending: true,
         repack: REPACK,
+        gangs: GangKind::ALL.into(),
         ..SolveOptions::default()
     };
     solve(world.now, snapshot, &options, &|| false).0
@@ -175,6 +180,21 @@ fn measure(args: &ScaleArgs, case: &str) -> Result<Vec<Row>> {
             world.add_nodes(1_060, 20, 20)?;
             world.add_pods(2_170, 30, Mix::Affinity)?;
             vec![solved(args, case, 2_170, world).within(1_000.0)]
+        }
+        "gang" => {
+            let gangs = |what: &str, gangs: usize, pods: usize, is_whole: bool| -> Result<Row> {
+                let mut world = World::new(args.seed, 20, 800)?;
+                world.add_nodes(5_000, 20, 20)?;
+                world.add_gangs(gangs, pods, is_whole)?;
+                let mut row = solved(args, case, gangs * pods, world).within(1_000.0);
+                what.clone_into(&mut row.what);
+                row.met &= row.placed == if is_whole { gangs * pods } else { 0 };
+                Ok(row)
+            };
+            vec![
+                gangs("one gang", 1, 1_000, true)?,
+                gangs("gangs without room", 20, 50, false)?,
+            ]
         }
         "one" => one::rows(args.seed, args.runs)?,
         "memory" => vec![memory(args)?],

@@ -258,6 +258,29 @@ impl World {
         Ok(())
     }
 
+    /// Pending pods of gangs. Unless it is whole, the last pod of each fits on no node.
+    pub(super) fn add_gangs(&mut self, gangs: usize, pods: usize, is_whole: bool) -> Result<()> {
+        for gang in 0..gangs {
+            let name = format!("gang-{gang}");
+            let group = json!({"metadata": {"name": name, "namespace": "default", "uid": name},
+                "spec": {"schedulingPolicy": {"gang": {"minCount": pods}}}});
+            self.put(Object::PodGroup(Box::new(read(group)?)));
+            for at in 0..pods {
+                let mut pod = pod(self.seed, 9 + 12 * gang, at, Mix::Plain);
+                let cpu = if is_whole || at + 1 < pods {
+                    "2"
+                } else {
+                    "1000"
+                };
+                pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
+                pod["spec"]["nodeSelector"] = json!({});
+                pod["spec"]["schedulingGroup"] = json!({"podGroupName": name});
+                self.put(Object::Pod(Box::new(read(pod)?)));
+            }
+        }
+        Ok(())
+    }
+
     /// Nodes with this number of pods each, DaemonSet pods included. One in three has free capacity for small pods; those of
     /// the last team have none.
     pub(super) fn add_nodes(&mut self, nodes: usize, pools: usize, pods_each: usize) -> Result<()> {

@@ -75,6 +75,14 @@ pub const PROVIDER_COMPATIBILITY: &str = "compatibility.karpenter.sh/provider";
 /// Annotation on pods of a ReplicaSet: cost of deleting them, an integer; read for the eviction cost.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
+/// Label of a pod with the name of its coscheduling PodGroup.
+pub const COSCHEDULING_GROUP: &str = "scheduling.x-k8s.io/pod-group";
+/// Annotations of a pod with the name of its Volcano PodGroup.
+pub const VOLCANO_GROUPS: [&str; 2] = [
+    "scheduling.volcano.sh/group-name",
+    "scheduling.k8s.io/group-name",
+];
+
 /// Key of the taint on a node that was chosen for disruption or is terminating (effect NoSchedule).
 pub const DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
 /// Key of the taint that a node is born with and loses at registration (effect NoExecute).

@@ -1,11 +1,14 @@
 //! Settings of planners and deciders. They are arguments: no pure crate reads a flag or an environment variable.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::scheduling::{ReservedCapacityMode, SolveOptions, SpreadDefaults};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::StaticList;
 use mortise_cloudprovider::{LaunchWindow, RepairPolicy};
+use mortise_state::snapshot::GangKind;
 
 /// Every setting a decider may depend on. Durations are in milliseconds, so that tests and simulations can set them finely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +84,9 @@ pub struct Settings {
     pub nodeclass_resync_interval_ms: i64,
     /// Pods that claim devices are ignored (`ignore-dra-requests`).
     pub ignore_devices: bool,
+    /// Kinds of gangs that the API server serves: their pods get all nodes that they need, or none.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub gangs: BTreeSet<GangKind>,
     /// What follows a rebalance recommendation where the NodePool does not say (`rebalance-recommendation`, `ignore`).
     pub rebalance: RebalancePolicy,
     /// Most instance type names in one NodeClaim (600).
@@ -120,6 +126,7 @@ impl Default for Settings {
             garbage_collection_interval_ms: 2 * 60_000,
             nodeclass_resync_interval_ms: 5 * 60_000,
             ignore_devices: true,
+            gangs: BTreeSet::new(),
             rebalance: RebalancePolicy::default(),
             max_instance_types: 600,
         }
@@ -241,6 +248,7 @@ impl Settings {
             },
             spread_defaults: self.spread_defaults.clone(),
             ignore_devices: self.ignore_devices,
+            gangs: self.gangs.clone(),
             buffers: self.gates.capacity_buffer,
             ..SolveOptions::default()
         }

@@ -52,12 +52,13 @@ fn every_kind_is_served_at_its_own_path() {
         WatchCondition::NodeOverlays,
         WatchCondition::Policies,
         WatchCondition::Devices,
+        WatchCondition::PodGroups,
         WatchCondition::SpreadDefaults,
         WatchCondition::Buffers,
         WatchCondition::SpreadDefaultsOrBuffers,
     ]
     .map(|condition| lines(condition).len());
-    assert_eq!(conditional, [1, 1, 4, 2, 3, 2]);
+    assert_eq!(conditional, [1, 1, 4, 3, 2, 3, 2]);
     let paths: BTreeSet<String> = kinds.iter().map(|kind| kind.api.path(None)).collect();
     assert_eq!(paths.len(), kinds.len());
     let custom: Vec<&str> = kinds
@@ -70,6 +71,8 @@ fn every_kind_is_served_at_its_own_path() {
         [
             "ExampleNodeClass",
             "CapacityBuffer",
+            "PodGroup",
+            "PodGroup",
             "NodePoolPolicy",
             "NodeOverlay",
             "NodePool",
@@ -81,7 +84,7 @@ fn every_kind_is_served_at_its_own_path() {
 #[test]
 fn keys_of_a_kind_and_of_its_objects_agree() {
     for kind in ResourceKind::all(&[CLASS]) {
-        let (name, index) = (kind.api.kind, &kind.index);
+        let (name, index) = (kind.api.unique_name(), &kind.index);
         assert_eq!(index.to_string(), name);
         let key = index.key("ns", "n");
         assert_eq!(key.kind(), *index, "{name}");

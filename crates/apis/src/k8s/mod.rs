@@ -7,6 +7,7 @@
 pub mod devices;
 pub mod node;
 pub mod pod;
+pub mod pod_group;
 pub mod storage;
 pub mod workload;
 
@@ -18,6 +19,7 @@ use crate::schema::object::is_default;
 pub use devices::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 pub use node::{Node, NodeSpec, NodeStatus};
 pub use pod::{Pod, PodCondition, PodSpec, PodStatus};
+pub use pod_group::{CoschedulingPodGroup, PodGroup, VolcanoPodGroup};
 pub use storage::{
     CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment,
 };
@@ -140,6 +142,7 @@ mod tests {
                 "terminationGracePeriodSeconds": 30,
                 "schedulingGates": [{ "name": "gate" }],
                 "resourceClaims": [{ "name": "gpu", "resourceClaimTemplateName": "gpus" }],
+                "schedulingGroup": { "podGroupName": "workers" },
             },
             "status": {
                 "phase": "Pending",

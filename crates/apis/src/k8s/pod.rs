@@ -84,6 +84,18 @@ pub struct PodSpec {
     /// Claims for devices.
     #[serde(skip_serializing_if = "is_default")]
     pub resource_claims: Vec<PodResourceClaim>,
+    /// The group that it is scheduled with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduling_group: Option<SchedulingGroup>,
+}
+
+/// The group that a pod is scheduled with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulingGroup {
+    /// Name of its PodGroup, in the namespace of the pod; empty when not given.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pod_group_name: String,
 }
 
 /// Something that has only a name.

@@ -49,6 +49,16 @@ impl ApiKind {
         }
     }
 
+    /// The kind, or another name where a kind of another group has the same: no two watched kinds share it.
+    #[must_use]
+    pub fn unique_name(&self) -> &'static str {
+        match (self.group, self.kind) {
+            ("scheduling.x-k8s.io", "PodGroup") => "CoschedulingPodGroup",
+            ("scheduling.volcano.sh", "PodGroup") => "VolcanoPodGroup",
+            (_, kind) => kind,
+        }
+    }
+
     /// Whether the kind is a custom resource: groups below `k8s.io` and groups without a dot are Kubernetes' own.
     #[must_use]
     pub fn is_custom(&self) -> bool {

@@ -70,6 +70,42 @@ pub(crate) async fn is_served(client: &Client, kind: &ResourceKind) -> Result<bo
     }
 }
 
+/// The kind in the first version of its group that lists it, in the order of the server; `None` if none does.
+pub(crate) async fn in_served_version(
+    client: &Client,
+    kind: &ResourceKind,
+) -> Result<Option<ResourceKind>, kube::Error> {
+    #[derive(Deserialize)]
+    struct ApiGroup {
+        #[serde(default)]
+        versions: Vec<GroupVersion>,
+    }
+    #[derive(Deserialize)]
+    struct GroupVersion {
+        version: String,
+    }
+    let path = format!("/apis/{}", kind.api.group);
+    let request = http::Request::get(path)
+        .body(Vec::new())
+        .map_err(kube::Error::HttpError)?;
+    let group = match client.request::<ApiGroup>(request).await {
+        Ok(group) => group,
+        Err(error) if error_class::classify(&error) == ErrorClass::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    for GroupVersion { version } in group.versions {
+        let mut kind = kind.clone();
+        if version != kind.api.version {
+            // Once per start and kind at most: kinds live as long as the process.
+            kind.api.version = Box::leak(version.into_boxed_str());
+        }
+        if is_served(client, &kind).await? {
+            return Ok(Some(kind));
+        }
+    }
+    Ok(None)
+}
+
 /// User name of this process in the API server; `None` if it does not report one.
 pub(crate) async fn user_name(client: &Client) -> Option<String> {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());

@@ -2,6 +2,7 @@
 
 mod capture;
 mod components;
+mod pod_groups;
 mod preflight;
 mod shutdown;
 mod supervision;
@@ -196,12 +197,16 @@ async fn watched_kinds(
              to use them"
         );
     }
+    let pod_groups = pod_groups::served(clients, &all).await?;
+    settings.gangs = pod_groups::gang_kinds(&pod_groups);
     let has_spread_defaults = !settings.spread_defaults.is_empty();
     let is_met = |condition| match condition {
         WatchCondition::Always => true,
         WatchCondition::NodeOverlays => settings.gates.node_overlay,
         WatchCondition::Policies => has_policies,
         WatchCondition::Devices => !settings.ignore_devices,
+        // In the version that is served.
+        WatchCondition::PodGroups => false,
         WatchCondition::SpreadDefaults => has_spread_defaults,
         WatchCondition::Buffers => settings.gates.capacity_buffer,
         WatchCondition::SpreadDefaultsOrBuffers => {
@@ -209,7 +214,8 @@ async fn watched_kinds(
         }
     };
     let watched = all.into_iter().filter(|kind| is_met(kind.condition));
-    Ok(watched.collect())
+    // Before the pods, which are the last and the most: without its PodGroup a pod of a gang waits.
+    Ok(pod_groups.into_iter().chain(watched).collect())
 }
 
 /// Name and namespace of the Lease and of the Secret, if any.

@@ -361,10 +361,18 @@ fn placeable(
     let to_launch = plan.claims.iter().flat_map(|claim| &claim.pods);
     let unplaced = report.unplaced.iter().flat_map(|unplaced| &unplaced.pods);
     let unplaced = unplaced.filter_map(|(key, _)| view.pending.get(key));
-    let known = to_launch.chain(unplaced).filter_map(|pod| {
-        let until = input.feasible.until(pod, input.now)?;
-        Some((Arc::clone(pod), until))
-    });
+    // That there is a node for one pod of a gang says nothing: it is bound with the others or not at all.
+    let is_single = |pod: &&Arc<Pod>| {
+        let gang = pod.gang.as_ref();
+        gang.is_none_or(|gang| !input.settings.gangs.contains(&gang.kind))
+    };
+    let known = to_launch
+        .chain(unplaced)
+        .filter(is_single)
+        .filter_map(|pod| {
+            let until = input.feasible.until(pod, input.now)?;
+            Some((Arc::clone(pod), until))
+        });
     known.collect()
 }
 

@@ -99,6 +99,7 @@ fn simulate(
         min_values_best_effort: settings.min_values_best_effort,
         max_instance_types: settings.max_instance_types,
         ignore_devices: settings.ignore_devices,
+        gangs: settings.gangs.clone(),
         existing_only: rules == SimulationRules::ExistingOnly,
         spread_defaults: settings.spread_defaults.clone(),
         reserved: if settings.gates.reserved_capacity {

@@ -3,6 +3,7 @@
 mod balanced_score;
 mod disruption_blocker;
 mod fit_error;
+mod gang_blocker;
 mod karpenter_text;
 mod launch_timeout;
 mod pool_blocker;
@@ -17,6 +18,7 @@ use serde::Serialize;
 pub use balanced_score::BalancedScore;
 pub use disruption_blocker::DisruptionBlocker;
 pub use fit_error::{FitError, NominationFailure, UnschedulableNode};
+pub use gang_blocker::{GangBlocker, GangShortage};
 pub use launch_timeout::LaunchTimeout;
 pub use pool_blocker::PoolBlocker;
 pub use scheduling_failure::SchedulingFailure;
@@ -201,6 +203,8 @@ pub enum Reason {
         status: String,
         why: String,
     },
+    /// The pods of its gang run together or not at all.
+    GangWaits(GangBlocker),
     /// Pods with device claims are not scheduled, because device claims are ignored.
     DeviceClaimsIgnored,
     /// The instance types of a planned NodeClaim do not satisfy minValues of these labels.

@@ -101,6 +101,7 @@ impl fmt::Display for Reason {
                 status,
                 why,
             } => write!(f, "{condition} is {status}: {why}"),
+            Self::GangWaits(blocker) => blocker.fmt(f),
             Self::DeviceClaimsIgnored => f.write_str(DEVICE_CLAIMS_IGNORED),
             Self::MinValuesNotMet { labels } => fmt_min_values(f, labels),
             Self::NotDisrupted(blocker) => blocker.fmt(f),

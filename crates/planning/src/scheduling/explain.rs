@@ -55,6 +55,8 @@ pub enum PodSchedulingState {
     },
     /// No NodePool can run it; see the reasons.
     Unschedulable,
+    /// Too few pods of its gang exist or have a place; see the reasons.
+    WaitsForGang,
 }
 
 /// The scheduling state of a pod, and the reasons.
@@ -103,6 +105,7 @@ impl fmt::Display for PodSchedulingState {
                 "pending; NodePool {pool} can launch a node for it ({instance_type})"
             ),
             Self::Unschedulable => f.write_str("pending; no NodePool can run it (see why)"),
+            Self::WaitsForGang => f.write_str("pending; waits for its gang (see why)"),
         }
     }
 }
@@ -117,8 +120,8 @@ impl PodExplanation {
     }
 }
 
-/// The scheduling state of a pod. A pending pod is placed alone, as if no other pod were pending, with the settings of
-/// `options`.
+/// The scheduling state of a pod. A pending pod is placed alone, with the pods of its gang if it has one, as if no other pod were
+/// pending, with the settings of `options`.
 ///
 /// # Cost
 /// One solve of one pod, some milliseconds in a large cluster; nothing for pods that are bound or ignored.
@@ -139,35 +142,42 @@ pub fn explain(
         ..options.clone()
     };
     let (plan, report) = solve(now, snapshot, &options, &|| false);
-    let why = report.ignored.into_iter().next().map(|(_, why)| why);
+    let own = report.unplaced.into_iter();
+    let own = own.filter(|each| each.pods.iter().any(|(_, uid)| *uid == pod.uid));
+    let reasons: Vec<Reason> = own.flat_map(|each| each.reasons).collect();
+    let mut ignored = report.ignored.into_iter();
+    let why = ignored.find(|(key, _)| *key == pod.key);
+    let why = why.map(|(_, why)| why);
+    let has = |pods: &[Arc<Pod>]| pods.iter().any(|own| own.uid == pod.uid);
     let unconfirmed = (!pod.unschedulable).then(|| Arc::clone(&pod.class.scheduler_name));
     let state = if let Some(why) = why {
         PodSchedulingState::Ignored {
             why: why.to_string(),
         }
-    } else if let Some(placement) = plan.placements.first() {
+    } else if let Some(placement) = plan.placements.iter().find(|each| each.pod.uid == pod.uid) {
         let target = match &placement.place {
             NominationTarget::Node(node) => format!("node/{node}"),
             NominationTarget::Claim(claim) => format!("nodeclaim/{claim}"),
         };
         PodSchedulingState::Fits { target }
-    } else if let Some(claim) = plan.claims.first() {
+    } else if let Some(claim) = plan.claims.iter().find(|claim| has(&claim.pods)) {
         let cheapest = claim.instance_types.first();
         PodSchedulingState::NewNode {
             pool: claim.pool.clone(),
             instance_type: cheapest.map(ToString::to_string).unwrap_or_default(),
         }
+    } else if reasons
+        .iter()
+        .any(|reason| matches!(reason, Reason::GangWaits(_)))
+    {
+        PodSchedulingState::WaitsForGang
     } else {
         PodSchedulingState::Unschedulable
     };
     PodExplanation {
         state,
         unconfirmed,
-        reasons: report
-            .unplaced
-            .into_iter()
-            .flat_map(|each| each.reasons)
-            .collect(),
+        reasons,
     }
 }
 

@@ -12,7 +12,7 @@
 //! Invariant: every placement satisfies [`fn@fits`], no node gets more pods than its allocatable resources less all nominations
 //! admit, and no NodePool exceeds its limits, the number of nodes included.
 //!
-//! Non-goals: preemption, gangs. A pod with a constraint that mortise cannot interpret is reported, and never placed as if it had none.
+//! Non-goal: preemption. A pod with a constraint that mortise cannot interpret is reported, and never placed as if it had none.
 
 mod buffer_rooms;
 mod can_add;
@@ -23,6 +23,7 @@ mod equivalence_class;
 mod existing_node;
 mod explain;
 mod fits;
+mod gangs;
 mod in_flight_node_claim;
 mod instance_type_reasons;
 mod launch_plan;

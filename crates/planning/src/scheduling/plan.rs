@@ -13,7 +13,7 @@ use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::ledger::NominationTarget;
-use mortise_state::snapshot::{NodeCpu, NodeKey, OnDemandUses, Pod, Snapshot};
+use mortise_state::snapshot::{GangKind, NodeCpu, NodeKey, OnDemandUses, Pod, Snapshot};
 
 /// Options of a solve.
 #[derive(Clone, Debug)]
@@ -50,6 +50,8 @@ pub struct SolveOptions {
     pub split: bool,
     /// Pods that claim devices are rejected, as in Karpenter by default.
     pub ignore_devices: bool,
+    /// Kinds of gangs that hold: their pods get all places that they need, or none.
+    pub gangs: BTreeSet<GangKind>,
     /// Nodes on which kube-scheduler rejected a pod: it is placed elsewhere.
     pub refused: BTreeMap<Uid, BTreeSet<NodeKey>>,
     /// What policies have on-demand without the nodes that the pass removes; `None`: what the snapshot has.
@@ -94,6 +96,7 @@ impl Default for SolveOptions {
             repack: 0,
             split: false,
             ignore_devices: true,
+            gangs: BTreeSet::new(),
             refused: BTreeMap::new(),
             on_demand: None,
             seed: 0,

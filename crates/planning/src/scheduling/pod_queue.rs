@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::default_spread::DefaultSpread;
+use super::gangs::{GangOrder, siblings};
 use super::plan::SolveOptions;
 use super::volumes::{VolumeNeeds, needs};
 use crate::reason::Reason;
@@ -32,8 +33,8 @@ pub(super) struct PodQueue {
 impl PodQueue {
     /// Collects pending pods, pods of nodes that are being deleted, pods of removed nodes, extra pods, and virtual pods.
     ///
-    /// Order: pods that exist before virtual ones; priority, then CPU, then memory, all descending; then age; then UID. The
-    /// order is total, so the order of the input does not matter.
+    /// Order: pods that exist before virtual ones; priority, then CPU, then memory, all descending; then age, of a gang that of its
+    /// first pod, so that its pods follow each other; then UID. The order is total, so the order of the input does not matter.
     pub(super) fn new(now: Timestamp, snapshot: &Snapshot, options: &SolveOptions) -> Self {
         let mut seen: HashSet<Uid, FixedState> = HashSet::default();
         let mut all: Vec<Arc<Pod>> = Vec::new();
@@ -63,6 +64,11 @@ impl PodQueue {
                 }
             }
         }
+        for pod in siblings(&all, snapshot, options) {
+            if seen.insert(pod.uid.clone()) {
+                all.push(pod);
+            }
+        }
         let mut queue = Self {
             considered: all.len(),
             ..Self::default()
@@ -84,6 +90,7 @@ impl PodQueue {
                 }
             }
         }
+        let gangs = GangOrder::new(queue.pods.iter().map(|(pod, _)| pod), options);
         queue.pods.sort_by(|(a, _), (b, _)| {
             let (x, y) = (&a.class, &b.class);
             let larger = (y.priority, y.requests.cpu, y.requests.memory).cmp(&(
@@ -94,7 +101,7 @@ impl PodQueue {
             let real_first = a.is_virtual().cmp(&b.is_virtual());
             real_first
                 .then(larger)
-                .then_with(|| (a.created.as_second(), &a.uid).cmp(&(b.created.as_second(), &b.uid)))
+                .then_with(|| gangs.key(a).cmp(&gangs.key(b)))
         });
         queue.ignored.sort_by(|(a, _), (b, _)| a.cmp(b));
         queue

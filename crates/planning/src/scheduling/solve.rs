@@ -9,6 +9,7 @@ use super::daemon_set_pods::DaemonSetPods;
 use super::devices::Devices;
 use super::equivalence_class::EquivalenceClasses;
 use super::existing_node::{ExistingNodeQuery, SolveContext};
+use super::gangs::GangDemands;
 use super::in_flight_node_claim::FillOrder;
 use super::launch_plan::PlanBuilder;
 use super::narrowed_template::NarrowedTemplates;
@@ -45,7 +46,27 @@ pub fn solve(
     options: &SolveOptions,
     stop: &dyn Fn() -> bool,
 ) -> (LaunchPlan, SolveReport) {
-    let queue = PodQueue::new(now, snapshot, options);
+    let mut queue = PodQueue::new(now, snapshot, options);
+    let mut gangs = GangDemands::take(&mut queue, snapshot, options);
+    loop {
+        let (mut plan, mut report) = solve_once(snapshot, options, &queue, stop);
+        if report.stopped {
+            gangs.strip(&queue, &mut plan, &report);
+        } else if gangs.retry_without(&mut queue, &plan, &report) {
+            continue;
+        }
+        gangs.report(&mut report);
+        return (plan, report);
+    }
+}
+
+/// Places the pods of a queue one by one.
+fn solve_once(
+    snapshot: &Snapshot,
+    options: &SolveOptions,
+    queue: &PodQueue,
+    stop: &dyn Fn() -> bool,
+) -> (LaunchPlan, SolveReport) {
     let mut report = SolveReport {
         considered: queue.considered,
         ignored: queue.ignored.clone(),
@@ -73,7 +94,7 @@ pub fn solve(
         dimensions: &dimensions,
         is_in_pass: &|uid| uids.contains(uid),
     };
-    let mut pass = build_pass(&context, options, &queue, templates);
+    let mut pass = build_pass(&context, options, queue, templates);
     pass.run(stop);
     if options.repack > 0 && !pass.stopped {
         repack(&mut pass);

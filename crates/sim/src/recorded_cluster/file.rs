@@ -253,7 +253,7 @@ fn header(text: &str, known: &[NodeClassKind]) -> Result<RecordedCluster, Snapsh
 fn kinds(served: &[NodeClassKind]) -> BTreeMap<String, ObjectKind> {
     ResourceKind::all(served)
         .into_iter()
-        .map(|kind| (kind.api.kind.to_owned(), kind.index))
+        .map(|kind| (kind.api.unique_name().to_owned(), kind.index))
         .collect()
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use mortise_apis::labels;
+use mortise_apis::labels::{self, VOLCANO_GROUPS};
 use mortise_state::resource_kinds::{Object, ObjectKey, ResourceKind};
 use serde_json::{Map, Value};
 
@@ -18,11 +18,12 @@ const BYTES: usize = 6;
 /// Label of namespaces with their name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Fields with the name of a namespaced object, wherever they are in one.
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 7] = [
     "name",
     "namespace",
     "generateName",
     "claimName",
+    "podGroupName",
     "resourceClaimName",
     "resourceClaimTemplateName",
 ];
@@ -97,7 +98,9 @@ impl NameHasher {
                     match (field.as_str(), &mut *content) {
                         ("resources", resources) => self.hash_claims(resources),
                         (kept, _) if KEPT.contains(&kept) => {}
-                        (name, Value::String(text)) if NAMES.contains(&name) => {
+                        (name, Value::String(text))
+                            if NAMES.contains(&name) || VOLCANO_GROUPS.contains(&name) =>
+                        {
                             *text = self.hash(text);
                         }
                         ("message", Value::String(text)) => "hidden".clone_into(text),
@@ -293,5 +296,29 @@ mod tests {
         assert!(!pod.to_string().contains("web-1"), "{pod}");
         assert_ne!(h("web"), NameHasher::new(b"other", digest).hash("web"));
         assert!(h("web").len() == 1 + 2 * BYTES && h("").is_empty());
+    }
+
+    #[test]
+    fn a_pod_names_its_gang_as_the_gang_is_named() {
+        let hasher = NameHasher::new(b"salt", digest);
+        let mut group = json!({ "metadata": { "name": "train" } });
+        let mut pod = json!({
+            "metadata": {
+                "labels": { "scheduling.x-k8s.io/pod-group": "train" },
+                "annotations": { "scheduling.k8s.io/group-name": "train" },
+            },
+            "spec": { "schedulingGroup": { "podGroupName": "train" } },
+        });
+        hasher.namespaced(&mut group);
+        hasher.namespaced(&mut pod);
+        let name = &group["metadata"]["name"];
+        assert_eq!(*name, hasher.hash("train"));
+        for path in [
+            "/metadata/labels/scheduling.x-k8s.io~1pod-group",
+            "/metadata/annotations/scheduling.k8s.io~1group-name",
+            "/spec/schedulingGroup/podGroupName",
+        ] {
+            assert_eq!(pod.pointer(path), Some(name), "{path}");
+        }
     }
 }

@@ -26,7 +26,7 @@ pub fn merge_into(value: &mut Value, patch: &Value) {
 pub(super) fn key(text: &str) -> ObjectKey {
     static KINDS: LazyLock<Vec<ResourceKind>> = LazyLock::new(|| ResourceKind::all(&[NODE_CLASS]));
     let (kind, name) = text.split_once('/').unwrap();
-    let known = KINDS.iter().find(|each| each.api.kind == kind);
+    let known = KINDS.iter().find(|each| each.api.unique_name() == kind);
     let known = known.unwrap_or_else(|| panic!("no such kind: {kind}"));
     let NamespacedName { namespace, name } = NamespacedName::parse(name);
     known.index.key(&namespace, &name)

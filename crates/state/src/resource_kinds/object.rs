@@ -204,7 +204,7 @@ macro_rules! define_objects {
                 f.write_str(match self {
                     $(Self::$name $({ $($parameter),* })? => by_parameters!(
                         [$($($parameter)*)?]
-                        { <$type as ApiObject>::KIND.kind }
+                        { <$type as ApiObject>::KIND.unique_name() }
                         { last_parameter!($($($parameter)*)?) }
                     ),)*
                 })

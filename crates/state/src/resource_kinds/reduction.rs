@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use mortise_apis::labels::{self, POD_DELETION_COST};
+use mortise_apis::labels::{self, POD_DELETION_COST, VOLCANO_GROUPS};
 use mortise_apis::node_class::NodeClassObject;
 use serde_json::{Value, json};
 
@@ -88,6 +88,7 @@ fn is_read(annotation: &str, groups: &[&str]) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
     READ.contains(&annotation)
+        || VOLCANO_GROUPS.contains(&annotation)
         || is_below(labels::GROUP)
         || is_below(labels::OWN)
         || groups.contains(&domain)

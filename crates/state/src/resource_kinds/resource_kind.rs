@@ -16,6 +16,8 @@ pub enum WatchCondition {
     Policies,
     /// Unless devices are ignored, or the API server does not serve them.
     Devices,
+    /// If the API server serves it.
+    PodGroups,
     /// With default spread constraints, which take their selectors from these objects.
     SpreadDefaults,
     /// With the feature gate CapacityBuffer.

@@ -32,6 +32,9 @@ macro_rules! watched_kinds {
             ResourceClaimTemplate: k8s::ResourceClaimTemplate, NamespacedName, Devices, as_is(devices.templates);
             DeviceClass: k8s::DeviceClass, Arc<str>, Devices, as_is(devices.classes);
             ResourceSlice: k8s::ResourceSlice, Arc<str>, Devices, ingested;
+            PodGroup: k8s::PodGroup, NamespacedName, PodGroups, as_is(gangs.groups);
+            CoschedulingPodGroup: k8s::CoschedulingPodGroup, NamespacedName, PodGroups, as_is(gangs.coscheduling);
+            VolcanoPodGroup: k8s::VolcanoPodGroup, NamespacedName, PodGroups, as_is(gangs.volcano);
             Namespace: k8s::Namespace, Arc<str>, Always, as_is(namespaces);
             Service: k8s::Service, NamespacedName, SpreadDefaults, ingested;
             ReplicationController: k8s::ReplicationController, NamespacedName, SpreadDefaults, ingested;

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 
 use super::devices::claims_of;
 use super::pod_class::{PodClass, sorted_labels};
-use super::{Owner, Pod, PodClasses, PodPhase, Refusal};
+use super::{GangKey, Owner, Pod, PodClasses, PodPhase, Refusal};
 use mortise_apis::names::PodKey;
 use mortise_apis::{k8s, labels};
 
@@ -66,6 +66,7 @@ impl Pod {
                 .termination_grace_period_seconds
                 .unwrap_or(DEFAULT_GRACE_SECONDS),
             mirror: annotation(MIRROR).is_some(),
+            gang: GangKey::of_pod(object).map(Arc::new),
             buffer: None,
             class,
         }

@@ -7,6 +7,7 @@ mod assumed;
 pub(crate) mod demand;
 mod devices;
 mod from_api;
+mod gang;
 mod node;
 mod node_disruption_state;
 mod on_demand_use;
@@ -30,6 +31,7 @@ pub use demand::{
     TemplateKind, buffer_size,
 };
 pub use devices::{ClaimSource, DeviceObjects, PodClaim};
+pub use gang::{Gang, GangKey, GangKind, Gangs};
 pub use node::{NodeKey, StateNode};
 pub use node_disruption_state::NodeDisruptionState;
 pub use on_demand_use::{NodeCpu, OnDemandUse, OnDemandUses};
@@ -134,6 +136,8 @@ pub struct Snapshot {
     pub attachments: ShardedMap<Arc<str>, k8s::VolumeAttachment>,
     /// Devices, and the claims for them.
     pub devices: DeviceObjects,
+    /// Groups of pods that run together; empty where the API server serves none.
+    pub gangs: Gangs,
     /// Namespace labels.
     pub namespaces: Arc<BTreeMap<Arc<str>, Arc<k8s::Namespace>>>,
     /// Pod selectors of services and controllers; empty unless default spread constraints are configured.
@@ -214,6 +218,7 @@ impl Snapshot {
             csi_nodes: ShardedMap::default(),
             attachments: ShardedMap::default(),
             devices: DeviceObjects::default(),
+            gangs: Gangs::default(),
             namespaces: Arc::default(),
             workloads: Arc::default(),
             ledger: Arc::new(Ledger::default()),

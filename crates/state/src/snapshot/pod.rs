@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{PodClaim, PodClass};
+use super::{GangKey, PodClaim, PodClass};
 use crate::ledger::{Nomination, NominationTarget};
 use mortise_apis::names::{NamespacedName, NodeName, PodKey, Uid};
 
@@ -98,6 +98,8 @@ pub struct Pod {
     pub grace_seconds: i64,
     /// It is a mirror of a static pod.
     pub mirror: bool,
+    /// The group that it names; it holds only where groups of its kind do.
+    pub gang: Option<Arc<GangKey>>,
     /// The capacity buffer that it stands for: a virtual pod, which exists in memory only.
     pub buffer: Option<Arc<NamespacedName>>,
 }

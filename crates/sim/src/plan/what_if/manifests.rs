@@ -34,12 +34,14 @@ pub fn apply(cluster: &mut RecordedCluster, manifest: &Value) -> Result<(), Mani
         return Err(ManifestError::new("kind", problem));
     }
     let rows = ResourceKind::table();
-    let Some(row) = rows.iter().find(|row| row.api.kind == kind) else {
+    let version = text("/apiVersion").unwrap_or_default();
+    let named = || rows.iter().filter(|row| row.api.kind == kind);
+    let of_version = named().find(|row| row.api.api_version() == version);
+    let Some(row) = of_version.or_else(|| named().next()) else {
         let rows = rows.iter().map(|row| row.api.kind);
         let known = rows.chain(workload::KINDS);
         return Err(ManifestError::absent("kind", "kind", kind, known));
     };
-    let version = text("/apiVersion").unwrap_or_default();
     if version != row.api.api_version() {
         let only = row.api.api_version();
         return Err(ManifestError::absent(

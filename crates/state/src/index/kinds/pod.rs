@@ -92,6 +92,7 @@ fn unbind(index: &mut Index, pod: &Pod) {
 /// Updates what is counted pod by pod.
 fn update_pod_counts(index: &mut Index, before: Option<&Pod>, after: Option<&Pod>) {
     index.state.pod_labels.update(before, after);
+    index.state.gangs.update(before, after);
     index
         .pods
         .update_daemon_pods(&mut index.state, before, after);

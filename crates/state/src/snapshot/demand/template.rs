@@ -101,6 +101,7 @@ impl BufferTemplate {
             started: None,
             gated: false,
             do_not_disrupt: None,
+            gang: None,
             ..Pod::from_api(&pod, classes)
         };
         Self {

@@ -1,0 +1,228 @@
+//! Gangs over time: their pods come one after another, want more than a NodePool may have, and end.
+//!
+//! Each node holds one pod.
+
+mod automatic_cluster;
+
+use std::collections::BTreeMap;
+
+use automatic_cluster::automatic_cluster;
+use mortise_planning::reason::Reason;
+use mortise_planning::settings::Settings;
+use mortise_sim::test_cluster::{TestCluster, ordinary_types};
+use mortise_state::snapshot::GangKind;
+use serde_json::{Value, json};
+
+const SECOND: i64 = 1_000;
+const MINUTE: i64 = 60 * SECOND;
+/// CPU of a pod in milli: one fits on a node.
+const CPU: i64 = 1_500;
+
+/// A cluster of nodes of 2 CPUs, of which there may be this number.
+fn cluster(most_nodes: usize) -> TestCluster {
+    let settings = Settings {
+        gangs: [GangKind::Coscheduling].into(),
+        ..Settings::default()
+    };
+    let small = ordinary_types().into_iter().take(1).collect();
+    let mut world = automatic_cluster(small, settings);
+    let limits = json!({ "spec": { "limits": { "nodes": most_nodes.to_string() } } });
+    world.pool("default", &limits);
+    world
+}
+
+fn group(world: &mut TestCluster, name: &str, min: usize) {
+    world.put(&json!({
+        "kind": "CoschedulingPodGroup",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { "minMember": min },
+        "status": { "phase": "Pending" },
+    }));
+}
+
+fn members(world: &mut TestCluster, gang: &str, count: usize) {
+    let label: Value =
+        json!({ "metadata": { "labels": { "scheduling.x-k8s.io/pod-group": gang } } });
+    world.pods(gang, count, CPU, &label);
+}
+
+/// Pods of each gang that run or are nominated.
+fn served(world: &mut TestCluster) -> BTreeMap<String, usize> {
+    let snapshot = world.snapshot();
+    let mut all = BTreeMap::new();
+    for pod in snapshot.pods.values() {
+        let has_place = pod.node.is_some() || snapshot.ledger.nomination(&pod.uid).is_some();
+        if let Some(gang) = pod.gang.as_ref().filter(|_| has_place) {
+            *all.entry(gang.group.name.to_string()).or_default() += 1;
+        }
+    }
+    all
+}
+
+fn running(world: &TestCluster, gang: &str) -> usize {
+    let prefix = format!("default/{gang}-");
+    let bound = world.bound();
+    let pods = bound.values().flatten();
+    pods.filter(|name| name.starts_with(&prefix)).count()
+}
+
+#[test]
+fn a_gang_is_launched_when_its_last_pod_has_come() {
+    let mut world = cluster(10);
+    group(&mut world, "train", 3);
+    members(&mut world, "train", 2);
+    world.pass(MINUTE);
+    assert!(world.names("NodeClaim").is_empty());
+    let waits = world.events_of("FailedScheduling");
+    assert!(
+        waits[0]
+            .message
+            .contains("PodGroup default/train needs 3 pods to run together, and has 2"),
+        "{waits:?}"
+    );
+    members(&mut world, "train", 1);
+    world.pass(MINUTE);
+    assert_eq!(world.names("NodeClaim").len(), 3);
+    assert_eq!(running(&world, "train"), 3);
+}
+
+#[test]
+fn a_gang_is_launched_when_its_group_comes_or_the_limit_is_raised() {
+    let mut world = cluster(2);
+    members(&mut world, "train", 3);
+    world.pass(MINUTE);
+    group(&mut world, "train", 3);
+    world.pass(MINUTE);
+    assert!(world.names("NodeClaim").is_empty());
+    let is_about_gang = |reason: &Reason| matches!(reason, Reason::GangWaits(_));
+    let texts: Vec<String> = world
+        .records
+        .iter()
+        .flat_map(|record| &record.reasons)
+        .filter(|reason| is_about_gang(reason))
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        texts.iter().any(|text| text.ends_with("does not exist")),
+        "{texts:?}"
+    );
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains("only 2 have a place")),
+        "{texts:?}"
+    );
+    world.pool(
+        "default",
+        &json!({ "spec": { "limits": { "nodes": "3" } } }),
+    );
+    world.pass(MINUTE);
+    assert_eq!(running(&world, "train"), 3);
+}
+
+#[test]
+fn a_pod_that_is_lost_waits_for_no_other() {
+    let mut world = cluster(10);
+    group(&mut world, "train", 3);
+    members(&mut world, "train", 3);
+    world.pass(MINUTE);
+    world.scale_down("train", 1);
+    world.pass(MINUTE);
+    members(&mut world, "train", 1);
+    world.pass(MINUTE);
+    assert_eq!(running(&world, "train"), 3);
+}
+
+/// A gang that comes at random.
+struct Arrival {
+    name: String,
+    pods: usize,
+    created: usize,
+    ends_at: Option<i64>,
+}
+
+/// 100 gangs of 2 to 64 pods in an hour, in a NodePool with room for one of the largest, with minutes without capacity.
+#[test]
+fn gangs_that_come_at_random_are_never_served_in_part() {
+    let mut world = cluster(80);
+    let mut state = 11_u64;
+    let mut random = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((state >> 33) % below).unwrap_or(0)
+    };
+    let mut gangs: Vec<Arrival> = Vec::new();
+    let (mut pods, mut second, mut ended) = (0, 0, 0);
+    while ended < 100 {
+        assert!(second < 12 * 3_600, "{ended} of 100 gangs have run");
+        if gangs.len() < 100 && random(30) == 0 {
+            let most = if random(10) == 0 { 63 } else { 15 };
+            let size = 2 + random(most);
+            let name = format!("g{:03}", gangs.len());
+            group(&mut world, &name, size);
+            gangs.push(Arrival {
+                name,
+                pods: size,
+                created: 0,
+                ends_at: None,
+            });
+            pods += size;
+        }
+        for gang in &mut gangs {
+            let more = (gang.pods - gang.created).min(1 + random(16));
+            members(&mut world, &gang.name, more);
+            gang.created += more;
+            if gang.created == gang.pods
+                && gang.ends_at.is_none()
+                && running(&world, &gang.name) == gang.pods
+            {
+                gang.ends_at = Some(second + 60 + i64::try_from(random(180)).unwrap_or(0));
+            }
+            if gang.ends_at == Some(second) {
+                world.scale_down(&gang.name, gang.pods);
+                ended += 1;
+            }
+        }
+        let is_short = (1_800..1_920).contains(&second);
+        world.automation.no_capacity = is_short;
+        // A scheduler that knows gangs binds no pod of one that has no place for all.
+        let now = served(&mut world);
+        let is_held = |gang: &&Arrival| now.get(&gang.name) != Some(&gang.pods);
+        world.automation.rejected_apps = gangs
+            .iter()
+            .filter(is_held)
+            .map(|gang| gang.name.clone())
+            .collect();
+        world.pass(SECOND);
+        second += 1;
+        // Launches that fail take the nominations of some pods away; the gang is whole again within minutes.
+        if !(1_800..2_400).contains(&second) {
+            let served = served(&mut world);
+            for gang in gangs
+                .iter()
+                .filter(|gang| gang.ends_at.is_none_or(|end| second <= end))
+            {
+                let count = served.get(&gang.name).copied().unwrap_or(0);
+                assert!(
+                    count == 0 || count == gang.pods,
+                    "{count} of {} pods of {} after {second} s",
+                    gang.pods,
+                    gang.name
+                );
+            }
+        }
+    }
+    let times = world.claim_times();
+    let is_after_shortage = |at: &&i64| !(1_800 * SECOND..2_100 * SECOND).contains(*at);
+    let launched = times.iter().filter(is_after_shortage).count();
+    println!(
+        "{pods} pods of 100 gangs: {} NodeClaims, {launched} of them not during the shortage; {second} s",
+        times.len()
+    );
+    assert!(
+        launched * 100 <= pods * 102,
+        "{launched} NodeClaims for {pods} pods"
+    );
+    assert!(world.violations().is_empty(), "{:?}", world.violations());
+}

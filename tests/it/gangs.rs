@@ -1,0 +1,193 @@
+//! Gangs: pods that run together or not at all get all nodes that they need, or none.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{Api, Patch, PatchParams};
+use mortise_apis::NodePool;
+use serde_json::{Value, json};
+
+use crate::command;
+use crate::objects::{deployment, kwok_class, merged, never, small_pool};
+use crate::scene::{Scene, Setting};
+
+/// Time in which a node would be launched for a pod, twice over.
+const WHILE: Duration = Duration::from_secs(12);
+
+/// A NodePool whose nodes hold one pod of the stories each, with a limit on CPUs: two for each node.
+fn limited(cpu: &str) -> Value {
+    small_pool(
+        "general",
+        merged(never(), json!({ "limits": { "cpu": cpu } })),
+    )
+}
+
+async fn set_limit(scene: &Scene, cpu: &str) -> Result<()> {
+    let pools: Api<NodePool> = Api::all(scene.plane.client());
+    let edit = json!({ "spec": { "limits": { "cpu": cpu } } });
+    let params = PatchParams::default();
+    pools
+        .patch("general", &params, &Patch::Merge(&edit))
+        .await?;
+    Ok(())
+}
+
+/// For a while, there is this number of NodeClaims.
+async fn stays_at(scene: &Scene, claims: usize) -> Result<()> {
+    tokio::time::sleep(WHILE).await;
+    let now = scene.claims().await?;
+    ensure!(now.len() == claims, "{claims} NodeClaims became {now:?}");
+    Ok(())
+}
+
+/// What `mortise explain pod` prints about the first pod of an app.
+async fn explained(scene: &Scene, app: &str) -> Result<String> {
+    let pods = scene.pods(app).await?;
+    let name = pods.first().and_then(|pod| pod.metadata.name.clone());
+    let pod = format!("default/{}", name.context("a pod")?);
+    let url = scene.mortise.url("");
+    let said = command::run("explain", &["pod", &pod, "--url", &url], None).await?;
+    ensure!(said.code == 0, "{said:?}");
+    // As one line: it is wrapped for a terminal.
+    let words: Vec<&str> = said.stdout.split_whitespace().collect();
+    Ok(words.join(" "))
+}
+
+/// The gang scheduling of Kubernetes itself, as kube-scheduler does it.
+#[tokio::test]
+async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
+    let scene = Scene::start(Setting {
+        api_server: vec![
+            "--feature-gates=GenericWorkload=true".to_owned(),
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned(),
+        ],
+        scheduler_gates: vec![("GenericWorkload", true), ("GangScheduling", true)],
+        ..Setting::default()
+    })
+    .await?;
+    let group = |name: &str, min: i32| {
+        json!({
+            "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": { "name": name },
+            "spec": { "schedulingPolicy": { "gang": { "minCount": min } } },
+        })
+    };
+    let workers = |name: &str, replicas: usize| {
+        let over = json!({ "schedulingGroup": { "podGroupName": name } });
+        deployment(name, replicas, ("1500m", "256Mi"), over)
+    };
+    scene
+        .apply(&[
+            kwok_class(),
+            limited("6"),
+            group("train", 4),
+            workers("train", 4),
+        ])
+        .await?;
+    let text = "PodGroup default/train runs 4 pods together or none, and only 3 have a place; pod default/train-";
+    scene.event("FailedScheduling", "train-", text).await?;
+    let said = explained(&scene, "train").await?;
+    ensure!(said.contains(text), "{said}");
+    stays_at(&scene, 0).await?;
+
+    // The room that it cannot use is there for others.
+    let web = deployment("web", 1, ("1500m", "256Mi"), json!({}));
+    scene.apply(&[web]).await?;
+    scene.running("web", 1).await?;
+    stays_at(&scene, 1).await?;
+
+    set_limit(&scene, "16").await?;
+    scene.running("train", 4).await?;
+    scene.settled(5).await?;
+
+    scene.apply(&[group("late", 3), workers("late", 2)]).await?;
+    stays_at(&scene, 5).await?;
+    scene.scale("late", 3).await?;
+    scene.running("late", 3).await?;
+    scene.settled(8).await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// A definition that takes any object of this group.
+fn definition(group: &str, version: &str) -> String {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("podgroups.{group}"), "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" } },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": { "kind": "PodGroup", "plural": "podgroups", "singular": "podgroup" },
+            "versions": [{
+                "name": version, "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    })
+    .to_string()
+}
+
+/// Groups of schedulers that are no part of Kubernetes: what they write is read from their objects, whoever binds the pods.
+#[tokio::test]
+async fn groups_of_other_schedulers_are_read() -> Result<()> {
+    let scene = Scene::start(Setting {
+        manifests: vec![
+            definition("scheduling.x-k8s.io", "v1alpha1"),
+            definition("scheduling.volcano.sh", "v1beta1"),
+        ],
+        ..Setting::default()
+    })
+    .await?;
+    let group = |of: &str, name: &str, min: i32, phase: &str| {
+        json!({
+            "apiVersion": of, "kind": "PodGroup", "metadata": { "name": name },
+            "spec": { "minMember": min }, "status": { "phase": phase },
+        })
+    };
+    let workers = |name: &str, metadata: Value| {
+        let own = deployment(name, 2, ("1500m", "256Mi"), json!({}));
+        let over = json!({ "spec": { "template": { "metadata": metadata } } });
+        merged(own, over)
+    };
+    let of_label = json!({ "labels": { "scheduling.x-k8s.io/pod-group": "co" } });
+    let of_annotation = json!({ "annotations": { "scheduling.k8s.io/group-name": "vol" } });
+    let volcano = |phase: &str| group("scheduling.volcano.sh/v1beta1", "vol", 2, phase);
+    scene
+        .apply(&[
+            kwok_class(),
+            limited("100"),
+            workers("co", of_label),
+            volcano("Pending"),
+            workers("vol", of_annotation),
+        ])
+        .await?;
+    scene
+        .event(
+            "FailedScheduling",
+            "co-",
+            "PodGroup default/co does not exist",
+        )
+        .await?;
+    scene
+        .event(
+            "FailedScheduling",
+            "vol-",
+            "PodGroup default/vol is not admitted by its queue",
+        )
+        .await?;
+    let coscheduling = group("scheduling.x-k8s.io/v1alpha1", "co", 3, "Pending");
+    scene.apply(&[coscheduling]).await?;
+    scene
+        .event(
+            "FailedScheduling",
+            "co-",
+            "PodGroup default/co needs 3 pods to run together, and has 2",
+        )
+        .await?;
+    ensure!(scene.claims().await?.is_empty(), "a node was launched");
+    scene.scale("co", 3).await?;
+    scene.running("co", 3).await?;
+    scene.apply(&[volcano("Inqueue")]).await?;
+    scene.running("vol", 2).await?;
+    scene.settled(5).await?;
+    scene.end().await;
+    Ok(())
+}
