@@ -229,27 +229,50 @@ fn room_on_nodes_and_pods_that_run_count() {
 }
 
 #[test]
-fn groups_that_are_unknown_or_not_admitted_wait_and_those_that_ran_do_not() {
+fn groups_that_are_unknown_or_not_admitted_wait() {
     for kind in KINDS {
-        let scheduled = match kind {
-            GangKind::Kubernetes => {
-                json!({ "conditions": [{ "type": "PodGroupScheduled", "status": "True", "reason": "Scheduled", "lastTransitionTime": "2026-01-01T00:00:00Z" }] })
-            }
-            GangKind::Coscheduling | GangKind::Volcano => json!({ "phase": "Running" }),
-        };
         let world = members(World::new(), kind, "train", 0..2, "3");
         let (plan, report) = solved(&world.snapshot());
         assert!(plan.claims.is_empty(), "{kind:?}");
         assert_eq!(shortages(&report), [&GangShortage::Group], "{kind:?}");
-        let world = world.with(group_of(kind, "train", 4, scheduled));
-        let (plan, _) = solved(&world.snapshot());
-        assert_eq!(placed(&plan)["train"], 2, "{kind:?}");
     }
     let kind = GangKind::Volcano;
     let queued = group_of(kind, "train", 2, json!({ "phase": "Pending" }));
     let world = members(World::new().with(queued), kind, "train", 0..2, "3");
     let (_, report) = solved(&world.snapshot());
     assert_eq!(shortages(&report), [&GangShortage::Admission]);
+}
+
+#[test]
+fn pods_of_a_group_without_a_gang_are_placed_one_by_one() {
+    let kind = GangKind::Kubernetes;
+    let basic = json!({
+        "metadata": { "name": "train", "namespace": "default" },
+        "spec": { "schedulingPolicy": { "basic": {} } },
+    });
+    let basic = ObjectKind::PodGroup.parse(&basic.to_string()).unwrap();
+    let none = group_of(kind, "train", 0, json!({}));
+    // Volcano counts pods that have ended, so that those that are left may be fewer.
+    let runs = group_of(GangKind::Volcano, "train", 4, json!({ "phase": "Running" }));
+    for (kind, group) in [(kind, basic), (kind, none), (GangKind::Volcano, runs)] {
+        let world = members(World::new().with(group), kind, "train", 0..2, "3");
+        let (plan, _) = solved(&world.snapshot());
+        assert_eq!(placed(&plan)["train"], 2, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_gang_that_ran_and_lost_all_its_pods_gets_all_places_again_or_none() {
+    for kind in [GangKind::Kubernetes, GangKind::Coscheduling] {
+        let scheduled = json!({
+            "phase": "Running",
+            "conditions": [{ "type": "PodGroupScheduled", "status": "True", "reason": "Scheduled" }],
+        });
+        let world = limited("16").with(group_of(kind, "train", 5, scheduled));
+        let world = members(world, kind, "train", 0..5, "3500m");
+        let (plan, _) = solved(&world.snapshot());
+        assert!(plan.claims.is_empty(), "{kind:?}");
+    }
 }
 
 #[test]

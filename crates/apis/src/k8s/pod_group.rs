@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::k8s::ObjectCondition;
 use crate::schema::object::{is_default, object};
 
 object! {
@@ -12,8 +11,6 @@ object! {
     ) {
         /// What is wanted.
         pub spec as "spec": PodGroupSpec,
-        /// What is.
-        pub status as "status": PodGroupStatus,
     }
 }
 
@@ -24,8 +21,6 @@ object! {
     ) {
         /// What is wanted.
         pub spec as "spec": MinMembers,
-        /// What is.
-        pub status as "status": PodGroupPhase,
     }
 }
 
@@ -64,15 +59,6 @@ pub struct SchedulingPolicy {
 pub struct GangPolicy {
     /// No pod is scheduled unless this number is.
     pub min_count: i64,
-}
-
-/// What was done for a group.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PodGroupStatus {
-    /// Conditions.
-    #[serde(skip_serializing_if = "is_default")]
-    pub conditions: Vec<ObjectCondition>,
 }
 
 /// The size of a group.

@@ -105,7 +105,7 @@ impl GangDemands {
                 Gang::Unknown => GangShortage::Group,
                 Gang::NotAdmitted => GangShortage::Admission,
                 Gang::Together(needed) => {
-                    let existing = snapshot.gangs.members(&gang).count();
+                    let existing = existing(&gang, snapshot).count();
                     if existing >= needed {
                         let elsewhere = running_elsewhere(&gang, &pods, snapshot);
                         let cpu = pods.iter().map(|pod| pod.class.requests.cpu);
@@ -303,14 +303,17 @@ impl GangOrder {
 /// Pods of the gang that run, or that kube-scheduler makes room for, and that the pass does not place.
 fn running_elsewhere(gang: &GangKey, queued: &[Arc<Pod>], snapshot: &Snapshot) -> usize {
     let queued: BTreeSet<&Uid> = queued.iter().map(|pod| &pod.uid).collect();
+    let has_place = |pod: &&Arc<Pod>| {
+        (pod.node.is_some() || pod.nominated.is_some()) && !queued.contains(&pod.uid)
+    };
+    existing(gang, snapshot).filter(has_place).count()
+}
+
+/// Pods of the gang that are not being deleted.
+fn existing<'s>(gang: &GangKey, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Arc<Pod>> {
     let members = snapshot.gangs.members(gang);
     let members = members.filter_map(|key| snapshot.pods.get(key));
-    let has_place = |pod: &&Arc<Pod>| {
-        (pod.node.is_some() || pod.nominated.is_some())
-            && pod.deleted.is_none()
-            && !queued.contains(&pod.uid)
-    };
-    members.filter(has_place).count()
+    members.filter(|pod| pod.deleted.is_none())
 }
 
 /// The first pod of the gang that the pass could not place, with its reason.

@@ -10,11 +10,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Pod;
-use mortise_apis::k8s::pod_group::PodGroupPhase;
 use mortise_apis::k8s::{self, CoschedulingPodGroup, PodGroup, VolcanoPodGroup};
 use mortise_apis::labels::{COSCHEDULING_GROUP, VOLCANO_GROUPS};
 use mortise_apis::names::{NamespacedName, PodKey};
-use mortise_apis::schema::conditions::ConditionStatus;
 
 /// Whose groups they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,7 +44,7 @@ pub enum Gang {
     NotAdmitted,
     /// This number of pods runs, or none.
     Together(usize),
-    /// Each pod for itself: the group asks for nothing, or has been scheduled once.
+    /// Each pod for itself.
     Single,
 }
 
@@ -107,37 +105,31 @@ impl Gangs {
     /// What a group asks for now.
     ///
     /// # Source
-    /// Kubernetes: `spec.schedulingPolicy.gang.minCount`, until the condition `PodGroupScheduled` (1.36) or `PodGroupInitiallyScheduled`
-    /// (1.37) is true. Coscheduling and Volcano: `spec.minMember`, until the phase says that its pods run or have ended. Volcano's
-    /// scheduler takes a group from its queue first: a phase of `Pending`, or none, is a group that waits there.
+    /// Kubernetes and coscheduling count at each scheduling, also after the first. Volcano's scheduler takes a group from its queue first:
+    /// a phase of `Pending`, or none, is a group that waits there. Once its pods run, it counts those that have ended as well, which
+    /// are not known here.
     #[must_use]
     pub fn get(&self, key: &GangKey) -> Gang {
-        match key.kind {
-            GangKind::Kubernetes => self.groups.get(&key.group).map_or(Gang::Unknown, |group| {
+        let known = match key.kind {
+            GangKind::Kubernetes => self.groups.get(&key.group).map(|group| {
                 let gang = group.spec.scheduling_policy.gang.as_ref();
-                let was_scheduled = group.status.conditions.iter().any(|each| {
-                    let types = ["PodGroupScheduled", "PodGroupInitiallyScheduled"];
-                    types.contains(&each.type_.as_str())
-                        && each.status == ConditionStatus::True.as_str()
-                });
-                together(gang.filter(|_| !was_scheduled).map(|gang| gang.min_count))
+                gang.map_or(Gang::Single, |gang| together(gang.min_count))
             }),
             GangKind::Coscheduling => {
-                self.coscheduling
+                let group = self.coscheduling.get(&key.group);
+                group.map(|group| together(group.spec.min_member))
+            }
+            GangKind::Volcano => {
+                self.volcano
                     .get(&key.group)
-                    .map_or(Gang::Unknown, |group| {
-                        let phases = ["Scheduled", "Running", "Finished", "Failed"];
-                        of_phase(&group.status, &phases, group.spec.min_member)
+                    .map(|group| match group.status.phase.as_str() {
+                        "" | "Pending" => Gang::NotAdmitted,
+                        "Running" | "Completed" | "Unknown" => Gang::Single,
+                        _ => together(group.spec.min_member),
                     })
             }
-            GangKind::Volcano => self.volcano.get(&key.group).map_or(Gang::Unknown, |group| {
-                if matches!(group.status.phase.as_str(), "" | "Pending") {
-                    return Gang::NotAdmitted;
-                }
-                let phases = ["Running", "Completed", "Unknown"];
-                of_phase(&group.status, &phases, group.spec.min_member)
-            }),
-        }
+        };
+        known.unwrap_or(Gang::Unknown)
     }
 
     /// Pods that name the group and have not ended, in the order of their keys.
@@ -168,13 +160,9 @@ impl Gangs {
     }
 }
 
-fn of_phase(status: &PodGroupPhase, scheduled: &[&str], min: i64) -> Gang {
-    let was_scheduled = scheduled.contains(&status.phase.as_str());
-    together((!was_scheduled).then_some(min))
-}
-
-fn together(min: Option<i64>) -> Gang {
-    let min = min.and_then(|min| usize::try_from(min).ok());
-    min.filter(|min| *min > 0)
-        .map_or(Gang::Single, Gang::Together)
+fn together(min: i64) -> Gang {
+    match usize::try_from(min) {
+        Ok(min) if min > 0 => Gang::Together(min),
+        _ => Gang::Single,
+    }
 }
