@@ -53,7 +53,7 @@ async fn explained(scene: &Scene, app: &str) -> Result<String> {
     Ok(words.join(" "))
 }
 
-/// The gang scheduling of Kubernetes itself, as kube-scheduler does it.
+/// The gang scheduling of Kubernetes itself, as kube-scheduler does it with the extender.
 #[tokio::test]
 async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
     let scene = Scene::start(Setting {
@@ -62,6 +62,7 @@ async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
             "--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned(),
         ],
         scheduler_gates: vec![("GenericWorkload", true), ("GangScheduling", true)],
+        extender: true,
         ..Setting::default()
     })
     .await?;

@@ -7,6 +7,7 @@ mod automatic_cluster;
 use std::collections::BTreeMap;
 
 use automatic_cluster::automatic_cluster;
+use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, ordinary_types};
@@ -131,6 +132,31 @@ fn a_pod_that_is_lost_waits_for_no_other() {
     members(&mut world, "train", 1);
     world.pass(MINUTE);
     assert_eq!(running(&world, "train"), 3);
+}
+
+#[test]
+fn no_further_node_is_launched_while_one_of_the_gang_is_slow() {
+    let mut world = cluster(10);
+    group(&mut world, "train", 3);
+    members(&mut world, "train", 3);
+    world.automation.never_ready = true;
+    world.automation.rejected_apps = ["train".to_owned()].into();
+    world.pass(MINUTE);
+    let claims = world.names("NodeClaim");
+    assert_eq!(claims.len(), 3);
+    // Two are ready and reject their pods with every node that comes, until the third is.
+    for claim in &claims[..2] {
+        world.boot_late(claim);
+        world.pass(4 * MINUTE);
+    }
+    assert_eq!(world.names("NodeClaim"), claims);
+    let stalled = world.records_of(Verdict::Stalled);
+    assert!(stalled.is_empty(), "{stalled:?}");
+    world.boot_late(&claims[2]);
+    world.automation.rejected_apps.clear();
+    world.pass(MINUTE);
+    assert_eq!(running(&world, "train"), 3);
+    assert_eq!(world.names("NodeClaim"), claims);
 }
 
 /// A gang that comes at random.

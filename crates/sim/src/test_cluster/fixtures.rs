@@ -363,6 +363,13 @@ impl TestCluster {
         self.edit(&format!("NodeClaim/{name}"), &status);
     }
 
+    /// The instance of a claim creates its Node, which is ready: for tests in which instances never do.
+    pub fn boot_late(&mut self, claim: &str) {
+        let id = &self.get(&format!("NodeClaim/{claim}"))["status"]["providerID"];
+        let id = ProviderId::from(id.as_str().unwrap());
+        self.boot(&id);
+    }
+
     fn drain(&mut self, claim: &str) {
         if !self.has(&format!("NodeClaim/{claim}")) {
             return;

@@ -125,9 +125,9 @@ impl Index {
     }
 
     /// Shortens the nomination of a pending pod that kube-scheduler has rejected again, or with another message than before, if
-    /// the node was ready by then.
-    pub(super) fn shorten_refused_nomination(&mut self, pod: &Uid) {
-        let Some(nomination) = self.state.ledger.nomination(pod) else {
+    /// the node was ready by then. A pod of a gang is rejected until the nodes of all are ready.
+    pub(super) fn shorten_refused_nomination(&mut self, pod: &Pod) {
+        let Some(nomination) = self.state.ledger.nomination(&pod.uid) else {
             return;
         };
         let claim = match &nomination.place {
@@ -140,8 +140,8 @@ impl Index {
             Some(claim) => ready_since(claim),
             None => is_on_node.then_some(nomination.from),
         };
-        if ready.is_some_and(|ready| ready <= self.now) {
-            self.shorten_nomination(pod, after(self.now, REFUSED_LIFE_MS));
+        if ready.is_some_and(|ready| ready <= self.now) && !self.state.is_gang_coming(pod) {
+            self.shorten_nomination(&pod.uid, after(self.now, REFUSED_LIFE_MS));
         }
     }
 

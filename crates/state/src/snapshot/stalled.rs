@@ -1,9 +1,11 @@
 //! Pods that kube-scheduler cannot place, and for which no node is being created.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Pod, Snapshot};
+use super::{Gang, Pod, Snapshot};
 use mortise_apis::values::since;
 
 /// Why a pod is pending although no node is being created for it.
@@ -47,6 +49,29 @@ impl Snapshot {
         };
         let node = self.node_at(&nomination.place);
         let is_ready = node.is_some_and(|node| node.initialized);
-        is_ready.then_some(Stalled::OnReadyNode)
+        (is_ready && !self.is_gang_coming(pod)).then_some(Stalled::OnReadyNode)
+    }
+
+    /// Whether the gang of a pod cannot run yet, because too few of its pods run or are nominated to nodes that are ready. Until then
+    /// its scheduler rejects all of them, on nodes that are ready as well.
+    ///
+    /// # Cost
+    /// A look at each pod of the gang; nothing for a pod without.
+    #[must_use]
+    pub fn is_gang_coming(&self, pod: &Pod) -> bool {
+        let Some(gang) = &pod.gang else {
+            return false;
+        };
+        let Gang::Together(min) = self.gangs.get(gang) else {
+            return false;
+        };
+        let members = self.gangs.members(gang);
+        let members = members.filter_map(|key| self.pods.get(key));
+        let is_ready = |pod: &&Arc<Pod>| {
+            let nomination = self.ledger.nomination(&pod.uid);
+            let node = nomination.and_then(|nomination| self.node_at(&nomination.place));
+            pod.node.is_some() || node.is_some_and(|node| node.initialized)
+        };
+        members.filter(is_ready).count() < min
     }
 }

@@ -70,7 +70,7 @@ fn apply_pending(index: &mut Index, before: Option<&Pod>, pod: &Arc<Pod>) {
     let before = before.filter(|before| before.uid == pod.uid);
     let last_refusal = before.and_then(|before| before.refusal.as_ref());
     if pod.refusal.is_some() && last_refusal != pod.refusal.as_ref() {
-        index.shorten_refused_nomination(&pod.uid);
+        index.shorten_refused_nomination(pod);
     }
 }
 
