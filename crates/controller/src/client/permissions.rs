@@ -8,6 +8,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use mortise_state::resource_kinds::ResourceKind;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::error_class::{self, ErrorClass};
 
@@ -24,6 +25,17 @@ pub(crate) struct Permission {
 }
 
 impl Permission {
+    /// The permission for all objects of a resource.
+    pub(crate) fn on(verb: &'static str, group: &'static str, resource: &str) -> Self {
+        Self {
+            verb,
+            group,
+            resource: resource.to_owned(),
+            namespace: None,
+            name: None,
+        }
+    }
+
     /// The permission as `kubectl` names it, with these verbs.
     pub(crate) fn with_verbs(&self, verbs: &str) -> String {
         let group = if self.group.is_empty() {
@@ -57,15 +69,22 @@ pub(crate) async fn is_served(client: &Client, kind: &ResourceKind) -> Result<bo
         name: String,
     }
     let path = format!("/apis/{}", kind.api.api_version());
+    let list: Option<ResourceList> = discovered(client, path).await?;
+    let mut resources = list.into_iter().flat_map(|list| list.resources);
+    Ok(resources.any(|each| each.name == kind.api.plural))
+}
+
+/// What the server says of a group or a version of one; `None` if it has none of this path.
+async fn discovered<T: DeserializeOwned>(
+    client: &Client,
+    path: String,
+) -> Result<Option<T>, kube::Error> {
     let request = http::Request::get(path)
         .body(Vec::new())
         .map_err(kube::Error::HttpError)?;
-    match client.request::<ResourceList>(request).await {
-        Ok(list) => Ok(list
-            .resources
-            .iter()
-            .any(|each| each.name == kind.api.plural)),
-        Err(error) if error_class::classify(&error) == ErrorClass::NotFound => Ok(false),
+    match client.request::<T>(request).await {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error_class::classify(&error) == ErrorClass::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -84,16 +103,8 @@ pub(crate) async fn in_served_version(
     struct GroupVersion {
         version: String,
     }
-    let path = format!("/apis/{}", kind.api.group);
-    let request = http::Request::get(path)
-        .body(Vec::new())
-        .map_err(kube::Error::HttpError)?;
-    let group = match client.request::<ApiGroup>(request).await {
-        Ok(group) => group,
-        Err(error) if error_class::classify(&error) == ErrorClass::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    for GroupVersion { version } in group.versions {
+    let group: Option<ApiGroup> = discovered(client, format!("/apis/{}", kind.api.group)).await?;
+    for GroupVersion { version } in group.into_iter().flat_map(|group| group.versions) {
         let mut kind = kind.clone();
         if version != kind.api.version {
             // Once per start and kind at most: kinds live as long as the process.

@@ -48,13 +48,7 @@ pub(super) fn gang_kinds(kinds: &[ResourceKind]) -> BTreeSet<GangKind> {
 
 async fn may_be_read(clients: &Clients, kind: &ResourceKind) -> Result<bool, RunError> {
     for verb in ["list", "watch"] {
-        let right = Permission {
-            verb,
-            group: kind.api.group,
-            resource: kind.api.plural.to_owned(),
-            namespace: None,
-            name: None,
-        };
+        let right = Permission::on(verb, kind.api.group, kind.api.plural);
         let allowed = is_allowed(&clients.main, &right).await;
         if !allowed.map_err(|error| connection_error(clients, &error))? {
             return Ok(false);

@@ -101,13 +101,7 @@ async fn check_crds(clients: &Clients, kinds: &[ResourceKind]) -> Result<(), Run
 }
 
 fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Vec<Permission> {
-    let right = |verb, group, resource: &str| Permission {
-        verb,
-        group,
-        resource: resource.to_owned(),
-        namespace: None,
-        name: None,
-    };
+    let right = Permission::on;
     let mut all = Vec::new();
     for kind in kinds {
         if kind.index == ObjectKind::Buffer {

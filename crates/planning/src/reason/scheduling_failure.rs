@@ -28,9 +28,6 @@ impl<'a> SchedulingFailure<'a> {
     /// What the reasons of one pod say.
     #[must_use]
     pub fn new(reasons: &'a [Reason]) -> Self {
-        if let Some(gang @ Reason::GangWaits(_)) = reasons.first() {
-            return Self::Other(Some(gang));
-        }
         let (mut tried, mut unusable, mut has_types) = (Vec::new(), Vec::new(), false);
         for reason in reasons {
             let Reason::PoolRefused {

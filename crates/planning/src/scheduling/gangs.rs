@@ -173,7 +173,7 @@ impl GangDemands {
         plan.claims.retain(|claim| !claim.pods.is_empty());
     }
 
-    /// What the gangs of a solve are told, with what its pass says of other pods.
+    /// Adds what gangs that are left out lack to what the pass says of other pods.
     pub(super) fn report(self, report: &mut SolveReport) {
         if self.left_out.is_empty() {
             return;
