@@ -340,6 +340,52 @@ fn a_replacement_that_never_gets_ready_is_waited_for_and_then_abandoned() {
     assert_eq!(world.events_of("ConsolidationRejected").len(), 2);
 }
 
+/// The NodeClaim that replaces the node `m0`.
+fn replacement(world: &TestCluster) -> String {
+    let mut claims = world.names("NodeClaim").into_iter();
+    claims.find(|name| name != "m0").unwrap()
+}
+
+#[test]
+fn a_protection_that_comes_during_a_replacement_is_no_failed_launch() {
+    let mut world = ordinary_cluster();
+    world.automation.never_ready = true;
+    fleet(&mut world, "large", &[1_000]);
+    let pod = format!("Pod/{}", world.names("Pod").remove(0));
+    let protect =
+        |value: Value| json!({ "metadata": { "annotations": { DO_NOT_DISRUPT: value } } });
+    world.pass(60_000);
+    assert_eq!(world.claim_times().len(), 1);
+    let replacement = replacement(&world);
+    world.automation.never_ready = false;
+    world.edit(&pod, &protect(json!("true")));
+    world.boot_late(&replacement);
+    // Otherwise the replacement goes as it is empty.
+    let node = format!("Node/{replacement}");
+    world.edit(&node, &protect(json!("true")));
+    world.pass(5_000);
+    assert_eq!(world.records_of(Verdict::Abandoned).len(), 1);
+    // Its NodePool does not rest: nothing failed.
+    world.edit(&pod, &protect(Value::Null));
+    world.pass(40_000);
+    assert_eq!(world.node_types(), ["small"]);
+}
+
+#[test]
+fn consolidation_goes_on_when_the_rest_after_a_failed_replacement_ends() {
+    let mut world = ordinary_cluster();
+    world.automation.never_ready = true;
+    fleet(&mut world, "large", &[1_500]);
+    world.pass(11 * 60_000);
+    assert_eq!(world.records_of(Verdict::Abandoned).len(), 1);
+    // Liveness, which this cluster does not have, ends the replacement.
+    let failed = replacement(&world);
+    world.erase(&format!("NodeClaim/{failed}"));
+    world.automation.never_ready = false;
+    world.pass(2 * 60_000);
+    assert_eq!(world.node_types(), ["small"]);
+}
+
 #[test]
 fn leftovers_of_a_process_that_ended_are_cleaned() {
     let mut world = ordinary_cluster();

@@ -455,7 +455,15 @@ fn find(
         return (Some(found), resume);
     }
     let now = world.now;
-    let rests = |pool: &PoolName| failures.waits_until(pool).is_some_and(|at| at > now);
+    let rests_until = |pool: &PoolName| failures.waits_until(pool).filter(|at| *at > now);
+    let rests = |pool: &PoolName| rests_until(pool).is_some();
+    for candidate in &eventual {
+        let is_wanted = candidate.is_consolidatable() || candidate.drifted().is_some();
+        if let Some(until) = rests_until(&candidate.pool_name).filter(|_| is_wanted) {
+            sooner(until);
+            words.rests(candidate, until);
+        }
+    }
     let mut stays = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
         words.stays(&candidate.node, refusal.reasons.clone());
     };

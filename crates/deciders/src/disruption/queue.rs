@@ -460,9 +460,8 @@ impl DisruptionDecider {
             if !matches!(command.phase, CommandPhase::Held(_)) {
                 step.ledger.push(LedgerOp::Unfence(target.claim.clone()));
             }
-            if matches!(command.phase, CommandPhase::Launching(_)) {
-                let at = self.failures.failed(&target.pool, input.now);
-                step.wake_at(at);
+            if stale.is_of_replacement() {
+                self.failures.failed(&target.pool, input.now);
             }
         }
         if command.phase.is_nominated() {

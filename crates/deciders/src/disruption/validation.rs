@@ -59,6 +59,11 @@ impl InvalidatedCommand {
         Self::because("unknown", Reason::Failed { error })
     }
 
+    /// A replacement failed, so that another one would probably fail as well.
+    pub(super) fn is_of_replacement(&self) -> bool {
+        matches!(self.reasons.as_slice(), [Reason::Failed { .. }])
+    }
+
     /// It is not known: time ran out.
     pub(super) fn is_stopped(&self) -> bool {
         self.word == STOPPED
