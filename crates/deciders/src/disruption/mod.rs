@@ -482,6 +482,8 @@ fn find(
         match search::eligible(candidate, world, received) {
             Ok(()) => eligible.push(candidate),
             Err(Ineligible::NotYet) => {}
+            // Its record says until when the NodePool rests.
+            Err(Ineligible::Resting(_)) if rests(&candidate.pool_name) => {}
             Err(Ineligible::Refused(refusal)) => words.unconsolidatable(candidate, &refusal),
             Err(Ineligible::Resting(until)) => {
                 sooner(until);
