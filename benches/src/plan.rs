@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use jiff::Timestamp;
+use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::names::NodeClassKey;
 use mortise_apis::node_class::NodeClassKind;
@@ -198,15 +199,23 @@ pub(crate) fn cluster(args: &PlanBenchArgs) -> Result<RecordedCluster> {
         &class_kind,
         json!({ "metadata": { "name": "default", "generation": 1, "uid": "class" }, "status": { "conditions": ready } }),
     )?;
+    let mut annotations = Vec::new();
     for at in 0..POOLS {
-        put(&ObjectKind::Pool, pool(at, &ready))?;
+        let mut pool = pool(at, &ready);
+        let hash = serde_json::from_value::<NodePool>(pool.clone())?.hash();
+        let of_template = json!({
+            labels::NODEPOOL_HASH: hash.to_string(), labels::NODEPOOL_HASH_VERSION: labels::NODEPOOL_HASH_VERSION_VALUE,
+        });
+        pool["metadata"]["annotations"] = of_template.clone();
+        annotations.push(of_template);
+        put(&ObjectKind::Pool, pool)?;
     }
     for app in (0..400).step_by(10) {
         put(&ObjectKind::Pdb, budget(app))?;
     }
     let mut random = SplitMix64::new(args.seed);
     for at in 0..args.nodes {
-        let (node, claim) = node(at);
+        let (node, claim) = node(at, &annotations[at % POOLS]);
         put(&ObjectKind::Node, node)?;
         put(&ObjectKind::Claim, claim)?;
         // One node in fifty is nearly empty.
@@ -281,7 +290,7 @@ fn budget(app: u64) -> Value {
     })
 }
 
-fn node(at: usize) -> (Value, Value) {
+fn node(at: usize, annotations: &Value) -> (Value, Value) {
     let name = format!("ip-10-{}-{}-{}.internal", at >> 16, at >> 8 & 255, at & 255);
     let id = format!("cloud:///{name}");
     let of = json!({
@@ -298,6 +307,7 @@ fn node(at: usize) -> (Value, Value) {
         "Registered",
         "Initialized",
         "Consolidatable",
+        "ConsistentStateFound",
         "Ready",
     ];
     let conditions: Vec<Value> = conditions
@@ -310,7 +320,7 @@ fn node(at: usize) -> (Value, Value) {
     });
     let claim = json!({
         "metadata": {
-            "name": format!("pool-{}-{at:05}", at % POOLS), "uid": format!("claim-{at}"), "labels": of, "creationTimestamp": CREATED,
+            "name": format!("pool-{}-{at:05}", at % POOLS), "uid": format!("claim-{at}"), "labels": of, "annotations": annotations, "creationTimestamp": CREATED,
             "finalizers": ["karpenter.sh/termination"],
         },
         "spec": { "expireAfter": "Never", "nodeClassRef": { "group": CLASS.group, "kind": CLASS.kind, "name": "default" }, "requirements": [] },

@@ -54,7 +54,7 @@ use mortise_planning::disruption::candidate::{
 };
 use mortise_planning::disruption::candidate_cache::CandidateCache;
 use mortise_planning::disruption::command::{CommandPhase, DisruptionCommand, DisruptionReason};
-use mortise_planning::disruption::disruption_view::DisruptionView;
+use mortise_planning::disruption::disruption_view::{AssumedCluster, DisruptionView};
 use mortise_planning::disruption::refusals::Refusals;
 use mortise_planning::disruption::search::{
     self, ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome,
@@ -116,6 +116,8 @@ struct Methods {
     drift: Refusals,
     /// Nodes as the last look found them.
     nodes: CandidateCache,
+    /// The cluster with the pods of commands at their destinations, at the last look.
+    assumed: Option<AssumedCluster>,
     /// How far consolidation is.
     search: ConsolidationSearch,
     /// Consolidation ran out of time.
@@ -293,7 +295,8 @@ impl DisruptionDecider {
         let is_fresh = self.fresh_at(input.now) <= input.now;
         self.evaluated_at = Some(input.now);
         self.resume_at = None;
-        let world = DisruptionView::new(input.context(), &self.commands, None);
+        let others = &self.commands;
+        let world = DisruptionView::resumed(input.context(), others, &mut self.methods.assumed);
         self.methods.grew |= self.methods.nodes.refresh(&world);
         // What consolidation has begun it ends first; the other methods begin again at each look.
         if is_fresh && !self.methods.unfinished {
@@ -325,6 +328,9 @@ impl DisruptionDecider {
         if let Some(at) = resume {
             self.resume_no_later_than(at);
         }
+        if !self.methods.unfinished && self.commands.is_empty() && found.is_none() {
+            self.methods.assumed = None; // it would keep a whole cluster until the next look
+        }
         if let Some(found) = found {
             self.start(*found, input, step);
             self.changed = true;
@@ -338,21 +344,20 @@ impl DisruptionDecider {
     fn start(&mut self, found: FoundCommand, input: &StepInput<'_>, step: &mut Step) {
         let id = self.next_id;
         self.next_id += 1;
-        let approvals: Vec<(PoolName, BalancedScore)> = {
-            let world = DisruptionView::new(input.context(), &self.commands, None);
-            let candidates: Vec<&Candidate> = found.candidates.iter().collect();
-            let is_scored = found.method.is_consolidation()
-                && candidates
-                    .iter()
-                    .any(|each| each.policy() == Policy::Balanced);
-            let scores = is_scored.then(|| simulation::scores(&found.moves, &candidates, &world));
-            scores.unwrap_or_default()
-        };
+        let candidates: Vec<&Candidate> = found.candidates.iter().collect();
+        let mut policies = candidates.iter().map(|each| each.policy());
+        let approvals: Vec<(PoolName, BalancedScore)> =
+            if found.method.is_consolidation() && policies.any(|each| each == Policy::Balanced) {
+                let world = DisruptionView::new(input.context(), &self.commands, None);
+                simulation::scores(&found.moves, &candidates, &world)
+            } else {
+                Vec::new()
+            };
         let command = DisruptionCommand {
             id,
             method: found.method,
             targets: queue::targets(&found.candidates),
-            moves: found.moves,
+            moves: Arc::new(found.moves),
             decided: input.now,
             phase: queue::first_phase(found.method, input),
             replacements: Vec::new(),

@@ -8,6 +8,8 @@
 //!
 //! Phases go on when the *objects* show what was asked for, so a lost or doubled answer changes nothing.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::reporter::{self, DisruptionReporter};
@@ -141,7 +143,7 @@ impl DisruptionDecider {
                 }
                 if let Some(command) = self.commands.get_mut(&id) {
                     command.targets = fresh.targets;
-                    command.moves = fresh.moves;
+                    command.moves = Arc::new(fresh.moves);
                 }
                 Ok(true)
             }

@@ -112,7 +112,7 @@ impl InterruptionDecider {
 
     /// Brings the claims by instance up to date. Returns those to be evaluated.
     fn index(&mut self, input: &StepInput<'_>) -> BTreeSet<ClaimName> {
-        let mut changed: BTreeSet<ClaimName> = input.changes.claims.clone();
+        let mut changed: BTreeSet<ClaimName> = (*input.changes.claims).clone();
         if input.changes.everything {
             changed.extend(input.snapshot.claims.iter().map(|(name, _)| name.clone()));
             changed.extend(self.ids.keys().cloned());

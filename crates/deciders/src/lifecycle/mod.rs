@@ -428,7 +428,7 @@ impl LifecycleDecider {
             self.health = RegistrationHealth::begin(input);
             return;
         }
-        let mut names: BTreeSet<PoolName> = changes.pools.clone();
+        let mut names: BTreeSet<PoolName> = (*changes.pools).clone();
         if !changes.node_classes.is_empty() {
             let pools = input
                 .snapshot

@@ -421,7 +421,7 @@ impl Decider for NodeClassDecider {
                     .map(|class| class.key.clone()),
             );
         }
-        let mut claims = input.changes.claims.clone();
+        let mut claims = (*input.changes.claims).clone();
         claims.extend(self.stamps.due(input.now));
         if input.changes.everything || !todo.is_empty() {
             let concerned = input.snapshot.claims.iter().filter(|(_, claim)| {

@@ -94,7 +94,7 @@ impl NodePoolDecider {
                 .chain(self.counted.keys().cloned())
                 .collect()
         } else {
-            input.changes.nodes.clone()
+            (*input.changes.nodes).clone()
         };
         let mut pools = BTreeSet::new();
         for key in keys {
@@ -391,7 +391,7 @@ impl Decider for NodePoolDecider {
     fn step(&mut self, input: &StepInput<'_>, _stop: &dyn Fn() -> bool) -> Step {
         let mut step = Step::default();
         let mut pools = self.count(input);
-        let mut claims = input.changes.claims.clone();
+        let mut claims = (*input.changes.claims).clone();
         claims.extend(self.stamps.due(input.now));
         pools.extend(self.agenda.due(input.now));
         for delivery in input.inbox {

@@ -52,7 +52,7 @@ pub struct Candidate {
     /// What its disruption costs.
     pub cost: EvictionCost,
     /// Some of the node's pods have an annotation that may protect them.
-    has_annotated_pods: bool,
+    pub(super) has_annotated_pods: bool,
 }
 
 /// Why a node may not be disrupted at all.
@@ -101,11 +101,12 @@ impl Candidate {
     }
 
     /// The candidate again, of a node that is the same while everything else may differ: the same as [`Self::new`], without
-    /// reading the node's pods.
+    /// reading the node's pods if `pods_allow` says that they do not block it.
     pub(super) fn renewed(
         &self,
         view: &DisruptionView<'_>,
         class: DisruptionClass,
+        pods_allow: bool,
     ) -> Result<Self, CandidateBlocker> {
         let facts = view.blocker_facts();
         let node = &self.node;
@@ -116,7 +117,7 @@ impl Candidate {
             node_blockers::visit_pause(node, facts, found)?;
             node_blockers::visit_brake(node, facts, found)?;
             node_blockers::visit_pool(node, facts, found)?;
-            if is_patient {
+            if is_patient && !pods_allow {
                 node_blockers::visit_pods(node, self.has_annotated_pods, facts, found)?;
             }
             ControlFlow::Continue(())

@@ -1,11 +1,13 @@
 //! What evaluations remember of nodes from one to the next, so that a node that did not change is not read again, and what
 //! was refused stays refused.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::candidate::{Candidate, CandidateBlocker, DisruptionClass};
 use super::disruption_view::DisruptionView;
+use mortise_apis::k8s::PodDisruptionBudget;
+use mortise_apis::names::NamespacedName;
 use mortise_state::snapshot::{NodeKey, StateNode};
 
 /// Nodes as the last evaluation found them.
@@ -16,6 +18,8 @@ use mortise_state::snapshot::{NodeKey, StateNode};
 pub struct CandidateCache {
     nodes: HashMap<NodeKey, KnownNode>,
     evaluation: u64,
+    /// The PodDisruptionBudgets of the last evaluation.
+    pdbs: Arc<BTreeMap<NamespacedName, Arc<PodDisruptionBudget>>>,
 }
 
 #[derive(Debug)]
@@ -24,6 +28,8 @@ struct KnownNode {
     /// It accepts relocated pods.
     open: bool,
     candidate: Option<Candidate>,
+    /// Its pods do not block it, with these PodDisruptionBudgets and at any time.
+    pods_allow: bool,
     seen: u64,
 }
 
@@ -34,6 +40,9 @@ impl CandidateCache {
         self.evaluation += 1;
         let evaluation = self.evaluation;
         let mut grew = false;
+        let pdbs = &view.snapshot().pdbs;
+        let are_pdbs_same = Arc::ptr_eq(&self.pdbs, pdbs);
+        self.pdbs = Arc::clone(pdbs);
         let all = view.snapshot().nodes.iter();
         for (_, node) in all.filter(|(key, _)| !view.is_taken(key)) {
             let open = is_open(node, view);
@@ -43,6 +52,7 @@ impl CandidateCache {
                     node: Arc::clone(node),
                     open,
                     candidate: None,
+                    pods_allow: false,
                     seen: evaluation,
                 };
                 self.nodes.insert(node.key.clone(), known);
@@ -51,10 +61,12 @@ impl CandidateCache {
             grew |= open && !known.open;
             known.seen = evaluation;
             known.open = open;
+            known.pods_allow &= are_pdbs_same;
             if !Arc::ptr_eq(&known.node, node) {
                 grew |= open && has_more_room(node, &known.node);
                 known.node = Arc::clone(node);
                 known.candidate = None;
+                known.pods_allow = false;
             }
         }
         self.nodes.retain(|_, known| known.seen == evaluation);
@@ -75,11 +87,15 @@ impl CandidateCache {
         let Some(known) = known else {
             return Candidate::new(node, view, class);
         };
-        if let Some(before) = &known.candidate {
-            return before.renewed(view, class);
-        }
-        let candidate = Candidate::new(node, view, class)?;
-        known.candidate = Some(candidate.clone());
+        let candidate = match &known.candidate {
+            Some(before) => before.renewed(view, class, known.pods_allow)?,
+            None => {
+                let new = Candidate::new(node, view, class)?;
+                known.candidate = Some(new.clone());
+                new
+            }
+        };
+        known.pods_allow |= class == DisruptionClass::Graceful && !candidate.has_annotated_pods;
         Ok(candidate)
     }
 

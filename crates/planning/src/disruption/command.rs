@@ -1,5 +1,7 @@
 //! Disruption commands: nodes to remove, relocations of their pods, and the state of execution.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::candidate::{Candidate, DisruptionClass};
@@ -194,7 +196,7 @@ pub struct DisruptionCommand {
     /// Nodes to remove. Never empty.
     pub targets: Vec<DisruptedNode>,
     /// Relocations of their pods.
-    pub moves: RelocationPlan,
+    pub moves: Arc<RelocationPlan>,
     /// When it was decided.
     pub decided: Timestamp,
     /// Its phase.
@@ -224,7 +226,7 @@ impl DisruptionCommand {
     }
 
     /// What it does, for metrics.
-    pub const fn kind(&self) -> CommandKind {
+    pub fn kind(&self) -> CommandKind {
         let (reason, consolidation_type) = self.method.metric_labels();
         CommandKind {
             replaces: !self.moves.claims.is_empty(),

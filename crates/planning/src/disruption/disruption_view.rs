@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::budgets::PoolBudgets;
 use super::buffer_room::HeldRoom;
-use super::command::DisruptionCommand;
+use super::command::{DisruptionCommand, RelocationPlan};
 use super::cost;
 use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
@@ -22,7 +22,7 @@ use crate::replica_counts::ReplicaCounts;
 use mortise_apis::names::{PoolName, Uid};
 use mortise_apis::schema::conditions::find;
 use mortise_apis::values::money::MicroUsd;
-use mortise_state::ledger::{LedgerOp, NominationTarget};
+use mortise_state::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_state::snapshot::{NodeKey, Snapshot, StateNode};
 
 /// The cluster with the other commands applied.
@@ -37,7 +37,7 @@ pub struct DisruptionView<'a> {
     pub budgets: PoolBudgets,
     brake: Option<Brake>,
     on_demand: OnDemandBalance,
-    view: Snapshot,
+    view: Arc<Snapshot>,
     taken: BTreeSet<NodeKey>,
     destinations: BTreeSet<NodeKey>,
     closed: BTreeSet<NodeKey>,
@@ -84,6 +84,83 @@ fn simulations(snapshot: &Snapshot) -> usize {
     (PODS_PER_STEP / pods).clamp(2, MOST_SIMULATIONS)
 }
 
+/// The cluster with the pods of commands at their destinations.
+#[derive(Debug)]
+pub struct AssumedCluster {
+    /// The snapshot that it was made from.
+    generation: u64,
+    /// What the commands move that the ledger does not know of yet.
+    moving: Vec<Arc<RelocationPlan>>,
+    view: Arc<Snapshot>,
+}
+
+impl AssumedCluster {
+    /// Cost: a copy of each node that pods leave or come to.
+    fn new(
+        context: PlanningContext<'_>,
+        commands: &BTreeMap<u64, DisruptionCommand>,
+        me: Option<u64>,
+    ) -> Self {
+        let own_pods: BTreeSet<&Uid> = me
+            .and_then(|id| commands.get(&id))
+            .into_iter()
+            .flat_map(|own| &own.moves.placements)
+            .map(|placement| &placement.pod.uid)
+            .collect();
+        let plans: Vec<Arc<RelocationPlan>> =
+            moving(others(commands, me)).map(Arc::clone).collect();
+        let placements = plans.iter().flat_map(|plan| &plan.placements);
+        let of_commands: Vec<Arc<Nomination>> = placements
+            .map(|placement| {
+                let place = placement.place.clone();
+                Arc::new(placement.pod.nomination(place, context.now, Timestamp::MAX))
+            })
+            .collect();
+        let nominations = context.snapshot.ledger.nominations().chain(&of_commands);
+        // Its own nominations are evaluated again.
+        let of_others = nominations.filter(|nomination| !own_pods.contains(&nomination.uid));
+        let mut view = context.snapshot.with_expected_claims().assume(of_others);
+        let ledger = Arc::make_mut(&mut view.ledger);
+        for uid in own_pods {
+            ledger.apply(LedgerOp::Withdraw(uid.clone()));
+        }
+        Self {
+            generation: context.snapshot.generation,
+            moving: plans,
+            view: Arc::new(view),
+        }
+    }
+
+    /// Whether it would be the same if it were made now, without a command of one's own.
+    fn is_of(
+        &self,
+        context: PlanningContext<'_>,
+        commands: &BTreeMap<u64, DisruptionCommand>,
+    ) -> bool {
+        let known = self.moving.iter().map(Arc::as_ptr);
+        self.generation == context.snapshot.generation
+            && known.eq(moving(others(commands, None)).map(Arc::as_ptr))
+    }
+}
+
+/// The commands but one.
+fn others(
+    commands: &BTreeMap<u64, DisruptionCommand>,
+    me: Option<u64>,
+) -> impl Iterator<Item = &DisruptionCommand> {
+    let all = commands.values();
+    all.filter(move |command| Some(command.id) != me)
+}
+
+/// What commands move that the ledger does not know of yet.
+fn moving<'c>(
+    commands: impl Iterator<Item = &'c DisruptionCommand>,
+) -> impl Iterator<Item = &'c Arc<RelocationPlan>> {
+    commands
+        .filter(|command| !command.phase.is_nominated())
+        .map(|command| &command.moves)
+}
+
 impl<'a> DisruptionView<'a> {
     /// What blockers of nodes are read from.
     pub(super) fn blocker_facts(&self) -> BlockerFacts<'_> {
@@ -102,18 +179,30 @@ impl<'a> DisruptionView<'a> {
         commands: &BTreeMap<u64, DisruptionCommand>,
         me: Option<u64>,
     ) -> Self {
-        let others = || {
-            commands
-                .values()
-                .filter(move |command| Some(command.id) != me)
-        };
-        let own_pods: BTreeSet<&Uid> = me
-            .and_then(|id| commands.get(&id))
-            .into_iter()
-            .flat_map(|own| &own.moves.placements)
-            .map(|placement| &placement.pod.uid)
-            .collect();
-        let mut moving = Vec::new();
+        let assumed = AssumedCluster::new(context, commands, me);
+        Self::with(context, commands, me, assumed.view)
+    }
+
+    /// The view of a command that is still to be found, as [`Self::new`]. What was assumed last time is used again while the
+    /// cluster and the commands are the same.
+    pub fn resumed(
+        context: PlanningContext<'a>,
+        commands: &BTreeMap<u64, DisruptionCommand>,
+        last: &mut Option<AssumedCluster>,
+    ) -> Self {
+        let known = last.take().filter(|known| known.is_of(context, commands));
+        let known = known.unwrap_or_else(|| AssumedCluster::new(context, commands, None));
+        let view = Arc::clone(&last.insert(known).view);
+        Self::with(context, commands, None, view)
+    }
+
+    fn with(
+        context: PlanningContext<'a>,
+        commands: &BTreeMap<u64, DisruptionCommand>,
+        me: Option<u64>,
+        view: Arc<Snapshot>,
+    ) -> Self {
+        let others = || others(commands, me);
         let mut taken = BTreeSet::new();
         let mut destinations = BTreeSet::new();
         let mut planned: BTreeMap<PoolName, i64> = BTreeMap::new();
@@ -126,23 +215,8 @@ impl<'a> DisruptionView<'a> {
                 *planned.entry(pool.clone()).or_insert(0) += 1;
             }
             taken.extend(command.targets.iter().map(|target| target.key.clone()));
-            let places = &command.moves.placements;
-            destinations.extend(places.iter().map(|placement| placement.node.clone()));
-            if command.phase.is_nominated() {
-                continue; // the ledger knows
-            }
-            moving.extend(places.iter().map(|placement| {
-                let place = placement.place.clone();
-                Arc::new(placement.pod.nomination(place, context.now, Timestamp::MAX))
-            }));
-        }
-        let nominations = context.snapshot.ledger.nominations().chain(&moving);
-        // Its own nominations are evaluated again.
-        let of_others = nominations.filter(|nomination| !own_pods.contains(&nomination.uid));
-        let mut view = context.snapshot.with_expected_claims().assume(of_others);
-        let ledger = Arc::make_mut(&mut view.ledger);
-        for uid in own_pods {
-            ledger.apply(LedgerOp::Withdraw(uid.clone()));
+            let places = command.moves.placements.iter();
+            destinations.extend(places.map(|placement| placement.node.clone()));
         }
         let own =
             |key: &NodeKey| me.is_some_and(|id| commands.get(&id).is_some_and(|own| own.has(key)));
@@ -189,7 +263,7 @@ impl<'a> DisruptionView<'a> {
     }
 
     /// The cluster with the capacity for other commands' pods marked as used.
-    pub const fn view(&self) -> &Snapshot {
+    pub fn view(&self) -> &Snapshot {
         &self.view
     }
 

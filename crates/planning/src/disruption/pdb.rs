@@ -1,13 +1,15 @@
 //! PodDisruptionBudgets: whether the pods of a node can be evicted now.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use mortise_apis::names::NamespacedName;
 use mortise_state::pods::Selector;
-use mortise_state::snapshot::{Pod, Snapshot};
+use mortise_state::snapshot::{Pod, PodLabels, Snapshot};
 
 /// Every budget, by namespace.
 pub struct Pdbs<'a> {
@@ -22,6 +24,15 @@ struct NamespacePdbs<'a> {
     by_label: BTreeMap<(Arc<str>, Arc<str>), Vec<usize>>,
     /// Positions of the others.
     others: Vec<usize>,
+    /// What is known of labels that were asked for before, by the address of the labels.
+    known: RefCell<HashMap<usize, LabelMatch>>,
+}
+
+/// Positions of the budgets that select pods with certain labels.
+struct LabelMatch {
+    positions: Rc<[usize]>,
+    /// Keeps the address of the labels from being used again.
+    _labels: PodLabels,
 }
 
 impl<'a> NamespacePdbs<'a> {
@@ -38,16 +49,29 @@ impl<'a> NamespacePdbs<'a> {
         self.all.push(pdb);
     }
 
-    /// The budgets that select the pod, by name.
-    fn matching(&self, pod: &Pod) -> Vec<&Pdb<'a>> {
-        let of_labels = pod.labels.iter();
+    /// Positions of the budgets that select the pod, by name. Pods of one workload share their labels, so that most are found
+    /// by their address.
+    fn matching(&self, pod: &Pod) -> Rc<[usize]> {
+        let address = Arc::as_ptr(&pod.labels).addr();
+        let mut known = self.known.borrow_mut();
+        let known = known.entry(address).or_insert_with(|| LabelMatch {
+            positions: self.selecting(&pod.labels),
+            _labels: Arc::clone(&pod.labels),
+        });
+        Rc::clone(&known.positions)
+    }
+
+    fn selecting(&self, labels: &PodLabels) -> Rc<[usize]> {
+        let of_labels = labels.iter();
         let of_labels = of_labels.filter_map(|label| self.by_label.get(label));
         let mut positions: Vec<usize> = of_labels.flatten().copied().collect();
         positions.extend(&self.others);
         positions.sort_unstable();
-        let all = positions.into_iter().filter_map(|at| self.all.get(at));
-        all.filter(|pdb| pdb.selector.matches_labels(&pod.labels))
-            .collect()
+        let selects = |at: &usize| {
+            let pdb = self.all.get(*at);
+            pdb.is_some_and(|pdb| pdb.selector.matches_labels(labels))
+        };
+        positions.into_iter().filter(selects).collect()
     }
 }
 
@@ -102,13 +126,27 @@ impl<'a> Pdbs<'a> {
         if !pod.is_evictable(now) {
             return Ok(());
         }
-        match all.matching(pod).as_slice() {
+        let positions = all.matching(pod);
+        let budget = |at: &usize| all.all.get(*at);
+        match &*positions {
             [] => Ok(()),
-            [one] if one.allowed > 0 || (one.frees_unready && !pod.ready) => Ok(()),
-            [one] => Err(EvictionBlocked::Exhausted(one.name.clone())),
+            [one] => match budget(one) {
+                Some(one) if !one.allows(pod) => Err(EvictionBlocked::Exhausted(one.name.clone())),
+                _ => Ok(()),
+            },
             several => Err(EvictionBlocked::Several(
-                several.iter().map(|pdb| pdb.name.clone()).collect(),
+                several
+                    .iter()
+                    .filter_map(budget)
+                    .map(|pdb| pdb.name.clone())
+                    .collect(),
             )),
         }
+    }
+}
+
+impl Pdb<'_> {
+    fn allows(&self, pod: &Pod) -> bool {
+        self.allowed > 0 || (self.frees_unready && !pod.ready)
     }
 }

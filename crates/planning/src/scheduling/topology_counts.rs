@@ -253,18 +253,19 @@ impl TopologyCounts<'_> {
         if !topology.groups.iter().any(counts_pods) {
             return;
         }
+        let mut leaving: HashMap<(&str, &[_]), Vec<&Pod>, FixedState> = HashMap::default();
+        for pod in self.leaving.iter().filter(|pod| PodLabelIndex::counts(pod)) {
+            let of_labels = leaving.entry((&*pod.key.namespace, &pod.labels[..]));
+            of_labels.or_default().push(pod);
+        }
         for (key, nodes) in self.snapshot.pod_labels.by_labels() {
             let counted = counting(topology, key);
             if counted.is_empty() {
                 continue;
             }
-            let goes = |pod: &&&Pod| {
-                PodLabelIndex::counts(pod)
-                    && pod.key.namespace == key.namespace
-                    && pod.labels == key.labels
-            };
-            let leaving: Vec<&Pod> = self.leaving.iter().filter(goes).copied().collect();
-            for (node, count) in staying(self.snapshot, nodes, &leaving) {
+            let gone = leaving.get(&(&*key.namespace, &key.labels[..]));
+            let gone = gone.map_or(&[][..], Vec::as_slice);
+            for (node, count) in staying(self.snapshot, nodes, gone) {
                 let host = host_of.get(&*node.key).copied();
                 for group in &counted {
                     let filter = &topology.groups[*group].statement.filter;

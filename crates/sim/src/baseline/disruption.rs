@@ -1,6 +1,7 @@
 //! Disruption in Karpenter's way: one loop that looks for one command at a time, and a queue that executes what was found.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -138,7 +139,7 @@ impl BaselineDisruption {
         }
         if let Some(command) = self.commands.get_mut(&command.id) {
             command.targets = targets;
-            command.moves = moves;
+            command.moves = Arc::new(moves);
             command.replacements = replacements;
         }
         Progress::Phase(CommandPhase::Launching(after(input.now, LAUNCH_MS)))
@@ -284,7 +285,7 @@ impl BaselineDisruption {
             id: self.next_id,
             method,
             targets: candidates.iter().map(DisruptedNode::from).collect(),
-            moves,
+            moves: Arc::new(moves),
             decided: input.now,
             phase: CommandPhase::Held(after(input.now, delay)),
             replacements: Vec::new(),
@@ -367,7 +368,7 @@ fn validate(
     let candidates: Vec<Candidate> = command.targets.iter().filter_map(candidate).collect();
     let is_whole = candidates.len() == command.targets.len();
     match command.method {
-        Method::Drift => is_whole.then(|| (command.targets.clone(), command.moves.clone())),
+        Method::Drift => is_whole.then(|| (command.targets.clone(), (*command.moves).clone())),
         Method::Emptiness => {
             let none = &mut Refusals::default();
             match search::empty(&candidates, view, none, stop) {

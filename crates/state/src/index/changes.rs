@@ -1,6 +1,8 @@
 //! What changed since the last step of a decider, so that a step costs what changed, not what exists.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::snapshot::NodeKey;
 use mortise_apis::names::{ClaimName, NodeClassKey, NodeName, PodKey, PoolName};
@@ -11,15 +13,15 @@ pub struct Changes {
     /// Everything must be evaluated: the first step, or after changes were lost.
     pub everything: bool,
     /// Pods.
-    pub pods: BTreeSet<PodKey>,
+    pub pods: ChangedKeys<PodKey>,
     /// Nodes (the Node, its NodeClaim, or pods on it).
-    pub nodes: BTreeSet<NodeKey>,
+    pub nodes: ChangedKeys<NodeKey>,
     /// NodeClaims.
-    pub claims: BTreeSet<ClaimName>,
+    pub claims: ChangedKeys<ClaimName>,
     /// NodePools.
-    pub pools: BTreeSet<PoolName>,
+    pub pools: ChangedKeys<PoolName>,
     /// Node classes and their catalogs.
-    pub node_classes: BTreeSet<NodeClassKey>,
+    pub node_classes: ChangedKeys<NodeClassKey>,
     /// Whether any budget, DaemonSet, volume or namespace changed.
     pub cluster_objects: bool,
     /// Whether a capacity buffer changed, or an object that one may refer to.
@@ -27,7 +29,7 @@ pub struct Changes {
     /// Whether the ledger changed.
     pub ledger: bool,
     /// Nodes on which a pod other than a DaemonSet pod was bound, completed or began to terminate.
-    pub pod_events: BTreeSet<NodeName>,
+    pub pod_events: ChangedKeys<NodeName>,
 }
 
 impl Changes {
@@ -61,14 +63,69 @@ impl Changes {
             pod_events,
         } = other;
         self.everything |= everything;
-        self.pods.extend(pods.iter().cloned());
-        self.nodes.extend(nodes.iter().cloned());
-        self.claims.extend(claims.iter().cloned());
-        self.pools.extend(pools.iter().cloned());
-        self.node_classes.extend(node_classes.iter().cloned());
+        self.pods.merge(pods);
+        self.nodes.merge(nodes);
+        self.claims.merge(claims);
+        self.pools.merge(pools);
+        self.node_classes.merge(node_classes);
         self.cluster_objects |= surroundings;
         self.demand |= demand;
         self.ledger |= ledger;
-        self.pod_events.extend(pod_events.iter().cloned());
+        self.pod_events.merge(pod_events);
+    }
+}
+
+/// A set of keys that many readers share until one of them adds to it.
+///
+/// # Cost
+/// Every decider collects what changed since its own last step. Most have no key of their own when changes come, and take all
+/// of them by one pointer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedKeys<K>(Arc<BTreeSet<K>>);
+
+impl<K> Default for ChangedKeys<K> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<K> Deref for ChangedKeys<K> {
+    type Target = BTreeSet<K>;
+
+    fn deref(&self) -> &BTreeSet<K> {
+        &self.0
+    }
+}
+
+impl<'a, K> IntoIterator for &'a ChangedKeys<K> {
+    type Item = &'a K;
+    type IntoIter = std::collections::btree_set::Iter<'a, K>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl<K: Clone + Ord> ChangedKeys<K> {
+    /// Adds a key.
+    pub fn insert(&mut self, key: K) {
+        Arc::make_mut(&mut self.0).insert(key);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if self.0.is_empty() {
+            self.0 = Arc::clone(&other.0);
+        } else if !(other.0.is_empty() || Arc::ptr_eq(&self.0, &other.0)) {
+            Arc::make_mut(&mut self.0).extend(other.0.iter().cloned());
+        }
+    }
+}
+
+impl<K: Clone + Ord> Extend<K> for ChangedKeys<K> {
+    fn extend<I: IntoIterator<Item = K>>(&mut self, keys: I) {
+        let mut keys = keys.into_iter().peekable();
+        if keys.peek().is_some() {
+            Arc::make_mut(&mut self.0).extend(keys);
+        }
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use changes::Changes;
+pub use changes::{ChangedKeys, Changes};
 pub use object_change::{Diff, ObjectChange};
 
 use crate::catalog::Catalog;

@@ -292,11 +292,8 @@ impl StateNode {
 
     /// The Node condition `Ready` is `True`.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.node.as_ref().is_some_and(|node| {
-            node.condition("Ready")
-                .is_some_and(|condition| condition.status == "True")
-        })
+    pub const fn is_ready(&self) -> bool {
+        self.disruption_state.ready
     }
 
     /// Annotation `karpenter.sh/do-not-disrupt: "true"` on the Node, or on the NodeClaim (also after registration, unlike

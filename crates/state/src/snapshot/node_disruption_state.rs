@@ -14,6 +14,8 @@ pub struct NodeDisruptionState {
     pub expires: Option<Timestamp>,
     /// Its NodeClaim is `Consolidatable`.
     pub consolidatable: bool,
+    /// The condition `Ready` of its Node is `True`.
+    pub ready: bool,
     /// The node or one of its pods has the do-not-disrupt annotation.
     pub do_not_disrupt: bool,
     /// Pods of Jobs.
@@ -28,6 +30,10 @@ impl NodeDisruptionState {
     pub fn new(node: &StateNode) -> Self {
         let mut state = Self {
             do_not_disrupt: node.do_not_disrupt(),
+            ready: node.node.as_ref().is_some_and(|node| {
+                let condition = node.condition("Ready");
+                condition.is_some_and(|condition| condition.status == "True")
+            }),
             ..Self::default()
         };
         if let Some(claim) = &node.claim {
