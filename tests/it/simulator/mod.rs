@@ -102,7 +102,10 @@ async fn scenarios_end_as_in_the_simulator() -> Result<()> {
             scripts.into_iter().filter(named).collect()
         }
     };
-    ensure!(!scripts.is_empty(), "no scenario has {wanted:?} in its name");
+    ensure!(
+        !scripts.is_empty(),
+        "no scenario has {wanted:?} in its name"
+    );
     println!("{}", Box::pin(agree(scripts)).await?);
     Ok(())
 }
