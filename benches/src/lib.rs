@@ -41,6 +41,7 @@ mod lifecycle;
 mod offerings;
 mod output;
 mod plan;
+mod races;
 mod recorder;
 mod report;
 mod scale;
@@ -78,6 +79,8 @@ enum Command {
     Offerings(offerings::OfferingsArgs),
     /// Writes, reads and plans a snapshot of a cluster of 5,000 nodes and 100,000 pods.
     Plan(plan::PlanBenchArgs),
+    /// Plays thousands of small random clusters in which pods, limits, budgets and crashes race with disruption; counts violated invariants.
+    Races(races::RacesArgs),
     /// Records an hour of a cluster of 1,000 nodes and 10,000 pods: bytes, and time of the recorder.
     Recorder(recorder::RecorderArgs),
     /// Places pods in clusters far larger than the recorded inputs.
@@ -113,6 +116,7 @@ pub fn run() -> anyhow::Result<()> {
         Command::Interruption(args) => report::run(&args),
         Command::Offerings(args) => report::run(&args),
         Command::Plan(args) => report::run(&args),
+        Command::Races(args) => report::run(&args),
         Command::Recorder(args) => report::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Traces(args) => report::run(&args),

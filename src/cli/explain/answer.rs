@@ -86,6 +86,8 @@ pub(super) struct Node {
     pub(super) times: Times,
     pub(super) disruption_blockers: Vec<DisruptionBlocker>,
     pub(super) drain_blockers: Vec<DrainBlocker>,
+    #[serde(default)]
+    pub(super) never_drains_because: Vec<DrainBlocker>,
     pub(super) decisions: Vec<Decision>,
 }
 

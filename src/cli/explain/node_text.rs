@@ -1,8 +1,9 @@
 //! A node, explained.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
-use super::answer::{Node, Pool, Since};
+use super::answer::{DrainBlocker, Node, Pool, Since};
 use super::{condition, decisions, pool_text, section};
 use crate::cli::layout::{ago, amount, facts, in_time, wrapped};
 use mortise_apis::values::{since, span_text};
@@ -53,7 +54,10 @@ pub(super) fn lines(node: &Node, pool: Option<&Pool>, width: usize) -> Vec<Strin
     });
     let waits = waits.flat_map(|each| wrapped(&condition(each), 2, width));
     section(&mut lines, "What it waits for", waits.collect());
-    section(&mut lines, "What blocks its drain", drain(node, width));
+    let blocks = drain(&node.drain_blockers, node.stamp.at, width);
+    section(&mut lines, "What blocks its drain", blocks);
+    let never = drain(&node.never_drains_because, node.stamp.at, width);
+    section(&mut lines, "Why its drain would never end by itself", never);
     section(
         &mut lines,
         "What keeps it from voluntary disruption",
@@ -157,9 +161,9 @@ fn consolidation(node: &Node) -> String {
     }
 }
 
-fn drain(node: &Node, width: usize) -> Vec<String> {
+fn drain(blockers: &[DrainBlocker], now: Timestamp, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
-    for each in &node.drain_blockers {
+    for each in blockers {
         let owner = each
             .owner
             .as_ref()
@@ -168,7 +172,7 @@ fn drain(node: &Node, width: usize) -> Vec<String> {
             "{}{owner}: {}, for {}",
             each.what,
             each.detail,
-            ago(node.stamp.at, each.since)
+            ago(now, each.since)
         );
         lines.extend(wrapped(&text, 2, width));
         lines.extend(wrapped(&format!("to free it: {}", each.unblocks), 4, width));

@@ -59,6 +59,23 @@ pub(super) struct PendingPod {
 pub(super) struct Disruption {
     pub(super) nodes: Vec<NodeDisruption>,
     pub(super) pools: Vec<PoolBudgets>,
+    #[serde(default)]
+    pub(super) undrainable: Vec<UndrainableNode>,
+}
+
+/// A node whose drain would never end by itself.
+#[derive(Debug, Deserialize)]
+pub(super) struct UndrainableNode {
+    pub(super) node: String,
+    pub(super) blockers: Vec<UndrainablePod>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct UndrainablePod {
+    pub(super) what: String,
+    pub(super) owner: Option<String>,
+    pub(super) detail: String,
+    pub(super) unblocks: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -23,6 +23,10 @@ fn cluster() -> (State, Disruption) {
             { "key": "kwok://a", "blockers": [{ "text": "PDB" }, { "text": "x" }], "drifted": null, "expires_at": "2026-05-01T14:00:00Z", "deleting_since": null },
             { "key": "kwok://b", "blockers": [], "drifted": null, "expires_at": null, "deleting_since": "2026-05-01T11:59:30Z" },
         ],
+        "undrainable": [{ "node": "a", "blockers": [
+            { "what": "pod shop/web-1", "owner": "ReplicaSet web", "detail": "a budget requires 1 of 1 pods", "unblocks": "run more than 1 pods" },
+            { "what": "pod shop/web-2", "owner": null, "detail": "x", "unblocks": "y" },
+        ] }],
         "pools": [{ "name": "general", "now": [{ "reason": "Empty", "allowed": 1, "disrupted": 1 }, { "reason": "Drifted", "allowed": null, "disrupted": 1 }] }],
     });
     (
@@ -46,6 +50,10 @@ fn the_screen_has_pools_nodes_and_pending_pods() {
   NODE  NODEPOOL  TYPE  ZONE  CAPACITY  CPU  MEMORY  PODS  $/H     AGE   STATE
   b     general   c-4x  a     spot      25%  25%     2     0.2000  60s   ready for 30s
   a     general   c-4x  a     spot      75%  25%     2     0.1000  60m0s  ready; expires in 2h0m; held: PDB (and 1 more)
+
+  NEVER DRAINS BY ITSELF
+  a: pod shop/web-1 of ReplicaSet web: a budget requires 1 of 1 pods (and 1 more)
+      to free it: run more than 1 pods
 
   PENDING POD  AGE  EXPECTED ON  STALLED  KUBE-SCHEDULER SAYS
   shop/big     60s  -            no_node  0/2 nodes"

@@ -13,6 +13,8 @@ use crate::cli::layout::{ago, aligned, cut, in_time, wrapped};
 
 /// Pending pods that are listed.
 const PENDING: usize = 20;
+/// Nodes that are listed because their drain would never end.
+const UNDRAINABLE: usize = 10;
 /// An expiry that is nearer than this is shown.
 const NEAR_MS: i64 = 24 * 3_600_000;
 
@@ -46,6 +48,7 @@ pub(super) fn lines(
     };
     section(&pools(state, disruption));
     lines.extend(nodes(state, disruption, order, width));
+    lines.extend(undrainable(disruption, width));
     let pending = pending(&state.pending, totals.at);
     if pending.len() > 1 {
         lines.push(String::new());
@@ -227,6 +230,40 @@ fn node_state(node: &NodeRow, disruption: Option<&NodeDisruption>, now: Timestam
         parts.push(format!("held: {}{more}", first.text));
     }
     parts.join("; ")
+}
+
+/// Nodes whose drain would never end by itself, each with the first pod that blocks it.
+fn undrainable(disruption: &Disruption, width: usize) -> Vec<String> {
+    let all = &disruption.undrainable;
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![String::new(), "  NEVER DRAINS BY ITSELF".to_owned()];
+    for node in all.iter().take(UNDRAINABLE) {
+        let Some(first) = node.blockers.first() else {
+            continue;
+        };
+        let owner = first.owner.as_ref();
+        let owner = owner.map_or_else(String::new, |owner| format!(" of {owner}"));
+        let more = match node.blockers.len() {
+            1 => String::new(),
+            count => format!(" (and {} more)", count - 1),
+        };
+        let text = format!(
+            "{}: {}{owner}: {}{more}",
+            node.node, first.what, first.detail
+        );
+        lines.extend(wrapped(&text, 2, width));
+        lines.extend(wrapped(
+            &format!("to free it: {}", first.unblocks),
+            6,
+            width,
+        ));
+    }
+    if all.len() > UNDRAINABLE {
+        lines.push(format!("  and {} more nodes", all.len() - UNDRAINABLE));
+    }
+    lines
 }
 
 fn pending(pods: &[PendingPod], now: Timestamp) -> Vec<Vec<String>> {

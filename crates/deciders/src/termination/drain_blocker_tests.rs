@@ -10,7 +10,7 @@ use mortise_apis::labels;
 use mortise_apis::values::since;
 use mortise_cloudprovider::{CloudError, Retry};
 use mortise_engine::effect::EffectError;
-use mortise_planning::drain::stuck_drains;
+use mortise_planning::drain::{stuck_drains, undrainable_because, undrainable_nodes};
 use mortise_planning::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use mortise_planning::reason::Reason;
 use mortise_sim::test_cluster::TestCluster;
@@ -368,4 +368,62 @@ fn every_replica_can_list_the_blockers_and_of_the_oldest_first() {
     assert_eq!(names, ["c", "b"]);
     assert_eq!(stuck[0].obstacles[0].kind, DrainBlockerKind::DoNotDisrupt);
     assert_eq!(stuck[0].obstacles[0].what, "pod default/guarded-c");
+}
+
+#[test]
+fn a_node_is_undrainable_before_any_drain_if_only_a_change_of_an_object_would_end_it() {
+    for shape in DrainBlockerKind::ALL.iter().copied() {
+        let mut world = cluster();
+        world.up("c", &json!({}));
+        set_up(&mut world, shape);
+        world.settle();
+        let (snapshot, now) = (world.snapshot(), world.now());
+        let found = undrainable_nodes(&snapshot, now);
+        let kinds: Vec<DrainBlockerKind> = found
+            .iter()
+            .flat_map(|node| &node.blockers)
+            .map(|blocker| blocker.kind)
+            .collect();
+        let wanted = if shape.needs_a_change() {
+            vec![shape]
+        } else {
+            Vec::new()
+        };
+        assert_eq!(kinds, wanted, "{}", shape.label());
+        if let Some(node) = found.first() {
+            assert_eq!(node.node.as_str(), "node-c");
+            assert_eq!(node.blockers[0].what, "pod default/web");
+            assert!(node.blockers[0].owner.is_some() && node.blockers[0].since <= now);
+        }
+        world.delete("NodeClaim/c");
+        world.settle();
+        let (snapshot, now) = (world.snapshot(), world.now());
+        assert_eq!(undrainable_nodes(&snapshot, now), [], "it is a drain now");
+    }
+}
+
+#[test]
+fn pods_that_end_by_themselves_and_nodes_with_a_deadline_are_drained() {
+    let protected = json!({ "metadata": { "annotations": { labels::DO_NOT_DISRUPT: "true" } } });
+    let mut world = cluster();
+    world.up("c", &json!({ "terminationGracePeriod": "10m" }));
+    world.pod("web", "node-c", &protected);
+    world.up("d", &json!({}));
+    world.pod("batch", "node-d", &protected);
+    world.edit(
+        "Pod/default/batch",
+        &json!({ "metadata": { "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": "batch", "uid": "batch", "controller": true }] } }),
+    );
+    world.settle();
+    let (snapshot, now) = (world.snapshot(), world.now());
+    assert_eq!(undrainable_nodes(&snapshot, now), []);
+    world.pod("web-2", "node-d", &protected);
+    world.settle();
+    let (snapshot, now) = (world.snapshot(), world.now());
+    let found = undrainable_nodes(&snapshot, now);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let node = snapshot.nodes.values().find(|node| node.name() == "node-d");
+    let own = undrainable_because(&snapshot, now, node.unwrap());
+    assert_eq!(own, found[0].blockers);
+    assert_eq!(own[0].what, "pod default/web-2");
 }

@@ -9,8 +9,9 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::budgets::{self, PodBlocker};
 use super::volumes::{self, Attached};
-use super::{DrainErrors, EvictionError, EvictionFailure, budgets};
+use super::{DrainErrors, EvictionError, EvictionFailure};
 use crate::drain::groups::Drain;
 use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use crate::pause::{self, Pause, PauseScope};
@@ -130,6 +131,29 @@ pub fn obstacles(
     found
 }
 
+/// The owner of a pod, for people.
+pub(super) fn owner_of(pod: &Pod) -> Option<String> {
+    let owner = pod.owner.as_ref();
+    owner.map(|owner| format!("{} {}", owner.kind, owner.name))
+}
+
+/// How the annotation of a protected pod blocks a drain.
+pub(super) fn protection(pod: &Pod) -> PodBlocker {
+    let key = labels::DO_NOT_DISRUPT;
+    match pod.protected_until() {
+        Some(until) => (
+            DrainBlockerKind::DoNotDisruptUntil,
+            format!("annotation {key} protects it until {until}"),
+            "it expires automatically, or remove the annotation".to_owned(),
+        ),
+        None => (
+            DrainBlockerKind::DoNotDisrupt,
+            format!("annotation {key} protects it"),
+            format!("remove the annotation {key}, or delete the pod"),
+        ),
+    }
+}
+
 /// One node, and what is known about it.
 struct DrainView<'a> {
     snapshot: &'a Snapshot,
@@ -178,10 +202,7 @@ impl DrainView<'_> {
             let Some(mut blocker) = self.pod(pod) else {
                 continue;
             };
-            blocker.owner = pod
-                .owner
-                .as_ref()
-                .map(|owner| format!("{} {}", owner.kind, owner.name));
+            blocker.owner = owner_of(pod);
             if let Some(deadline) = deadline.filter(|deadline| *deadline > self.now) {
                 let at = deadline.strftime("%Y-%m-%dT%H:%M:%SZ");
                 blocker.unblocks = format!("{}; else it is deleted by {at}", blocker.unblocks);
@@ -215,19 +236,7 @@ impl DrainView<'_> {
             return Some(self.leaving(pod, what, ends));
         }
         if pod.is_protected(self.now) {
-            let key = labels::DO_NOT_DISRUPT;
-            let (shape, detail, unblocks) = match pod.protected_until() {
-                Some(until) => (
-                    DrainBlockerKind::DoNotDisruptUntil,
-                    format!("annotation {key} protects it until {until}"),
-                    "it expires automatically, or remove the annotation".to_owned(),
-                ),
-                None => (
-                    DrainBlockerKind::DoNotDisrupt,
-                    format!("annotation {key} protects it"),
-                    format!("remove the annotation {key}, or delete the pod"),
-                ),
-            };
+            let (shape, detail, unblocks) = protection(pod);
             return Some(self.blocker(shape, what, detail, unblocks));
         }
         let refusal = self

@@ -8,14 +8,14 @@ use mortise_apis::names::NamespacedName;
 use mortise_state::pods::Selector;
 use mortise_state::snapshot::{Pod, Snapshot};
 
-/// Kind, facts, and what would clear the blocker; `None` when no PodDisruptionBudget blocks the pod.
+/// Kind of what blocks the eviction of a pod, the facts, and what would clear it.
+pub(super) type PodBlocker = (DrainBlockerKind, String, String);
+
+/// What blocks the eviction of the pod; `None` when no PodDisruptionBudget blocks the pod.
 ///
 /// # Cost
 /// The PodDisruptionBudgets of the pod's namespace, and the pending pods where some are missing.
-pub(super) fn drain_blocker(
-    snapshot: &Snapshot,
-    pod: &Pod,
-) -> Option<(DrainBlockerKind, String, String)> {
+pub(super) fn drain_blocker(snapshot: &Snapshot, pod: &Pod) -> Option<PodBlocker> {
     let selects = |pdb: &PodDisruptionBudget| {
         let selector = pdb.spec.selector.as_ref();
         selector.is_some_and(|selector| Selector::new(selector).matches_labels(&pod.labels))
@@ -48,7 +48,7 @@ fn exhausted(
     pod: &Pod,
     name: &NamespacedName,
     pdb: &PodDisruptionBudget,
-) -> Option<(DrainBlockerKind, String, String)> {
+) -> Option<PodBlocker> {
     let status = &pdb.status;
     let frees_unready = pdb.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow");
     // A status of an older generation allows nothing, regardless of its value.

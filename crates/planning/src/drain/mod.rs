@@ -4,7 +4,9 @@ pub mod blockers;
 mod budgets;
 mod errors;
 pub mod groups;
+mod undrainable;
 pub mod volumes;
 
 pub use blockers::{StuckDrain, drain_blockers, going_since, stuck_drains};
 pub use errors::{DrainErrors, EvictionError, EvictionFailure};
+pub use undrainable::{UndrainableNode, undrainable_because, undrainable_nodes};

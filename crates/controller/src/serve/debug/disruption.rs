@@ -10,7 +10,7 @@ use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
 use mortise_planning::disruption::pdb::Pdbs;
 use mortise_planning::disruption::{BlockerFacts, BudgetState, budget_states, node_blockers};
-use mortise_planning::drain::going_since;
+use mortise_planning::drain::{going_since, undrainable_nodes};
 use mortise_state::snapshot::{Snapshot, StateNode};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -196,8 +196,26 @@ pub(super) fn view(shared: &ServiceState) -> DebugView {
             entry
         })
         .collect();
+    let undrainable = undrainable_nodes(&snapshot, now);
+    let mut text = table.render("nothing blocks the disruption of any node");
+    if !undrainable.is_empty() {
+        let mut table = TextTable::new(&["NEVER DRAINS", "POOL", "BECAUSE OF", "TO FREE IT"]);
+        for node in &undrainable {
+            let pool = node.pool.as_ref().map_or("-", PoolName::as_str);
+            for blocker in &node.blockers {
+                table.row(vec![
+                    node.node.to_string(),
+                    pool.to_owned(),
+                    blocker.to_string(),
+                    blocker.unblocks.clone(),
+                ]);
+            }
+        }
+        text.push('\n');
+        text.push_str(&table.render(""));
+    }
     DebugView {
-        json: json!({ "at": now, "nodes": nodes, "pools": pools }),
-        text: table.render("nothing blocks the disruption of any node"),
+        json: json!({ "at": now, "nodes": nodes, "pools": pools, "undrainable": undrainable }),
+        text,
     }
 }

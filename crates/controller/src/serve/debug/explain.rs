@@ -12,7 +12,7 @@ use mortise_apis::{Condition, labels};
 use mortise_engine::record::Record;
 use mortise_planning::disruption::pdb::Pdbs;
 use mortise_planning::disruption::{BlockerFacts, BudgetState};
-use mortise_planning::drain::{drain_blockers, going_since};
+use mortise_planning::drain::{drain_blockers, going_since, undrainable_because};
 use mortise_planning::drain_blocker::DrainBlocker;
 use mortise_planning::pause;
 use mortise_planning::reason::Reason;
@@ -296,6 +296,12 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &Arc<StateNode>) 
             .iter()
             .map(|each| ("drain blocker", each.text(now))),
     );
+    let undrainable = undrainable_because(snapshot, now, node);
+    lines.extend(
+        undrainable
+            .iter()
+            .map(|each| ("never drains", format!("{each}; {}", each.unblocks))),
+    );
     if let Some(fence) = node
         .claim_name()
         .and_then(|claim| snapshot.ledger.fence(&claim))
@@ -335,6 +341,7 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &Arc<StateNode>) 
         .map(|each| Value::from(each.text))
         .collect();
     json["drain_blockers"] = json!(blockers_now);
+    json["never_drains_because"] = json!(undrainable);
     json["decisions"] = records.iter().map(|each| decision(each)).collect();
     DebugView {
         json,

@@ -73,7 +73,7 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
     DebugRoute {
         path: "/debug/disruption",
         query: &[],
-        shows: "what keeps each node from voluntary disruption and what would free it, when it may be consolidated and expires, and the budgets of NodePools",
+        shows: "what keeps each node from voluntary disruption and what would free it, when it may be consolidated and expires, the budgets of NodePools, and nodes whose drain would never end by itself",
         view: View::Page(|state, _| Ok(disruption::view(&state.shared))),
     },
     DebugRoute {

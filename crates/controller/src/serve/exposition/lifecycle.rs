@@ -5,7 +5,7 @@ use mortise_apis::karpenter::nodeclaim::LAUNCH_PAUSED;
 use mortise_apis::schema::conditions::find;
 use mortise_apis::values::since;
 use mortise_planning::brake::Brake;
-use mortise_planning::drain::{going_since, stuck_drains};
+use mortise_planning::drain::{going_since, stuck_drains, undrainable_nodes};
 use mortise_planning::drain_blocker::DrainBlockerKind;
 use mortise_planning::pause;
 use mortise_state::snapshot::Snapshot;
@@ -99,6 +99,20 @@ pub(super) fn drains(
         let reason = reason.map_or("unknown", DrainBlockerKind::label);
         blocked.get_or_create(&labels::ReasonOnly { reason }).inc();
     }
+    let undrainable = Family::<labels::ReasonOnly, Gauge>::default();
+    for node in undrainable_nodes(snapshot, now) {
+        if let Some(first) = node.blockers.first() {
+            let reason = first.kind.label();
+            undrainable
+                .get_or_create(&labels::ReasonOnly { reason })
+                .inc();
+        }
+    }
+    live.register(
+        "mortise_undrainable_nodes",
+        "Nodes whose drain would never end by itself, by their first drain blocker",
+        undrainable,
+    );
     live.register(
         "mortise_oldest_drain_age_seconds",
         "Time since the deletion timestamp of the oldest terminating node",

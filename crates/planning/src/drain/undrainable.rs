@@ -1,0 +1,122 @@
+//! Nodes whose drain would never end by itself, before it begins: PodDisruptionBudgets that never allow an eviction, and pods that
+//! are protected without end.
+//!
+//! # Problem
+//! Such a node does not drift, is not consolidated, and once it has expired it drains for weeks. Whoever could change that learns of it
+//! when an upgrade waits for the last ten nodes.
+//!
+//! # What counts
+//! A pod that a drain waits for, with a blocker that only a change of an object ends (`DrainBlockerKind::needs_a_change`). Pods of
+//! Jobs end by themselves, and a NodeClaim with `terminationGracePeriod` is drained in the end: neither counts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::blockers::{going_since, owner_of, protection};
+use super::budgets::{self, PodBlocker};
+use crate::drain_blocker::DrainBlocker;
+use mortise_apis::names::{ClaimName, NodeName, PoolName};
+use mortise_state::snapshot::{Pod, PodLabels, Snapshot, StateNode};
+
+/// Most blockers of one node that are named.
+const MOST: usize = 10;
+
+/// A node whose drain would never end by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UndrainableNode {
+    /// Its Node.
+    pub node: NodeName,
+    /// Its NodeClaim.
+    pub claim: Option<ClaimName>,
+    /// Its NodePool.
+    pub pool: Option<PoolName>,
+    /// Why, by pod; at most ten. `since`: when the pod was started.
+    pub blockers: Vec<DrainBlocker>,
+}
+
+/// What PodDisruptionBudgets say of pods, by namespace, labels and readiness: all that they depend on.
+type KnownBudgets<'a> = HashMap<(&'a str, &'a PodLabels, bool), Option<PodBlocker>>;
+
+/// Nodes that are not being deleted and whose drain would never end by itself. Sorted by name.
+///
+/// # Cost
+/// A look-up for each pod, and the PodDisruptionBudgets of a namespace for each set of labels in it.
+#[must_use]
+pub fn undrainable_nodes(snapshot: &Snapshot, now: Timestamp) -> Vec<UndrainableNode> {
+    let mut known = KnownBudgets::new();
+    let nodes = snapshot.nodes.values();
+    let mut all: Vec<UndrainableNode> = nodes
+        .filter_map(|node| {
+            let blockers = blockers(snapshot, now, node, &mut known);
+            let found = !blockers.is_empty();
+            found.then_some(UndrainableNode {
+                node: node.node_name()?,
+                claim: node.claim_name(),
+                pool: node.pool(),
+                blockers,
+            })
+        })
+        .collect();
+    all.sort_by(|a, b| a.node.cmp(&b.node));
+    all
+}
+
+/// Why the drain of the node would never end by itself; nothing while it is being deleted.
+#[must_use]
+pub fn undrainable_because(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    node: &StateNode,
+) -> Vec<DrainBlocker> {
+    blockers(snapshot, now, node, &mut KnownBudgets::new())
+}
+
+fn blockers<'a>(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    node: &'a StateNode,
+    known: &mut KnownBudgets<'a>,
+) -> Vec<DrainBlocker> {
+    let Some(claim) = node.claim.as_ref().filter(|_| node.node.is_some()) else {
+        return Vec::new();
+    };
+    if claim.spec.termination_grace_period.is_some() || going_since(snapshot, node).is_some() {
+        return Vec::new();
+    }
+    let pods = node.pods.iter();
+    let pods = pods.filter(|pod| pod.is_waiting_eviction(now) && pod.deleted.is_none());
+    let blocker = |pod: &'a Arc<Pod>| {
+        let (kind, detail, unblocks) = cause(snapshot, now, pod, known)?;
+        Some(DrainBlocker {
+            kind,
+            what: format!("pod {}", pod.key),
+            owner: owner_of(pod),
+            since: pod.started.unwrap_or(now),
+            detail,
+            unblocks,
+        })
+    };
+    pods.filter_map(blocker).take(MOST).collect()
+}
+
+fn cause<'a>(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    pod: &'a Pod,
+    known: &mut KnownBudgets<'a>,
+) -> Option<PodBlocker> {
+    if pod.is_protected(now) {
+        // A duration ends, also of a pod that is not started yet.
+        let has_no_end = pod.do_not_disrupt.as_deref() == Some("true") && !pod.is_of_job();
+        return has_no_end.then(|| protection(pod));
+    }
+    let key = (&*pod.key.namespace, &pod.labels, pod.ready);
+    let of_budgets = || {
+        let found = budgets::drain_blocker(snapshot, pod);
+        found.filter(|(kind, ..)| kind.needs_a_change())
+    };
+    known.entry(key).or_insert_with(of_budgets).clone()
+}
