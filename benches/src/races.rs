@@ -12,13 +12,13 @@ use anyhow::{Context as _, Result};
 use mortise_apis::values::SplitMix64;
 use mortise_aws_catalog::embedded_catalog;
 use mortise_cloudprovider::InstanceType;
-use mortise_demo::extender_of;
 use mortise_demo::scenario_file::ScenarioFile;
+use mortise_demo::service_of;
 use mortise_manifests::migrate::SourceFile;
 use mortise_planning::settings::Settings;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::on_all_processors;
-use mortise_sim::scenario::{ScenarioReport, SimulatedService, play};
+use mortise_sim::scenario::{ScenarioReport, play};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -208,11 +208,7 @@ fn file(seed: u64) -> Result<ScenarioFile> {
 fn history(seed: u64, policy: SimulatedPolicy, types: &[InstanceType]) -> Result<ScenarioReport> {
     let ScenarioFile { spec, objects, .. } = file(seed)?;
     let cloud = (types.to_vec(), mortise_aws_class::labels::well_known());
-    let service = SimulatedService {
-        settings: policy.settings(Settings::default()),
-        deciders: Box::new(move || policy.deciders(mortise_deciders::all())),
-        extender: extender_of(policy),
-    };
+    let service = service_of(policy, Settings::default());
     Ok(play(&spec, objects, cloud, service)?)
 }
 

@@ -8,6 +8,7 @@
 mod chart;
 mod check;
 mod completions;
+mod drain_blocker;
 mod explain;
 mod layout;
 mod lint;

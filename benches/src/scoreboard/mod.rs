@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use mortise_aws_catalog::embedded_catalog;
-use mortise_demo::extender_of;
 use mortise_demo::scenario_file::{ScenarioFile, about};
+use mortise_demo::service_of;
 use mortise_manifests::migrate::SourceFile;
 use mortise_planning::settings::Settings;
 use mortise_sim::baseline::SimulatedPolicy;
-use mortise_sim::scenario::{ClusterObjects, ScenarioSpec, SimulatedService, play};
+use mortise_sim::scenario::{ClusterObjects, ScenarioSpec, play};
 use mortise_sim::{Scores, on_all_processors};
 use serde::Serialize;
 
@@ -155,11 +155,7 @@ impl ScoreboardArgs {
                 ..scenario.spec.clone()
             };
             let cloud = (types.clone(), mortise_aws_class::labels::well_known());
-            let service = SimulatedService {
-                settings: policy.settings(Settings::default()),
-                deciders: Box::new(move || policy.deciders(mortise_deciders::all())),
-                extender: extender_of(policy),
-            };
+            let service = service_of(policy, Settings::default());
             play(&spec, scenario.objects.clone(), cloud, service)
         });
         let mut scores = Scores::default();

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::k8s;
+use mortise_planning::settings::Settings;
 use mortise_sim::Extender;
 use mortise_sim::baseline::SimulatedPolicy;
+use mortise_sim::scenario::SimulatedService;
 use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::extender::wire::Args;
 use mortise_webhooks::extender::{ExtenderState, filter, prioritize};
@@ -29,11 +31,15 @@ impl InProcessExtender {
     }
 }
 
-/// What kube-scheduler calls under this policy, if it calls any.
+/// The service under this policy, with the extender that kube-scheduler calls, if it calls any.
 #[must_use]
-pub fn extender_of(policy: SimulatedPolicy) -> Option<Box<dyn Extender>> {
+pub fn service_of(policy: SimulatedPolicy, settings: Settings) -> SimulatedService {
     let extender = || -> Box<dyn Extender> { Box::new(InProcessExtender::new(Arc::default())) };
-    policy.has_extender().then(extender)
+    SimulatedService {
+        settings: policy.settings(settings),
+        deciders: Box::new(move || policy.deciders(mortise_deciders::all())),
+        extender: policy.has_extender().then(extender),
+    }
 }
 
 /// Cluster state at the time of one call.

@@ -34,7 +34,7 @@ use mortise_webhooks::router::WebhookState;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-pub use in_process_extender::extender_of;
+pub use in_process_extender::service_of;
 
 use self::directory::Directory;
 use self::gallery::GALLERY;

@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::cli::drain_blocker::DrainBlocker;
+
 /// When, and by whom.
 #[derive(Debug, Deserialize)]
 pub(super) struct Stamp {
@@ -117,15 +119,6 @@ pub(super) struct DisruptionBlocker {
     pub(super) text: String,
     pub(super) clears: String,
     pub(super) until: Option<Timestamp>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct DrainBlocker {
-    pub(super) what: String,
-    pub(super) owner: Option<String>,
-    pub(super) since: Timestamp,
-    pub(super) detail: String,
-    pub(super) unblocks: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::answer::{DrainBlocker, Node, Pool, Since};
+use super::answer::{Node, Pool, Since};
 use super::{condition, decisions, pool_text, section};
+use crate::cli::drain_blocker::DrainBlocker;
 use crate::cli::layout::{ago, amount, facts, in_time, wrapped};
 use mortise_apis::values::{since, span_text};
 
@@ -164,16 +165,7 @@ fn consolidation(node: &Node) -> String {
 fn drain(blockers: &[DrainBlocker], now: Timestamp, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for each in blockers {
-        let owner = each
-            .owner
-            .as_ref()
-            .map_or_else(String::new, |owner| format!(" of {owner}"));
-        let text = format!(
-            "{}{owner}: {}, for {}",
-            each.what,
-            each.detail,
-            ago(now, each.since)
-        );
+        let text = format!("{each}, for {}", ago(now, each.since));
         lines.extend(wrapped(&text, 2, width));
         lines.extend(wrapped(&format!("to free it: {}", each.unblocks), 4, width));
     }

@@ -2,12 +2,12 @@
 
 use mortise_apis::labels::WellKnown;
 use mortise_cloudprovider::InstanceType;
-use mortise_demo::extender_of;
 use mortise_demo::scenario_file::ScenarioFile;
+use mortise_demo::service_of;
 use mortise_planning::settings::Settings;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::replay::SettingChange;
-use mortise_sim::scenario::{ScenarioReport, ScenarioRun, SimulatedService};
+use mortise_sim::scenario::{ScenarioReport, ScenarioRun};
 use mortise_sim::{Scores, on_all_processors};
 use serde::Serialize;
 
@@ -106,11 +106,7 @@ impl Column {
         for change in changes {
             settings = change.apply(settings)?;
         }
-        let service = SimulatedService {
-            settings: policy.settings(settings),
-            deciders: Box::new(move || policy.deciders(mortise_deciders::all())),
-            extender: extender_of(policy),
-        };
+        let service = service_of(policy, settings);
         let cloud = self.cloud(provider)?;
         let placed = |error| file.error(&error);
         let mut spec = file.spec.clone();

@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::cli::drain_blocker::DrainBlocker;
+
 #[derive(Debug, Deserialize)]
 pub(super) struct State {
     pub(super) totals: Totals,
@@ -67,15 +69,7 @@ pub(super) struct Disruption {
 #[derive(Debug, Deserialize)]
 pub(super) struct UndrainableNode {
     pub(super) node: String,
-    pub(super) blockers: Vec<UndrainablePod>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct UndrainablePod {
-    pub(super) what: String,
-    pub(super) owner: Option<String>,
-    pub(super) detail: String,
-    pub(super) unblocks: String,
+    pub(super) blockers: Vec<DrainBlocker>,
 }
 
 #[derive(Debug, Deserialize)]

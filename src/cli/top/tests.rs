@@ -24,8 +24,8 @@ fn cluster() -> (State, Disruption) {
             { "key": "kwok://b", "blockers": [], "drifted": null, "expires_at": null, "deleting_since": "2026-05-01T11:59:30Z" },
         ],
         "undrainable": [{ "node": "a", "blockers": [
-            { "what": "pod shop/web-1", "owner": "ReplicaSet web", "detail": "a budget requires 1 of 1 pods", "unblocks": "run more than 1 pods" },
-            { "what": "pod shop/web-2", "owner": null, "detail": "x", "unblocks": "y" },
+            { "what": "pod shop/web-1", "owner": "ReplicaSet web", "since": "2026-05-01T11:00:00Z", "detail": "a budget requires 1 of 1 pods", "unblocks": "run more than 1 pods" },
+            { "what": "pod shop/web-2", "owner": null, "since": "2026-05-01T11:00:00Z", "detail": "x", "unblocks": "y" },
         ] }],
         "pools": [{ "name": "general", "now": [{ "reason": "Empty", "allowed": 1, "disrupted": 1 }, { "reason": "Drifted", "allowed": null, "disrupted": 1 }] }],
     });

@@ -243,16 +243,11 @@ fn undrainable(disruption: &Disruption, width: usize) -> Vec<String> {
         let Some(first) = node.blockers.first() else {
             continue;
         };
-        let owner = first.owner.as_ref();
-        let owner = owner.map_or_else(String::new, |owner| format!(" of {owner}"));
         let more = match node.blockers.len() {
             1 => String::new(),
             count => format!(" (and {} more)", count - 1),
         };
-        let text = format!(
-            "{}: {}{owner}: {}{more}",
-            node.node, first.what, first.detail
-        );
+        let text = format!("{}: {first}{more}", node.node);
         lines.extend(wrapped(&text, 2, width));
         lines.extend(wrapped(
             &format!("to free it: {}", first.unblocks),

@@ -10,6 +10,7 @@ use mortise_apis::labels;
 use mortise_apis::values::since;
 use mortise_cloudprovider::{CloudError, Retry};
 use mortise_engine::effect::EffectError;
+use mortise_planning::disruption::pdb::Pdbs;
 use mortise_planning::drain::{stuck_drains, undrainable_because, undrainable_nodes};
 use mortise_planning::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use mortise_planning::reason::Reason;
@@ -384,7 +385,13 @@ fn a_node_is_undrainable_before_any_drain_if_only_a_change_of_an_object_would_en
             .flat_map(|node| &node.blockers)
             .map(|blocker| blocker.kind)
             .collect();
-        let wanted = if shape.needs_a_change() {
+        let needs_a_change = [
+            DrainBlockerKind::PdbNeverAllows,
+            DrainBlockerKind::PdbNotCountable,
+            DrainBlockerKind::MultiplePdbs,
+            DrainBlockerKind::DoNotDisrupt,
+        ];
+        let wanted = if needs_a_change.contains(&shape) {
             vec![shape]
         } else {
             Vec::new()
@@ -423,7 +430,7 @@ fn pods_that_end_by_themselves_and_nodes_with_a_deadline_are_drained() {
     let found = undrainable_nodes(&snapshot, now);
     assert_eq!(found.len(), 1, "{found:?}");
     let node = snapshot.nodes.values().find(|node| node.name() == "node-d");
-    let own = undrainable_because(&snapshot, now, node.unwrap());
+    let own = undrainable_because(&snapshot, &Pdbs::new(&snapshot), now, node.unwrap());
     assert_eq!(own, found[0].blockers);
     assert_eq!(own[0].what, "pod default/web-2");
 }

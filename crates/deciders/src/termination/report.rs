@@ -10,6 +10,7 @@ use mortise_apis::values::{after, since};
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::record::Verdict;
+use mortise_planning::disruption::pdb::Pdbs;
 use mortise_planning::drain::blockers::obstacles;
 use mortise_planning::drain::volumes::Attached;
 use mortise_planning::drain::{DrainErrors, going_since};
@@ -76,7 +77,8 @@ impl BlockerReports {
         }
         report.next = after(now, SAMPLE_MS);
         let next = report.next;
-        let found = obstacles(input.snapshot, now, state_node, hints, attached);
+        let pdbs = Pdbs::new(input.snapshot);
+        let found = obstacles((input.snapshot, &pdbs), now, state_node, hints, attached);
         let before = std::mem::take(&mut report.seen);
         report.seen = found
             .iter()

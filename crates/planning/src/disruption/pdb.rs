@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: whether the pods of a node can be evicted now.
+//! PodDisruptionBudgets: which of them select a pod, and whether they allow its eviction now.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use mortise_apis::k8s::PodDisruptionBudget;
 use mortise_apis::names::NamespacedName;
 use mortise_state::pods::Selector;
 use mortise_state::snapshot::{Pod, PodLabels, Snapshot};
@@ -77,8 +78,8 @@ impl<'a> NamespacePdbs<'a> {
 
 struct Pdb<'a> {
     name: &'a NamespacedName,
+    object: &'a PodDisruptionBudget,
     selector: Selector,
-    allowed: i32,
     frees_unready: bool,
 }
 
@@ -103,8 +104,8 @@ impl<'a> Pdbs<'a> {
             let policy = pdb.spec.unhealthy_pod_eviction_policy.as_deref();
             by_namespace.entry(&name.namespace).or_default().push(Pdb {
                 name,
+                object: pdb,
                 selector: Selector::new(selector),
-                allowed: pdb.status.disruptions_allowed,
                 frees_unready: policy == Some("AlwaysAllow"),
             });
         }
@@ -114,6 +115,16 @@ impl<'a> Pdbs<'a> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.by_namespace.is_empty()
+    }
+
+    /// The budgets that select the pod, by name. Cost: as that of [`Self::check`].
+    pub fn of_pod(&self, pod: &Pod) -> Vec<(&'a NamespacedName, &'a PodDisruptionBudget)> {
+        let Some(all) = self.by_namespace.get(&*pod.key.namespace) else {
+            return Vec::new();
+        };
+        let positions = all.matching(pod);
+        let budgets = positions.iter().filter_map(|at| all.all.get(*at));
+        budgets.map(|pdb| (pdb.name, pdb.object)).collect()
     }
 
     /// Whether the PodDisruptionBudgets allow the eviction of the pod now. Pods that a drain does not evict are never
@@ -147,6 +158,6 @@ impl<'a> Pdbs<'a> {
 
 impl Pdb<'_> {
     fn allows(&self, pod: &Pod) -> bool {
-        self.allowed > 0 || (self.frees_unready && !pod.ready)
+        self.object.status.disruptions_allowed > 0 || (self.frees_unready && !pod.ready)
     }
 }

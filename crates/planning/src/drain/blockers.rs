@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::budgets::{self, PodBlocker};
 use super::volumes::{self, Attached};
 use super::{DrainErrors, EvictionError, EvictionFailure};
+use crate::disruption::pdb::Pdbs;
 use crate::drain::groups::Drain;
 use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use crate::pause::{self, Pause, PauseScope};
@@ -26,7 +27,7 @@ use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 /// A drain is reported after this time. A pod's default grace period is 30 s.
 pub const REPORT_AFTER_MS: i64 = 45_000;
 /// Most blockers of one node that are named.
-const MOST: usize = 10;
+pub(super) const MOST: usize = 10;
 /// Most nodes that are evaluated for one report: with more, no single node matters.
 const MOST_NODES: usize = 200;
 
@@ -58,7 +59,10 @@ pub fn stuck_drains(snapshot: &Snapshot, now: Timestamp) -> Vec<StuckDrain> {
         .filter(|(at, _)| since(now, *at) >= REPORT_AFTER_MS)
         .collect();
     going.sort_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
-    let mut attached = None;
+    if going.is_empty() {
+        return Vec::new();
+    }
+    let (pdbs, mut attached) = (Pdbs::new(snapshot), None);
     going
         .into_iter()
         .take(MOST_NODES)
@@ -67,7 +71,13 @@ pub fn stuck_drains(snapshot: &Snapshot, now: Timestamp) -> Vec<StuckDrain> {
             claim: node.claim_name(),
             pool: node.pool(),
             since,
-            obstacles: obstacles(snapshot, now, node, &DrainErrors::default(), &mut attached),
+            obstacles: obstacles(
+                (snapshot, &pdbs),
+                now,
+                node,
+                &DrainErrors::default(),
+                &mut attached,
+            ),
         })
         .collect()
 }
@@ -75,7 +85,14 @@ pub fn stuck_drains(snapshot: &Snapshot, now: Timestamp) -> Vec<StuckDrain> {
 /// The blockers of a node that the objects show; none unless it is being deleted. Sorted by time, at most ten.
 #[must_use]
 pub fn drain_blockers(snapshot: &Snapshot, now: Timestamp, node: &StateNode) -> Vec<DrainBlocker> {
-    obstacles(snapshot, now, node, &DrainErrors::default(), &mut None)
+    let pdbs = Pdbs::new(snapshot);
+    obstacles(
+        (snapshot, &pdbs),
+        now,
+        node,
+        &DrainErrors::default(),
+        &mut None,
+    )
 }
 
 /// When the deletion of a managed node was requested; `None` unless it is being deleted.
@@ -97,9 +114,9 @@ pub fn going_since(snapshot: &Snapshot, node: &StateNode) -> Option<Timestamp> {
         .min()
 }
 
-/// The blockers of a node that is being deleted. Sorted by time, at most ten.
+/// The blockers of a node that is being deleted, in a cluster with these PodDisruptionBudgets. Sorted by time, at most ten.
 pub fn obstacles(
-    snapshot: &Snapshot,
+    (snapshot, pdbs): (&Snapshot, &Pdbs<'_>),
     now: Timestamp,
     node: &StateNode,
     hints: &DrainErrors,
@@ -110,6 +127,7 @@ pub fn obstacles(
     };
     let view = DrainView {
         snapshot,
+        pdbs,
         now,
         node,
         hints,
@@ -157,6 +175,7 @@ pub(super) fn protection(pod: &Pod) -> PodBlocker {
 /// One node, and what is known about it.
 struct DrainView<'a> {
     snapshot: &'a Snapshot,
+    pdbs: &'a Pdbs<'a>,
     now: Timestamp,
     node: &'a StateNode,
     hints: &'a DrainErrors,
@@ -269,7 +288,7 @@ impl DrainView<'_> {
                 "the API server or one of its webhooks must respond again",
             )),
             other => {
-                let by_budget = budgets::drain_blocker(self.snapshot, pod);
+                let by_budget = budgets::drain_blocker(self.snapshot, self.pdbs, pod);
                 let (shape, detail, unblocks) = match (by_budget, other) {
                     (Some(found), _) => found,
                     (None, Some(error)) => (

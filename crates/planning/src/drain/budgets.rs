@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use crate::disruption::pdb::Pdbs;
 use crate::drain_blocker::DrainBlockerKind;
 use mortise_apis::k8s::{PodDisruptionBudget, find_condition};
 use mortise_apis::names::NamespacedName;
@@ -14,21 +15,20 @@ pub(super) type PodBlocker = (DrainBlockerKind, String, String);
 /// What blocks the eviction of the pod; `None` when no PodDisruptionBudget blocks the pod.
 ///
 /// # Cost
-/// The PodDisruptionBudgets of the pod's namespace, and the pending pods where some are missing.
-pub(super) fn drain_blocker(snapshot: &Snapshot, pod: &Pod) -> Option<PodBlocker> {
-    let selects = |pdb: &PodDisruptionBudget| {
-        let selector = pdb.spec.selector.as_ref();
-        selector.is_some_and(|selector| Selector::new(selector).matches_labels(&pod.labels))
-    };
-    let own: Vec<(&NamespacedName, &PodDisruptionBudget)> = snapshot
-        .pdbs
-        .iter()
-        .filter(|(name, pdb)| name.namespace == pod.key.namespace && selects(pdb))
-        .map(|(name, pdb)| (name, &**pdb))
-        .collect();
-    match own.as_slice() {
+/// The pending pods where some of a budget are missing.
+pub(super) fn drain_blocker(snapshot: &Snapshot, pdbs: &Pdbs<'_>, pod: &Pod) -> Option<PodBlocker> {
+    standing_blocker(pdbs, pod).or_else(|| match pdbs.of_pod(pod).as_slice() {
+        [(name, pdb)] if !allows(pdb, pod) => Some(passing_blocker(snapshot, pod, name, pdb)),
+        _ => None,
+    })
+}
+
+/// What blocks the eviction of the pod until an object is changed; `None` when no PodDisruptionBudget does.
+pub(super) fn standing_blocker(pdbs: &Pdbs<'_>, pod: &Pod) -> Option<PodBlocker> {
+    match pdbs.of_pod(pod).as_slice() {
         [] => None,
-        [(name, pdb)] => exhausted(snapshot, pod, name, pdb),
+        [(name, pdb)] if allows(pdb, pod) => None,
+        [(name, pdb)] => never_allows(name, pdb),
         several => {
             let names: Vec<&str> = several.iter().map(|(name, _)| &*name.name).collect();
             let names = names.join(", ");
@@ -43,24 +43,19 @@ pub(super) fn drain_blocker(snapshot: &Snapshot, pod: &Pod) -> Option<PodBlocker
     }
 }
 
-fn exhausted(
-    snapshot: &Snapshot,
-    pod: &Pod,
-    name: &NamespacedName,
-    pdb: &PodDisruptionBudget,
-) -> Option<PodBlocker> {
-    let status = &pdb.status;
+/// A status of an older generation allows nothing, regardless of its value.
+fn is_stale(pdb: &PodDisruptionBudget) -> bool {
+    pdb.status.observed_generation < pdb.metadata.generation
+}
+
+fn allows(pdb: &PodDisruptionBudget, pod: &Pod) -> bool {
     let frees_unready = pdb.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow");
-    // A status of an older generation allows nothing, regardless of its value.
-    let is_stale = status.observed_generation < pdb.metadata.generation;
-    if (status.disruptions_allowed > 0 && !is_stale) || (frees_unready && !pod.ready) {
-        return None;
-    }
-    let (healthy, desired, expected) = (
-        status.current_healthy,
-        status.desired_healthy,
-        status.expected_pods,
-    );
+    (pdb.status.disruptions_allowed > 0 && !is_stale(pdb)) || (frees_unready && !pod.ready)
+}
+
+/// Why the budget allows no eviction until it, or what it counts, is changed.
+fn never_allows(name: &NamespacedName, pdb: &PodDisruptionBudget) -> Option<PodBlocker> {
+    let status = &pdb.status;
     let asks = asks(pdb);
     let failed = find_condition(&status.conditions, "DisruptionAllowed")
         .is_some_and(|each| each.status == "False" && each.reason == "SyncFailed");
@@ -73,42 +68,59 @@ fn exhausted(
             "use an existing controller for the pods, or a numeric minAvailable".to_owned(),
         ));
     }
-    if is_stale {
-        return Some((
-            DrainBlockerKind::PdbNotComputed,
-            format!("disruption budget {name} ({asks}) is not computed yet"),
-            "kube-controller-manager must be running and compute it".to_owned(),
-        ));
-    }
-    if desired >= expected {
-        return Some((
+    let (desired, expected) = (status.desired_healthy, status.expected_pods);
+    (!is_stale(pdb) && desired >= expected).then(|| {
+        (
             DrainBlockerKind::PdbNeverAllows,
             format!(
                 "disruption budget {name} ({asks}) requires {desired} of {expected} pods: it never allows an eviction"
             ),
             format!("allow one unavailable pod in the budget, or run more than {desired} pods"),
-        ));
+        )
+    })
+}
+
+/// Why the budget allows no eviction now.
+fn passing_blocker(
+    snapshot: &Snapshot,
+    pod: &Pod,
+    name: &NamespacedName,
+    pdb: &PodDisruptionBudget,
+) -> PodBlocker {
+    let asks = asks(pdb);
+    if is_stale(pdb) {
+        return (
+            DrainBlockerKind::PdbNotComputed,
+            format!("disruption budget {name} ({asks}) is not computed yet"),
+            "kube-controller-manager must be running and compute it".to_owned(),
+        );
     }
+    let status = &pdb.status;
+    let (healthy, desired, expected) = (
+        status.current_healthy,
+        status.desired_healthy,
+        status.expected_pods,
+    );
     // Of several budgets that select a pod, kube-controller-manager updates an arbitrary one when the pod changes. When
     // that one is deleted, the status of the other stays stale (observed on 1.36 for half of the pods).
     if pod.ready && healthy == 0 {
-        return Some((
+        return (
             DrainBlockerKind::PdbNotComputed,
             format!(
                 "disruption budget {name} ({asks}) has 0 ready pods of {expected}, and this one is ready: its status is outdated"
             ),
             format!("annotate {name}: kube-controller-manager computes it again when it changes"),
-        ));
+        );
     }
     if !pod.ready && healthy < desired {
-        return Some((
+        return (
             DrainBlockerKind::PdbPodNotReady,
             format!(
                 "it is not ready, and disruption budget {name} ({asks}) has {healthy} ready pods of {desired} required"
             ),
             "set unhealthyPodEvictionPolicy: AlwaysAllow on the budget, or make its pods ready"
                 .to_owned(),
-        ));
+        );
     }
     if healthy < expected {
         let selector = pdb.spec.selector.as_ref().map(Selector::new);
@@ -119,27 +131,27 @@ fn exhausted(
                     .is_some_and(|selector| selector.matches_labels(&each.labels))
         });
         if let Some((key, _)) = waits {
-            return Some((
+            return (
                 DrainBlockerKind::PdbPodsPending,
                 format!(
                     "disruption budget {name} ({asks}) has {healthy} ready pods of {expected}, and pod {key} has no node"
                 ),
                 format!("pod {key} must be scheduled; see /debug/explain?pod={key}"),
-            ));
+            );
         }
-        return Some((
+        return (
             DrainBlockerKind::PdbPodsNotReady,
             format!(
                 "disruption budget {name} ({asks}) has {healthy} ready pods of {expected}, and requires {desired}"
             ),
             format!("more than {desired} of its pods must be ready"),
-        ));
+        );
     }
-    Some((
+    (
         DrainBlockerKind::PdbExhausted,
         format!("disruption budget {name} ({asks}) is exhausted by other evictions"),
         "it allows the next eviction when the evicted pods are ready on other nodes".to_owned(),
-    ))
+    )
 }
 
 /// The budget's requirement, as written.

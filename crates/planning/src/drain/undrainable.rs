@@ -6,23 +6,20 @@
 //! when an upgrade waits for the last ten nodes.
 //!
 //! # What counts
-//! A pod that a drain waits for, with a blocker that only a change of an object ends (`DrainBlockerKind::needs_a_change`). Pods of
+//! A pod that a drain waits for, with a blocker that only a change of an object ends. Pods of
 //! Jobs end by themselves, and a NodeClaim with `terminationGracePeriod` is drained in the end: neither counts.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::blockers::{going_since, owner_of, protection};
-use super::budgets::{self, PodBlocker};
+use super::blockers::{MOST, going_since, owner_of, protection};
+use super::budgets::{PodBlocker, standing_blocker};
+use crate::disruption::pdb::Pdbs;
 use crate::drain_blocker::DrainBlocker;
 use mortise_apis::names::{ClaimName, NodeName, PoolName};
-use mortise_state::snapshot::{Pod, PodLabels, Snapshot, StateNode};
-
-/// Most blockers of one node that are named.
-const MOST: usize = 10;
+use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 
 /// A node whose drain would never end by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -37,20 +34,17 @@ pub struct UndrainableNode {
     pub blockers: Vec<DrainBlocker>,
 }
 
-/// What PodDisruptionBudgets say of pods, by namespace, labels and readiness: all that they depend on.
-type KnownBudgets<'a> = HashMap<(&'a str, &'a PodLabels, bool), Option<PodBlocker>>;
-
 /// Nodes that are not being deleted and whose drain would never end by itself. Sorted by name.
 ///
 /// # Cost
-/// A look-up for each pod, and the PodDisruptionBudgets of a namespace for each set of labels in it.
+/// That of [`Pdbs::new`], and of [`Pdbs::check`] for each pod.
 #[must_use]
 pub fn undrainable_nodes(snapshot: &Snapshot, now: Timestamp) -> Vec<UndrainableNode> {
-    let mut known = KnownBudgets::new();
+    let pdbs = Pdbs::new(snapshot);
     let nodes = snapshot.nodes.values();
     let mut all: Vec<UndrainableNode> = nodes
         .filter_map(|node| {
-            let blockers = blockers(snapshot, now, node, &mut known);
+            let blockers = undrainable_because(snapshot, &pdbs, now, node);
             let found = !blockers.is_empty();
             found.then_some(UndrainableNode {
                 node: node.node_name()?,
@@ -68,17 +62,9 @@ pub fn undrainable_nodes(snapshot: &Snapshot, now: Timestamp) -> Vec<Undrainable
 #[must_use]
 pub fn undrainable_because(
     snapshot: &Snapshot,
+    pdbs: &Pdbs<'_>,
     now: Timestamp,
     node: &StateNode,
-) -> Vec<DrainBlocker> {
-    blockers(snapshot, now, node, &mut KnownBudgets::new())
-}
-
-fn blockers<'a>(
-    snapshot: &Snapshot,
-    now: Timestamp,
-    node: &'a StateNode,
-    known: &mut KnownBudgets<'a>,
 ) -> Vec<DrainBlocker> {
     let Some(claim) = node.claim.as_ref().filter(|_| node.node.is_some()) else {
         return Vec::new();
@@ -88,8 +74,8 @@ fn blockers<'a>(
     }
     let pods = node.pods.iter();
     let pods = pods.filter(|pod| pod.is_waiting_eviction(now) && pod.deleted.is_none());
-    let blocker = |pod: &'a Arc<Pod>| {
-        let (kind, detail, unblocks) = cause(snapshot, now, pod, known)?;
+    let blocker = |pod: &Arc<Pod>| {
+        let (kind, detail, unblocks) = cause(pdbs, now, pod)?;
         Some(DrainBlocker {
             kind,
             what: format!("pod {}", pod.key),
@@ -102,21 +88,11 @@ fn blockers<'a>(
     pods.filter_map(blocker).take(MOST).collect()
 }
 
-fn cause<'a>(
-    snapshot: &Snapshot,
-    now: Timestamp,
-    pod: &'a Pod,
-    known: &mut KnownBudgets<'a>,
-) -> Option<PodBlocker> {
-    if pod.is_protected(now) {
-        // A duration ends, also of a pod that is not started yet.
-        let has_no_end = pod.do_not_disrupt.as_deref() == Some("true") && !pod.is_of_job();
-        return has_no_end.then(|| protection(pod));
+fn cause(pdbs: &Pdbs<'_>, now: Timestamp, pod: &Pod) -> Option<PodBlocker> {
+    if !pod.is_protected(now) {
+        return standing_blocker(pdbs, pod);
     }
-    let key = (&*pod.key.namespace, &pod.labels, pod.ready);
-    let of_budgets = || {
-        let found = budgets::drain_blocker(snapshot, pod);
-        found.filter(|(kind, ..)| kind.needs_a_change())
-    };
-    known.entry(key).or_insert_with(of_budgets).clone()
+    // A duration ends, also of a pod that is not started yet.
+    let has_no_end = pod.do_not_disrupt.as_deref() == Some("true") && !pod.is_of_job();
+    has_no_end.then(|| protection(pod))
 }

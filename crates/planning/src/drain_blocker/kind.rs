@@ -95,15 +95,6 @@ impl DrainBlockerKind {
         )
     }
 
-    /// Whether it never ends by itself: an object has to be changed.
-    #[must_use]
-    pub const fn needs_a_change(self) -> bool {
-        matches!(
-            self,
-            Self::PdbNeverAllows | Self::PdbNotCountable | Self::MultiplePdbs | Self::DoNotDisrupt
-        )
-    }
-
     /// The event that reports it.
     pub const fn event(self) -> &'static str {
         match self {

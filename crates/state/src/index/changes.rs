@@ -123,9 +123,6 @@ impl<K: Clone + Ord> ChangedKeys<K> {
 
 impl<K: Clone + Ord> Extend<K> for ChangedKeys<K> {
     fn extend<I: IntoIterator<Item = K>>(&mut self, keys: I) {
-        let mut keys = keys.into_iter().peekable();
-        if keys.peek().is_some() {
-            Arc::make_mut(&mut self.0).extend(keys);
-        }
+        Arc::make_mut(&mut self.0).extend(keys);
     }
 }

@@ -296,7 +296,7 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &Arc<StateNode>) 
             .iter()
             .map(|each| ("drain blocker", each.text(now))),
     );
-    let undrainable = undrainable_because(snapshot, now, node);
+    let undrainable = undrainable_because(snapshot, &pdbs, now, node);
     lines.extend(
         undrainable
             .iter()
