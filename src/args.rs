@@ -252,6 +252,9 @@ struct OwnArgs {
     /// Maximum concurrent launches of a NodePool until the first node of its current template registers (0 = unlimited)
     #[arg(long, env = "MORTISE_MAX_UNPROVEN_LAUNCHES", default_value_t = 8)]
     max_unproven_launches: usize,
+    /// Learn which undeclared taints nodes join with and lose, and plan pods for such nodes; false: each of these taints counts, as in Karpenter
+    #[arg(long, env = "MORTISE_LEARN_BOOT_TAINTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
+    learn_boot_taints: bool,
     /// Launches of a NodePool are paused after this number of consecutive failed registrations (0 = never)
     #[arg(long, env = "MORTISE_LAUNCH_FAILURE_THRESHOLD", default_value_t = 3)]
     launch_failure_threshold: u32,
@@ -316,6 +319,7 @@ impl ServeArgs {
             initialization_timeout_ms: own.initialization_timeout.0,
             expiration_jitter_percent: own.expiration_jitter_percent,
             max_unproven_launches: own.max_unproven_launches,
+            learn_boot_taints: own.learn_boot_taints,
             launch_failure_threshold: own.launch_failure_threshold,
             launch_backoff_ms: own.launch_backoff.0,
             garbage_collection_interval_ms: own.garbage_collection_interval.0,

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use mortise_apis::values::SplitMix64;
 use mortise_aws_catalog::embedded_catalog;
 use mortise_cloudprovider::InstanceType;
-use mortise_demo::scenario_file::ScenarioFile;
+use mortise_demo::scenario_file::{ScenarioFile, source_of};
 use mortise_demo::service_of;
 use mortise_manifests::migrate::SourceFile;
 use mortise_planning::settings::Settings;
@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use crate::output::Output;
 use crate::report::{Benchmark, Results, SOLVER};
+use crate::scoreboard::page::replace_block;
 
 /// Seeds of the complete run.
 const SEEDS: u64 = 10_000;
@@ -51,6 +52,13 @@ pub(crate) struct RacesArgs {
     #[arg(long, default_value_t = 1)]
     #[serde(skip)]
     seed: u64,
+    /// Only this policy: `mortise` or `karpenter`.
+    #[arg(long, value_parser = ["mortise", "karpenter"])]
+    only: Option<String>,
+    /// Write the section of docs/scoreboard.md.
+    #[arg(long)]
+    #[serde(skip)]
+    page: bool,
     /// Write the first cluster and what happens to it to this file, for `mortise simulate`.
     #[arg(long)]
     #[serde(skip)]
@@ -190,23 +198,9 @@ fn containers(tenths: i64) -> Value {
     json!({ "containers": [{ "name": "main", "image": "registry.test/main", "resources": { "requests": requests } }] })
 }
 
-/// The documents as one file.
-fn text(seed: u64) -> Result<String> {
-    let documents: serde_json::Result<Vec<String>> =
-        scenario(seed).iter().map(serde_json::to_string).collect();
-    Ok(documents?.join("\n---\n"))
-}
-
-fn file(seed: u64) -> Result<ScenarioFile> {
-    let source = SourceFile {
-        name: format!("race-{seed}.yaml"),
-        text: text(seed)?,
-    };
-    ScenarioFile::read(&[source], &[])
-}
-
 fn history(seed: u64, policy: SimulatedPolicy, types: &[InstanceType]) -> Result<ScenarioReport> {
-    let ScenarioFile { spec, objects, .. } = file(seed)?;
+    let file = ScenarioFile::of_documents(&format!("race-{seed}"), &scenario(seed))?;
+    let ScenarioFile { spec, objects, .. } = file;
     let cloud = (types.to_vec(), mortise_aws_class::labels::well_known());
     let service = service_of(policy, Settings::default());
     Ok(play(&spec, objects, cloud, service)?)
@@ -257,25 +251,57 @@ impl Benchmark for RacesArgs {
     }
 
     fn is_complete(&self) -> bool {
-        self.seeds == SEEDS
+        self.seeds == SEEDS && self.only.is_none()
     }
 
     fn measure(&self) -> Result<RacesResults> {
         if let Some(path) = &self.write {
-            let text = text(self.seed)?;
+            let SourceFile { text, .. } = source_of("race", &scenario(self.seed));
             std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
         }
-        let region = file(self.seed)?.spec.region;
+        let region = ScenarioFile::of_documents("race", &scenario(self.seed))?
+            .spec
+            .region;
         let mut types = embedded_catalog()?.simulated_instance_types(&region)?;
         types.retain(|each| TYPES.contains(&&*each.name));
         let policies = [SimulatedPolicy::Mortise, SimulatedPolicy::Karpenter];
+        let is_meant = |policy: &SimulatedPolicy| {
+            let only = self.only.as_deref();
+            only.is_none_or(|only| only == policy.name())
+        };
         let policies: Result<Vec<PolicyRaces>> = policies
             .into_iter()
+            .filter(is_meant)
             .map(|policy| self.races(policy, &types))
             .collect();
-        Ok(RacesResults {
+        let results = RacesResults {
             policies: policies?,
-        })
+        };
+        if self.page {
+            replace_block("races", &results.page())?;
+        }
+        Ok(results)
+    }
+}
+
+impl RacesResults {
+    /// The table of the page.
+    fn page(&self) -> Vec<String> {
+        let mut lines = vec![
+            "| policy | histories | with a violation | nodes launched | evictions |".to_owned(),
+            "|---|---|---|---|---|".to_owned(),
+        ];
+        lines.extend(self.policies.iter().map(|of| {
+            format!(
+                "| {} | {} | {} | {} | {} |",
+                of.policy.name(),
+                of.histories,
+                of.violated,
+                of.nodes_launched,
+                of.evictions
+            )
+        }));
+        lines
     }
 }
 

@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 79] = [
+const READERS: [(&str, Reader); 80] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -90,6 +90,7 @@ const READERS: [(&str, Reader); 79] = [
     ("launch_timeout", Configured("1m")),
     ("leader_election_name", Configured("other")),
     ("leader_election_namespace", Configured("other")),
+    ("learn_boot_taints", Configured("false")),
     ("log_error_output_paths", Unread),
     ("log_level", Command("args.log_level()")),
     ("log_output_paths", Unread),

@@ -18,6 +18,7 @@ mod migrate;
 mod pause;
 mod plan;
 mod replay;
+mod score_table;
 mod serve;
 mod service;
 mod simulate;

@@ -1,5 +1,6 @@
 //! `mortise replay`: plays a recording of `mortise serve --record` again, as it was or with other settings.
 
+mod comparison;
 mod table;
 
 use std::fs::File;
@@ -11,6 +12,7 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use mortise_engine::journal::{EXTENSION, JournalFileError, JournalHeader, JournalReader};
 use mortise_sim::replay::{NamedFile, ReplayReport, SettingChange, replay};
+use serde::Serialize;
 use serde_json::json;
 
 use super::{PARTED, WITH_WARNINGS, line};
@@ -21,10 +23,12 @@ use super::{PARTED, WITH_WARNINGS, line};
     long_about = "Play a recording of `mortise serve --record DIR` again. The same engine and deciders get the same inputs at the same times; every\n\
 request and every decision is compared. Where histories part, it shows the first step that differs, what it decided then and now, and why.\n\n\
 With --set it is played a second time with other settings: where histories part first, and what was decided in both. The deciders go on to\n\
-see the recorded cluster; requests that were not made then are not executed. Nothing is asked of a cluster or a cloud.",
+see the recorded cluster; requests that were not made then are not executed. With --compare it shows how well the clusters of two recordings\n\
+were run. Nothing is asked of a cluster or a cloud.",
     after_long_help = "Exit codes: 0 every decision is equal, or with --set: played; 1 a file cannot be read; 2 wrong usage; 7 played, but the recording\n\
 has a gap or begins in the middle, so that not everything can be claimed; 9 a decision differs.\n\n\
 Examples:\n  mortise replay /var/lib/mortise/recordings\n  mortise replay recordings --at 2026-11-24T03:00:00Z\n  \
+mortise replay before --compare after\n  \
 mortise replay recordings --set batch-idle-duration=5s --set SpotToSpotConsolidation=true -o json"
 )]
 pub(super) struct ReplayArgs {
@@ -37,6 +41,22 @@ pub(super) struct ReplayArgs {
     /// Play again with another setting: the name of a flag of serve, or of a feature gate
     #[arg(long = "set", value_name = "NAME=VALUE")]
     changes: Vec<SettingChange>,
+    /// Another directory or file, of another time or cluster: print how well both were run, side by side
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with = "changes",
+        help_heading = "Compare"
+    )]
+    compare: Option<PathBuf>,
+    /// Of --compare only the recording of the process that ran at this time
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "compare",
+        help_heading = "Compare"
+    )]
+    compare_at: Option<Timestamp>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: ReplayFormat,
@@ -58,6 +78,7 @@ struct Recording {
 }
 
 /// What came of a recording.
+#[derive(Serialize)]
 struct Played {
     files: Vec<String>,
     /// With the recorded settings.
@@ -68,41 +89,73 @@ struct Played {
 
 /// Reads, plays and shows.
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    let mut played = Vec::new();
-    for recording in selected(args)? {
-        let replay = play(&recording, &[])?;
-        let changed = match args.changes.as_slice() {
-            [] => None,
-            changes => Some(play(&recording, changes)?),
-        };
-        let files = recording.files.iter();
-        let each = Played {
-            files: files.map(|(_, path)| path.display().to_string()).collect(),
-            replay,
-            changed,
-        };
-        if args.output == ReplayFormat::Table {
-            if !played.is_empty() {
-                line("");
+    let first = play_all(&args.path, args.at, &args.changes)?;
+    let other = match &args.compare {
+        Some(path) => Some((path, play_all(path, args.compare_at, &[])?)),
+        None => None,
+    };
+    match (args.output, &other) {
+        (ReplayFormat::Table, None) => {
+            for (nth, each) in first.iter().enumerate() {
+                if nth > 0 {
+                    line("");
+                }
+                table::lines(each).iter().for_each(|text| line(text));
             }
-            table::lines(&each).iter().for_each(|text| line(text));
         }
-        played.push(each);
+        (ReplayFormat::Table, Some((path, other))) => {
+            let columns = [(&*args.path, &*first), (&**path, &**other)];
+            comparison::lines(columns)
+                .iter()
+                .for_each(|text| line(text));
+            // Of these the scores are not of everything.
+            let all = first.iter().chain(other);
+            for each in all.filter(|each| !each.replay.is_equal) {
+                line("");
+                table::lines(each).iter().for_each(|text| line(text));
+            }
+        }
+        (ReplayFormat::Json, None) => {
+            line(&serde_json::to_string_pretty(
+                &json!({ "recordings": first }),
+            )?);
+        }
+        (ReplayFormat::Json, Some((_, other))) => line(&serde_json::to_string_pretty(
+            &json!({ "recordings": first, "compared": other }),
+        )?),
     }
-    if args.output == ReplayFormat::Json {
-        let all: Vec<_> = played.iter().map(|each| json!({ "files": each.files, "replay": each.replay, "changed": each.changed })).collect();
-        line(&serde_json::to_string_pretty(
-            &json!({ "recordings": all }),
-        )?);
-    }
+    let mut all = first.iter().chain(other.iter().flat_map(|(_, all)| all));
     let differs = |each: &Played| each.replay.parting.is_some() && !each.replay.is_cold;
-    Ok(if played.iter().any(differs) {
+    Ok(if all.clone().any(differs) {
         ExitCode::from(PARTED)
-    } else if played.iter().all(|each| each.replay.is_equal) {
+    } else if all.all(|each| each.replay.is_equal) {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(WITH_WARNINGS)
     })
+}
+
+/// Plays the recordings of a path; all of them, or that of the process that ran at a time.
+fn play_all(
+    path: &Path,
+    at: Option<Timestamp>,
+    changes: &[SettingChange],
+) -> anyhow::Result<Vec<Played>> {
+    let mut played = Vec::new();
+    for recording in selected(path, at)? {
+        let replay = play(&recording, &[])?;
+        let changed = match changes {
+            [] => None,
+            changes => Some(play(&recording, changes)?),
+        };
+        let files = recording.files.iter();
+        played.push(Played {
+            files: files.map(|(_, path)| path.display().to_string()).collect(),
+            replay,
+            changed,
+        });
+    }
+    Ok(played)
 }
 
 fn play(recording: &Recording, changes: &[SettingChange]) -> anyhow::Result<ReplayReport> {
@@ -120,9 +173,8 @@ fn open(path: &Path) -> anyhow::Result<File> {
     File::open(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The recordings that the arguments mean, the oldest first.
-fn selected(args: &ReplayArgs) -> anyhow::Result<Vec<Recording>> {
-    let path = &args.path;
+/// The recordings of a path, the oldest first; with a time, only that of the process that ran then.
+fn selected(path: &Path, at: Option<Timestamp>) -> anyhow::Result<Vec<Recording>> {
     let is_directory = std::fs::metadata(path)
         .with_context(|| format!("cannot read {}", path.display()))?
         .is_dir();
@@ -132,7 +184,7 @@ fn selected(args: &ReplayArgs) -> anyhow::Result<Vec<Recording>> {
         let header = header(path)?;
         vec![Recording {
             started_at: header.started_at,
-            files: vec![(header.file, path.clone())],
+            files: vec![(header.file, path.to_owned())],
         }]
     };
     if recordings.is_empty() {
@@ -141,13 +193,16 @@ fn selected(args: &ReplayArgs) -> anyhow::Result<Vec<Recording>> {
             path.display()
         );
     }
-    if let Some(at) = args.at {
+    if let Some(at) = at {
         let first = recordings.first().map(|each| each.started_at);
         recordings.retain(|each| each.started_at <= at);
         // The one that began last before then ran at that time, or had ended.
         recordings = recordings.pop().into_iter().collect();
         if let (true, Some(first)) = (recordings.is_empty(), first) {
-            bail!("--at {at}: the oldest recording begins at {first}");
+            bail!(
+                "{}: the oldest recording begins at {first}, after {at}",
+                path.display()
+            );
         }
     }
     Ok(recordings)

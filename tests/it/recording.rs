@@ -162,6 +162,28 @@ async fn a_killed_and_a_stopped_process_replay_bit_for_bit() -> Result<()> {
         "{said:?}"
     );
 
+    // Both processes next to the second one: by the hour, since they are not equally long.
+    let file = recordings[1]["files"][0].as_str().context("its file")?;
+    let said = replayed(&directory, &["--compare", file]).await?;
+    ensure!(said.code == EQUAL, "{said:?}");
+    let row = |words: &str| said.stdout.lines().find(|line| line.starts_with(words));
+    for words in [
+        "recorded time",
+        "spent an hour",
+        "pods waited: half",
+        "evictions",
+    ] {
+        let values = row(words).and_then(|row| row.strip_prefix(words));
+        let values = values.map(|values| values.split_whitespace().count());
+        ensure!(values == Some(2), "{words}: {said:?}");
+    }
+    let launched = row("nodes launched").context("nodes launched")?;
+    let launched: Vec<u64> = launched
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    ensure!(launched.len() == 2 && launched[0] > launched[1], "{said:?}");
+
     // Another seed stands for a program that decides otherwise.
     let other = directory.join("other.recording");
     std::fs::write(&other, with_seed(Path::new(first), 7)?)?;

@@ -3,7 +3,7 @@
 //! Scores are sums over the seeds, waiting times are those of all pods together at their worst seed. The page
 //! `docs/scoreboard.md` is written with `--page`.
 
-mod page;
+pub(crate) mod page;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -177,7 +177,7 @@ impl ScoreboardArgs {
 
 impl Results for ScoreboardResults {
     fn write_table(&self, out: &mut dyn Write) -> Result<()> {
-        for line in page::table(self) {
+        for line in page::table(self).iter().chain(&page::sums(self)) {
             writeln!(out, "{line}")?;
         }
         Ok(())

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use mortise_sim::Scores;
 use mortise_sim::baseline::SimulatedPolicy;
 
 use super::{Row, Scenario, ScoreboardResults};
@@ -16,6 +17,35 @@ pub(super) fn table(results: &ScoreboardResults) -> Vec<String> {
     ];
     lines.extend(results.rows.iter().map(line));
     lines
+}
+
+/// What else is counted, over all scenarios and seeds, as a table in Markdown.
+pub(super) fn sums(results: &ScoreboardResults) -> Vec<String> {
+    let mut lines = vec![
+        "| policy | pods of DaemonSets | without a node after 30 s | spot instances announced to be taken | pods on them when they were taken |".to_owned(),
+        "|---|---|---|---|---|".to_owned(),
+    ];
+    lines.extend(SimulatedPolicy::ALL.into_iter().map(|policy| {
+        let rows = results.rows.iter().filter(|row| row.policy == policy);
+        let sum = |of: fn(&Scores) -> u64| rows.clone().map(|row| of(&row.scores)).sum::<u64>();
+        format!(
+            "| {} | {} | {} | {} | {} |",
+            name(policy),
+            sum(|scores| scores.daemon_pods),
+            sum(|scores| scores.late_daemon_pods),
+            sum(|scores| scores.interruptions),
+            sum(|scores| scores.reclaimed_pods),
+        )
+    }));
+    lines
+}
+
+const fn name(policy: SimulatedPolicy) -> &'static str {
+    match policy {
+        SimulatedPolicy::Mortise => "mortise",
+        SimulatedPolicy::MortiseAlone => "mortise without extender",
+        SimulatedPolicy::Karpenter => "Karpenter's way",
+    }
 }
 
 fn line(row: &Row) -> String {
@@ -40,11 +70,7 @@ fn line(row: &Row) -> String {
         pods => format!(" ({pods} wait at the end)"),
     };
     let moved = scores.most_moves();
-    let name = match policy {
-        SimulatedPolicy::Mortise => "mortise",
-        SimulatedPolicy::MortiseAlone => "mortise without extender",
-        SimulatedPolicy::Karpenter => "Karpenter's way",
-    };
+    let name = name(*policy);
     format!(
         "| `{scenario}` | {name} | {dollars} | {over} | {}, {}, {} s{left} | {} | {moved} | {} | {} | {} | {} |",
         waited.p50,
@@ -58,26 +84,36 @@ fn line(row: &Row) -> String {
     )
 }
 
-const BEGIN: &str = "<!-- begin: scoreboard -->";
-const END: &str = "<!-- end: scoreboard -->";
-
 /// Replaces the table of the page.
 pub(super) fn write(scenarios: &[Scenario], results: &ScoreboardResults, seeds: u64) -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/scoreboard.md");
-    let text =
-        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let (before, rest) = text
-        .split_once(BEGIN)
-        .with_context(|| format!("no {BEGIN}"))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("no {END}"))?;
     let mut lines = table(results);
+    lines.push(String::new());
+    lines.push("All scenarios and seeds together:".to_owned());
+    lines.push(String::new());
+    lines.extend(sums(results));
     lines.push(String::new());
     lines.push(format!("Seeds 1 to {seeds}. The scenarios:"));
     lines.push(String::new());
     for scenario in scenarios {
         lines.push(format!("- `{}`: {}", scenario.name, scenario.about));
     }
+    replace_block("scoreboard", &lines)
+}
+
+/// Replaces what the page has between the marks of a block.
+pub(crate) fn replace_block(name: &str, lines: &[String]) -> Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/scoreboard.md");
+    let text =
+        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let (begin, end) = (
+        format!("<!-- begin: {name} -->"),
+        format!("<!-- end: {name} -->"),
+    );
+    let (before, rest) = text
+        .split_once(&begin)
+        .with_context(|| format!("no {begin}"))?;
+    let (_, after) = rest.split_once(&end).with_context(|| format!("no {end}"))?;
     let body = lines.join("\n");
-    std::fs::write(&path, format!("{before}{BEGIN}\n{body}\n{END}{after}"))?;
+    std::fs::write(&path, format!("{before}{begin}\n{body}\n{end}{after}"))?;
     Ok(())
 }

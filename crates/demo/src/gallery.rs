@@ -19,14 +19,18 @@ macro_rules! scenarios {
 }
 
 /// All of them, by name.
-pub const GALLERY: [GalleryScenario; 11] = scenarios![
+pub const GALLERY: [GalleryScenario; 15] = scenarios![
+    "bad-image-300",
     "bad-image",
     "black-friday",
+    "boot-taint",
+    "burst",
     "busy-morning",
     "churny-day",
     "drift-in-waves",
     "eventful-afternoon",
     "frozen-cluster",
+    "heavy-agents",
     "rolling-upgrade",
     "room-kept-free",
     "shortage",

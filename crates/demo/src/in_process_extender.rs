@@ -112,3 +112,60 @@ impl Extender for InProcessExtender {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gallery::GALLERY;
+    use crate::scenario_file::ScenarioFile;
+    use mortise_manifests::migrate::SourceFile;
+    use mortise_sim::Scores;
+    use mortise_sim::scenario::play;
+
+    fn scores(name: &str, policy: SimulatedPolicy) -> Scores {
+        let found = GALLERY.into_iter().find(|each| each.name == name).unwrap();
+        let source = SourceFile {
+            name: name.to_owned(),
+            text: found.text.to_owned(),
+        };
+        let ScenarioFile { spec, objects, .. } = ScenarioFile::read(&[source], &[]).unwrap();
+        let catalog = mortise_aws_catalog::embedded_catalog().unwrap();
+        let types = catalog.simulated_instance_types(&spec.region).unwrap();
+        let cloud = (types, mortise_aws_class::labels::well_known());
+        let service = service_of(policy, Settings::default());
+        play(&spec, objects, cloud, service).unwrap().scores
+    }
+
+    /// Without the extender, kube-scheduler gives the room of an agent to pods that were planned for another node.
+    #[test]
+    fn the_room_of_pods_of_daemon_sets_is_kept_for_them() {
+        let [with, without] = [SimulatedPolicy::Mortise, SimulatedPolicy::MortiseAlone]
+            .map(|policy| scores("heavy-agents", policy));
+        assert!(
+            with.daemon_pods > 20 && with.late_daemon_pods == 0,
+            "{with:?}"
+        );
+        assert!(without.late_daemon_pods > 0, "{without:?}");
+        assert_eq!(with.violations + without.violations, 0);
+    }
+
+    /// A taint of young nodes costs nodes until it is known.
+    #[test]
+    fn a_boot_taint_costs_no_node_after_the_first_wave() {
+        let [ours, theirs] = [SimulatedPolicy::Mortise, SimulatedPolicy::Karpenter]
+            .map(|policy| scores("boot-taint", policy));
+        assert!(
+            ours.nodes_launched * 10 <= theirs.nodes_launched * 8,
+            "{ours:?} {theirs:?}"
+        );
+        assert_eq!(ours.violations, 0);
+    }
+
+    /// What is launched for the first pods of a burst is still right when the last one is there.
+    #[test]
+    fn a_burst_launches_no_node_that_is_not_needed() {
+        let burst = scores("burst", SimulatedPolicy::Mortise);
+        assert_eq!(burst.nodes_launched, burst.most_nodes);
+        assert_eq!(burst.evictions, 0);
+    }
+}

@@ -13,6 +13,8 @@ pub struct ScenarioFile {
     pub spec: ScenarioSpec,
     /// The cluster that it begins with.
     pub objects: ClusterObjects,
+    /// All of it as documents.
+    pub documents: Vec<Value>,
     written: WrittenManifest,
 }
 
@@ -34,6 +36,7 @@ impl ScenarioFile {
         let mut all = parsed(sources)?;
         all.retain(|old| !replacements.iter().any(|new| new.replaces(old)));
         all.extend(replacements);
+        let documents = all.iter().map(|written| written.value.clone()).collect();
         let mut objects = ClusterObjects::default();
         let mut scenario: Option<(ScenarioSpec, WrittenManifest)> = None;
         for written in all {
@@ -60,8 +63,17 @@ impl ScenarioFile {
         Ok(Self {
             spec,
             objects: objects.complete()?,
+            documents,
             written,
         })
+    }
+
+    /// Reads documents that are not in a file. `name` stands for the file in errors.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn of_documents(name: &str, documents: &[Value]) -> anyhow::Result<Self> {
+        Self::read(&[source_of(name, documents)], &[])
     }
 
     /// An error in the Scenario, with the file and the line that it is about.
@@ -92,6 +104,16 @@ impl WrittenManifest {
                 .map(str::to_owned)
         };
         kind(self) == kind(old) && (self.value["kind"] == SCENARIO_KIND || name(self) == name(old))
+    }
+}
+
+/// Documents as a file of this name has them.
+#[must_use]
+pub fn source_of(name: &str, documents: &[Value]) -> SourceFile {
+    let texts: Vec<String> = documents.iter().map(Value::to_string).collect();
+    SourceFile {
+        name: name.to_owned(),
+        text: texts.join("\n---\n"),
     }
 }
 

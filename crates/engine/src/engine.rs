@@ -179,7 +179,9 @@ impl Engine {
             .map(|decider| DeciderSlot::new(decider, now))
             .collect();
         Self {
-            index: Index::new(well_known, true, now).in_namespace(&settings.namespace),
+            index: Index::new(well_known, true, now)
+                .in_namespace(&settings.namespace)
+                .learning_boot_taints(settings.learn_boot_taints),
             slots,
             settings: Arc::new(settings),
             feasible: Arc::default(),
@@ -332,9 +334,15 @@ impl Engine {
         snapshot
     }
 
+    /// What was frozen last, for deciders or for others; `None` before the first time. It changes nothing.
+    #[must_use]
+    pub const fn last_snapshot(&self) -> Option<&Arc<Snapshot>> {
+        self.last.as_ref()
+    }
+
     /// The same within a call that is recorded itself.
     fn freeze(&mut self, now: Timestamp) -> Arc<Snapshot> {
-        self.index.expire_nominations(now);
+        self.index.expire(now);
         if let Some(last) = &self.last
             && !self.index.is_stale()
         {
@@ -359,7 +367,7 @@ impl Engine {
             .iter()
             .filter(|slot| slot.decider.is_some())
             .filter_map(|slot| slot.wake)
-            .chain(self.index.next_nomination_expiry())
+            .chain(self.index.next_expiry())
             .min()
     }
 

@@ -74,6 +74,8 @@ pub struct Settings {
     pub launch_failure_threshold: u32,
     /// Initial pause; doubles with each probe that does not register, up to 1 h (5 min).
     pub launch_backoff_ms: i64,
+    /// Taints that young nodes of a NodePool lose are learned (`--learn-boot-taints`, on).
+    pub learn_boot_taints: bool,
     /// Consolidation may replace groups of nodes by several cheaper ones (`--consolidate-groups`, off).
     pub consolidate_groups: bool,
     /// Cooldown of launched nodes and of pods relocated by consolidation.
@@ -121,6 +123,7 @@ impl Default for Settings {
             max_unproven_launches: 8,
             launch_failure_threshold: 3,
             launch_backoff_ms: 5 * 60_000,
+            learn_boot_taints: true,
             consolidate_groups: false,
             disruption_cooldown_ms: 5 * 60_000,
             garbage_collection_interval_ms: 2 * 60_000,

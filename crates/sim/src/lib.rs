@@ -18,6 +18,7 @@
 //! | scenarios: a cluster as manifests, and a timeline | `scenario/` |
 //! | the same cluster, step by step, for tests of deciders | `test_cluster/` |
 //! | independent simulations on all processors | `parallel.rs` |
+//! | a smaller input that still fails | `shrink.rs` |
 
 pub mod baseline;
 mod clock;
@@ -36,6 +37,7 @@ pub mod replay;
 mod replicas;
 pub mod scenario;
 mod scores;
+mod shrink;
 mod simulation;
 mod stats;
 pub mod test_cluster;
@@ -50,6 +52,7 @@ pub use options::{Deployment, JobSpec, SimOptions};
 pub use parallel::on_all_processors;
 pub use recordings::Recordings;
 pub use scores::{ClusterMinute, MovedWorkload, Percentiles, Scores};
+pub use shrink::{shrunk_document, shrunk_list};
 pub use simulation::Simulation;
 pub use stats::Stats;
 pub use workloads::{ConcurrencyPolicy, CronJob, Job, StatefulSet, VolumeClaimTemplate, Workloads};

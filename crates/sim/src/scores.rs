@@ -8,7 +8,6 @@ use mortise_apis::values::{after, since};
 use mortise_planning::disruption::resource_values::ResourceValues;
 use mortise_state::snapshot::Snapshot;
 use serde::Serialize;
-use serde_json::Value;
 
 /// Scores of a whole history.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,6 +21,14 @@ pub struct Scores {
     pub bound_micro_usd: i64,
     /// Seconds from a pod's creation to its node: of half of the pods, of 99 in 100, and of all, at most.
     pub pending_s: Percentiles,
+    /// Pods of DaemonSets that got their node, or should have.
+    pub daemon_pods: u64,
+    /// Of these, pods that had no node 30 seconds after their creation.
+    pub late_daemon_pods: u64,
+    /// Spot instances that the cloud announced to take back.
+    pub interruptions: u64,
+    /// Pods that still ran on such an instance when it was taken, those of DaemonSets not counted.
+    pub reclaimed_pods: u64,
     /// Pods evicted.
     pub evictions: u64,
     /// The workload with the most evictions; `None` without evictions.
@@ -54,6 +61,10 @@ impl Scores {
     pub fn add_seed(&mut self, own: &Self) {
         self.spent_micro_usd += own.spent_micro_usd;
         self.bound_micro_usd += own.bound_micro_usd;
+        self.daemon_pods += own.daemon_pods;
+        self.late_daemon_pods += own.late_daemon_pods;
+        self.interruptions += own.interruptions;
+        self.reclaimed_pods += own.reclaimed_pods;
         self.evictions += own.evictions;
         self.nodes_launched += own.nodes_launched;
         self.empty_node_minutes += own.empty_node_minutes;
@@ -119,6 +130,8 @@ pub struct ClusterMinute {
     pub evictions: u64,
 }
 
+/// A pod of a DaemonSet is late when it has no node after this.
+pub(crate) const LATE_MS: i64 = 30_000;
 /// The bound is computed this often, in minutes.
 const BOUND_MINUTES: u64 = 10;
 
@@ -126,6 +139,9 @@ const BOUND_MINUTES: u64 = 10;
 #[derive(Debug, Default)]
 pub(crate) struct ScoreMeter {
     pending_s: BTreeMap<i64, u64>,
+    daemon_pods: u64,
+    late_daemon_pods: u64,
+    reclaimed_pods: u64,
     lifetime_min: BTreeMap<i64, u64>,
     evictions: BTreeMap<String, u64>,
     most_nodes: u64,
@@ -147,18 +163,26 @@ impl ScoreMeter {
         *self.pending_s.entry(waited_s).or_default() += 1;
     }
 
+    /// A pod of a DaemonSet got its node after these seconds.
+    pub(crate) fn daemon_pod_placed(&mut self, waited_s: i64) {
+        self.daemon_pods += 1;
+        self.late_daemon_pods += u64::from(waited_s * 1000 > LATE_MS);
+    }
+
+    /// The cloud took an instance on which the pod still was.
+    pub(crate) const fn pod_reclaimed(&mut self) {
+        self.reclaimed_pods += 1;
+    }
+
     /// An instance that was launched then ended.
     pub(crate) fn node_ended(&mut self, launched: Timestamp, now: Timestamp) {
         let minutes = since(now, launched) / 60_000;
         *self.lifetime_min.entry(minutes).or_default() += 1;
     }
 
-    /// A pod was evicted.
-    pub(crate) fn pod_evicted(&mut self, pod: &Value) {
-        let owner = pod.pointer("/metadata/ownerReferences/0/name");
-        let name = owner.or_else(|| pod.pointer("/metadata/name"));
-        let name = name.and_then(Value::as_str).unwrap_or_default().to_owned();
-        *self.evictions.entry(name).or_default() += 1;
+    /// A pod of this owner was evicted; the name of a pod without an owner.
+    pub(crate) fn pod_evicted(&mut self, owner: &str) {
+        *self.evictions.entry(owner.to_owned()).or_default() += 1;
     }
 
     /// From now on, nodes are counted.
@@ -217,6 +241,9 @@ impl ScoreMeter {
                 evictions: *evictions,
             }),
             bound_micro_usd: self.bound * BOUND_MINUTES.cast_signed() / 60,
+            daemon_pods: self.daemon_pods,
+            late_daemon_pods: self.late_daemon_pods,
+            reclaimed_pods: self.reclaimed_pods,
             most_nodes: self.most_nodes,
             empty_node_minutes: self.empty_node_minutes,
             lifetime_min: percentiles(&self.lifetime_min),

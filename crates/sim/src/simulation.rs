@@ -23,9 +23,9 @@ use serde_json::{Value, json};
 
 use crate::clock::Action;
 use crate::cluster::{
-    ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, NewPrice, WorkloadControllers,
-    complete_pod, create_planned, is_deleting, latency, mark_node_ready, object, remove_instance,
-    remove_stopped_pod,
+    ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, NewPrice, StartTime,
+    WorkloadControllers, complete_pod, create_planned, is_deleting, latency, mark_node_ready,
+    object, remove_instance, remove_stopped_pod, remove_taint,
 };
 use crate::faults::{FaultInjector, WatchFault};
 use crate::invariants::{Invariants, check_freshness};
@@ -182,12 +182,18 @@ impl Simulation {
     #[must_use]
     pub fn scores(&self) -> Scores {
         let stats = &self.cluster.stats;
+        let store = &self.cluster.api_server;
+        let late = self.workloads.late_daemon_pods(store, self.now());
+        let scores = self.cluster.scores.scores();
         Scores {
             spent_micro_usd: stats.spent_micro_usd,
             evictions: stats.evictions,
             nodes_launched: stats.nodes_launched,
             violations: stats.violations.len() as u64,
-            ..self.cluster.scores.scores()
+            daemon_pods: scores.daemon_pods + late,
+            late_daemon_pods: scores.late_daemon_pods + late,
+            interruptions: stats.interruptions,
+            ..scores
         }
     }
 
@@ -233,6 +239,11 @@ impl Simulation {
     /// Of the pods that start on instances of an image from now on, this share in percent never becomes ready.
     pub fn fail_pods(&mut self, image: &str, percent: u64) {
         self.kubelets.fail_pods(image, percent);
+    }
+
+    /// Nodes that join from now on have this taint, which a component of the node removes after a time.
+    pub(crate) fn add_boot_taint(&mut self, taint: Value, stays: StartTime) {
+        self.kubelets.add_boot_taint(taint, stays);
     }
 
     /// Sets whether instances start without ever joining as nodes.
@@ -473,6 +484,7 @@ impl Simulation {
             Action::LeaseWon(replica) => replicas.win_lease(replica, cluster),
             Action::CreateNode(id) => kubelets.create_node(&id, cluster),
             Action::MarkNodeReady(id) => mark_node_ready(&id, cluster),
+            Action::RemoveTaint(node, key) => remove_taint(&node, &key, cluster),
             Action::RemoveInstance(id) => remove_instance(&id, cluster),
             Action::CreatePod(key, pod) => {
                 create_planned(key, *pod, &mut cluster.api_server, now);
@@ -513,7 +525,7 @@ impl Simulation {
             let create = Action::CreatePod(planned.key, Box::new(planned.pod));
             cluster.clock.in_ms(planned.after_ms, create);
         }
-        kubelets.tick(cluster);
+        Kubelets::tick(cluster);
         self.watches.tick(cluster, replicas);
         self.invariants.check(cluster, replicas);
         cluster.scores.pods_wait(self.kube_scheduler.waiting());

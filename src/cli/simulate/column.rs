@@ -95,28 +95,26 @@ impl Column {
         provider: ProviderName,
         progress: &Progress,
     ) -> anyhow::Result<ScenarioReport> {
-        let Self {
-            policy,
-            settings: changes,
-            file,
-            ..
-        } = self;
-        let policy = *policy;
-        let mut settings = Settings::default();
-        for change in changes {
-            settings = change.apply(settings)?;
-        }
-        let service = service_of(policy, settings);
-        let cloud = self.cloud(provider)?;
-        let placed = |error| file.error(&error);
-        let mut spec = file.spec.clone();
-        spec.seed = spec.seed.wrapping_add(seed);
-        let run = ScenarioRun::new(spec, file.objects.clone(), cloud, service);
-        let mut run = run.map_err(placed)?;
+        let mut run = self.begin(seed, provider)?;
         while let Some(until) = progress.next(&mut run) {
-            run.run_until(until, &mut |_| {}).map_err(placed)?;
+            let played = run.run_until(until, &mut |_| {});
+            played.map_err(|error| self.file.error(&error))?;
         }
         Ok(run.report())
+    }
+
+    /// Its cluster at the start, with the seed of the scenario plus `seed`.
+    pub(super) fn begin(&self, seed: u64, provider: ProviderName) -> anyhow::Result<ScenarioRun> {
+        let mut settings = Settings::default();
+        for change in &self.settings {
+            settings = change.apply(settings)?;
+        }
+        let service = service_of(self.policy, settings);
+        let mut spec = self.file.spec.clone();
+        spec.seed = spec.seed.wrapping_add(seed);
+        let cloud = self.cloud(provider)?;
+        let run = ScenarioRun::new(spec, self.file.objects.clone(), cloud, service);
+        run.map_err(|error| self.file.error(&error))
     }
 
     fn cloud(&self, provider: ProviderName) -> anyhow::Result<(Vec<InstanceType>, WellKnown)> {

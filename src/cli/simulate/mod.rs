@@ -5,6 +5,7 @@ mod page;
 mod plot;
 mod progress;
 mod scores;
+mod shrink;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ use mortise_sim::scenario::{ScenarioReport, scenario_schema};
 use crate::providers::Provider;
 
 use super::lint::{provider_of, read};
+use super::score_table::{clock, dollars};
 use super::{WRONG, line, warning};
 use column::{Column, PlayedColumn, play_all};
 
@@ -34,7 +36,8 @@ One seed gives one history, byte for byte.",
     after_long_help = "Exit codes: 0 done, 1 an invariant was violated or a file cannot be read, 2 wrong usage, 8 something in the files is invalid.\n\n\
 Examples:\n  mortise simulate examples/scenarios/busy-morning.yaml\n  mortise simulate pools.yaml apps.yaml scenario.yaml --seed 7 -o json\n  \
 mortise simulate examples/scenarios/busy-morning.yaml --compare karpenter --report morning.html\n  mortise simulate \
-examples/scenarios/churny-day.yaml --compare-apply calmer-pool.yaml\n  mortise simulate examples/scenarios/black-friday.yaml --compare-set batch-idle-duration=5s\n  mortise simulate --schema > scenario.schema.json"
+examples/scenarios/churny-day.yaml --compare-apply calmer-pool.yaml\n  mortise simulate examples/scenarios/black-friday.yaml --compare-set batch-idle-duration=5s\n  \
+mortise simulate broken.yaml --shrink small.yaml\n  mortise simulate --schema > scenario.schema.json"
 )]
 pub(super) struct SimulateArgs {
     /// Files, directories (*.yaml, *.yml, *.json, at any depth), or - for standard input
@@ -67,6 +70,9 @@ pub(super) struct SimulateArgs {
     /// Write a page with plots and scores, one HTML file that needs nothing else
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// If an invariant is violated, look for the smallest scenario that still violates one, and write it to this file
+    #[arg(long, value_name = "FILE")]
+    shrink: Option<PathBuf>,
     /// Print the JSON schema of the Scenario document, and nothing else
     #[arg(long)]
     schema: bool,
@@ -130,6 +136,9 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(WRONG));
         }
     };
+    if let (Some(path), [column, ..], [of, ..]) = (&args.shrink, &columns[..], &played[..]) {
+        shrink::write_smallest(path, args, column, of, provider_of(&sources))?;
+    }
     show(args, &played)
 }
 
@@ -264,20 +273,4 @@ fn table(report: &ScenarioReport) -> Vec<String> {
     ));
     lines.push(format!("seed {}, history {}", report.seed, report.history));
     lines
-}
-
-/// Hours, minutes and seconds.
-fn clock(seconds: i64) -> String {
-    format!(
-        "{}:{:02}:{:02}",
-        seconds / 3600,
-        seconds / 60 % 60,
-        seconds % 60
-    )
-}
-
-/// To the cent.
-fn dollars(micro_usd: i64) -> String {
-    let cents = (micro_usd + 5_000) / 10_000;
-    format!("{}.{:02}", cents / 100, cents % 100)
 }

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use mortise_sim::ClusterMinute;
 
-use super::clock;
 use super::column::PlayedColumn;
 use super::plot::{Line, Unit, svg};
 use super::scores::{notes, rows};
+use crate::cli::score_table::clock;
 
 const STYLE: &str = include_str!("page.css");
 

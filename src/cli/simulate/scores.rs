@@ -1,28 +1,27 @@
 //! Scores of the same scenario side by side.
 
-use mortise_sim::Scores;
-
 use super::column::PlayedColumn;
-use super::{clock, dollars};
-
-/// Width of the words, and of each column.
-const WORDS: usize = 34;
-const COLUMN: usize = 14;
+use crate::cli::score_table::{ScoreColumn, ScoreRow, score_lines, score_rows};
 
 /// One line per score, and what else is to be known of the columns.
 pub(super) fn side_by_side(played: &[PlayedColumn]) -> Vec<String> {
-    let line = |words: &str, values: Vec<String>| {
-        let values = values.iter().map(|value| format!("{value:>COLUMN$}"));
-        format!("{words:<WORDS$}{}", values.collect::<String>())
-    };
-    let names = played.iter().map(|column| column.name().to_owned());
-    let rows = rows(played).into_iter();
-    let rows = rows.map(|(words, values)| line(words, values));
-    let mut lines: Vec<String> = std::iter::once(line("", names.collect()))
-        .chain(rows)
-        .collect();
+    let mut lines = score_lines(&columns(played), &rows(played));
     lines.extend(notes(played));
     lines
+}
+
+fn columns(played: &[PlayedColumn]) -> Vec<ScoreColumn<'_>> {
+    played.iter().map(ScoreColumn::from).collect()
+}
+
+impl<'a> From<&'a PlayedColumn> for ScoreColumn<'a> {
+    fn from(column: &'a PlayedColumn) -> Self {
+        Self {
+            name: column.name().to_owned(),
+            scores: &column.scores,
+            histories: column.reports.len() as u64,
+        }
+    }
 }
 
 /// Which seeds the scores are of, and what was changed; begins with an empty line if there is something to say.
@@ -43,58 +42,13 @@ pub(super) fn notes(played: &[PlayedColumn]) -> Vec<String> {
     notes
 }
 
-/// Each score in words, and its value for each column: per seed, what adds up.
-pub(super) fn rows(played: &[PlayedColumn]) -> Vec<(&'static str, Vec<String>)> {
-    let of = |words: &'static str, value: fn(&Scores, u64) -> String| {
-        let values = played.iter().map(|column| {
-            let seeds = column.reports.len().max(1) as u64;
-            value(&column.scores, seeds)
-        });
-        (words, values.collect())
-    };
-    vec![
-        of("spent", |each, seeds| {
-            format!("${}", dollars(each.spent_micro_usd / seeds.cast_signed()))
-        }),
-        of("above what pods need at least", |each, _| {
-            each.above_bound()
-        }),
-        of("pods waited: half", |each, _| clock(each.pending_s.p50)),
-        of("pods waited: 99 in 100", |each, _| {
-            clock(each.pending_s.p99)
-        }),
-        of("pods waited: longest", |each, _| clock(each.pending_s.most)),
-        of("evictions", |each, seeds| mean(each.evictions, seeds)),
-        of("of one workload at most", |each, _| {
-            each.most_moves().to_string()
-        }),
-        of("nodes launched", |each, seeds| {
-            mean(each.nodes_launched, seeds)
-        }),
-        of("nodes at a time at most", |each, _| {
-            each.most_nodes.to_string()
-        }),
-        of("terminated nodes lived: half", |each, _| {
-            clock(each.lifetime_min.p50 * 60)
-        }),
-        of("hours of nodes without pods", |each, seeds| {
-            tenths(each.empty_node_minutes / 6 / seeds)
-        }),
-        of("violated invariants", |each, _| each.violations.to_string()),
-    ]
-}
-
-/// Per seed; a whole number of one seed.
-fn mean(sum: u64, seeds: u64) -> String {
-    if seeds == 1 {
-        sum.to_string()
-    } else {
-        tenths(sum * 10 / seeds)
-    }
-}
-
-fn tenths(value: u64) -> String {
-    format!("{}.{}", value / 10, value % 10)
+/// Each score in words, and its value for each column.
+pub(super) fn rows(played: &[PlayedColumn]) -> Vec<ScoreRow> {
+    let mut rows = score_rows(&columns(played));
+    let violations = played.iter().map(|column| column.scores.violations);
+    let violations = violations.map(|count| count.to_string());
+    rows.push(("violated invariants", violations.collect()));
+    rows
 }
 
 #[cfg(test)]
@@ -103,7 +57,7 @@ mod tests {
     use jiff::Timestamp;
     use mortise_sim::baseline::SimulatedPolicy;
     use mortise_sim::scenario::ScenarioReport;
-    use mortise_sim::{Percentiles, Stats};
+    use mortise_sim::{Percentiles, Scores, Stats};
 
     fn report(seed: u64, spent_micro_usd: i64) -> ScenarioReport {
         ScenarioReport {
@@ -166,7 +120,7 @@ mod tests {
         assert!(has(
             "hours of nodes without pods                  1.5           1.5"
         ));
-        assert_eq!(lines.len(), 13, "{lines:?}");
+        assert_eq!(lines.len(), 14, "{lines:?}");
     }
 
     #[test]

@@ -33,9 +33,11 @@ use mortise_engine::condition_edits::edited;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, Outcome};
+use mortise_engine::record::Verdict;
 use mortise_engine::write::{NodePoolStatusEdit, NodePoolUsage, ObjectWrite};
+use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
-use mortise_state::snapshot::{NodeKey, StateNode};
+use mortise_state::snapshot::{BootTaint, NodeKey, StateNode};
 
 /// Counters of one pool are written at most this often: Karpenter counts every 5 s.
 const COUNTERS_MS: i64 = 5_000;
@@ -53,6 +55,8 @@ pub struct NodePoolDecider {
     /// Claims to be stamped once their last write has been answered or has rested.
     stamps: TimerQueue<ClaimName>,
     told: EventThrottle,
+    /// Boot taints that were recorded.
+    boot_taints: BTreeSet<(PoolName, BootTaint)>,
 }
 
 /// What a pool has.
@@ -80,6 +84,7 @@ impl NodePoolDecider {
             not_before: BTreeMap::new(),
             stamps: TimerQueue::new(),
             told: EventThrottle::default(),
+            boot_taints: BTreeSet::new(),
         }
     }
 
@@ -152,11 +157,13 @@ impl NodePoolDecider {
     ) -> Option<Timestamp> {
         let Some(pool) = input.snapshot.pools.get(name) else {
             self.not_before.remove(name);
+            self.boot_taints.retain(|(pool, _)| pool != name);
             if self.sums.get(name).is_some_and(|sum| sum.nodes == 0) {
                 self.sums.remove(name);
             }
             return None;
         };
+        self.note_boot_taints(input, name, step);
         if let Some(hashes) = outdated_hashes(pool) {
             let write = ObjectWrite::set_hashes(ObjectRef::Pool(name.clone()), hashes);
             let sent = self.outbox.send(input.now, write, step);
@@ -217,6 +224,20 @@ impl NodePoolDecider {
             }
             let by = (input, DeciderId::NodePool);
             self.told.condition(by, &target, type_, condition, step);
+        }
+    }
+
+    /// Records each boot taint of a pool once.
+    fn note_boot_taints(&mut self, input: &StepInput<'_>, name: &PoolName, step: &mut Step) {
+        for (taint, longest_ms) in input.snapshot.boot_taints.of_pool(name) {
+            if self.boot_taints.insert((name.clone(), taint.clone())) {
+                let (by, subject) = (DeciderId::NodePool, ObjectRef::Pool(name.clone()));
+                let reasons = vec![Reason::BootTaint {
+                    taint: format!("{}:{}", taint.key, taint.effect),
+                    seconds: (longest_ms + 999) / 1_000,
+                }];
+                step.record(input, by, subject, Verdict::Observed, reasons);
+            }
         }
     }
 

@@ -55,7 +55,9 @@ impl PendingPod {
             let on = snapshot.ledger.nomination(&pod.uid);
             let state_node = on.and_then(|nomination| snapshot.node_at(&nomination.place));
             self.refused |= self.refusal.is_some()
-                && state_node.is_some_and(|state_node| state_node.initialized)
+                && state_node.is_some_and(|state_node| {
+                    state_node.initialized && !snapshot.boot_taints.keep_closed(state_node)
+                })
                 && !snapshot.is_gang_coming(pod);
         }
         if nominated {

@@ -188,6 +188,9 @@ pub(super) fn observed(record: &Record) -> Option<Sentence> {
         Reason::PrerequisiteMissing { .. } => {
             Sentence::new(rules::PREREQUISITE_MISSING, first.to_string())
         }
+        Reason::BootTaint { .. } => {
+            Sentence::new(rules::UNDECLARED_STARTUP_TAINT, first.to_string())
+        }
         Reason::ZoneShifted { .. } => Sentence::new(rules::ZONAL_SHIFT_ACTIVE, first.to_string()),
         Reason::ZoneShiftEnded { .. } => {
             Sentence::new(rules::ZONAL_SHIFT_CLEARED, first.to_string())

@@ -174,6 +174,12 @@ pub(super) const INVALID_INTERRUPTION_SETTING: EventRule =
     warning("InvalidInterruptionSetting", POOL, USUAL, "");
 pub(super) const PREREQUISITE_MISSING: EventRule =
     warning("PrerequisiteMissing", &["NodeClaim", "NodePool"], USUAL, "");
+pub(super) const UNDECLARED_STARTUP_TAINT: EventRule = warning(
+    "UndeclaredStartupTaint",
+    POOL,
+    USUAL,
+    "Nodes join with taint ",
+);
 pub(super) const ZONAL_SHIFT_ACTIVE: EventRule = warning("ZonalShiftActive", POOL, USUAL, "zone ");
 pub(super) const ZONAL_SHIFT_CLEARED: EventRule = normal("ZonalShiftCleared", POOL, USUAL, "zone ");
 
@@ -224,6 +230,7 @@ pub const RULES: &[EventRule] = &[
     INVALID_REPAIR_SETTING,
     INVALID_INTERRUPTION_SETTING,
     PREREQUISITE_MISSING,
+    UNDECLARED_STARTUP_TAINT,
     ZONAL_SHIFT_ACTIVE,
     ZONAL_SHIFT_CLEARED,
 ];

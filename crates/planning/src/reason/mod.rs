@@ -288,6 +288,8 @@ pub enum Reason {
     ZoneShiftEnded { zone: String, id: String },
     /// The account lacks what the cloud needs before it launches what the NodeClaim asks for.
     PrerequisiteMissing { what: Prerequisite },
+    /// Nodes join with this taint, which the NodePool does not declare and which was removed within this number of seconds.
+    BootTaint { taint: String, seconds: i64 },
     /// The instance was given its tags.
     InstanceTagged,
     /// NodeClaims use the node class; some of them.

@@ -239,6 +239,10 @@ fn fmt_of_nodes(reason: &Reason, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "zone {zone} ({id}) is no longer shifted away")
         }
         Reason::PrerequisiteMissing { what } => write!(f, "{what}"),
+        Reason::BootTaint { taint, seconds } => write!(
+            f,
+            "Nodes join with taint {taint}, which was removed within {seconds} s; pods are planned for such nodes from now on. Declare it in spec.template.spec.startupTaints"
+        ),
         Reason::InstanceTagged => f.write_str("the instance has its tags"),
         Reason::UsedBy { claims } => {
             let names: Vec<&str> = claims.iter().map(ClaimName::as_str).collect();

@@ -84,6 +84,7 @@ impl SimulatedPolicy {
                 disruption_cooldown_ms: 0,
                 expiration_jitter_percent: 0,
                 max_unproven_launches: 0,
+                learn_boot_taints: false,
                 launch_failure_threshold: 0,
                 initialization_timeout_ms: 0,
                 consolidate_groups: false,

@@ -1,6 +1,6 @@
 //! Planned events of the simulation.
 
-use mortise_apis::names::{PodKey, ProviderId};
+use mortise_apis::names::{NodeName, PodKey, ProviderId};
 use mortise_engine::effect::Outcome;
 use mortise_engine::engine::EffectRequest;
 use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
@@ -32,6 +32,8 @@ pub(crate) enum Action {
     CreateNode(ProviderId),
     /// The kubelet reports the node as ready.
     MarkNodeReady(ProviderId),
+    /// A component of a node is ready and removes its taint, which has this key.
+    RemoveTaint(NodeName, String),
     /// The cloud removes an instance.
     RemoveInstance(ProviderId),
     /// A controller creates a pod.

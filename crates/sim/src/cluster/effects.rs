@@ -276,7 +276,10 @@ fn evict(key: &ObjectKey, uid: &str, cluster: &mut Cluster) -> Executed {
         );
     }
     cluster.stats.evictions += 1;
-    cluster.scores.pod_evicted(&pod);
+    let owner = pod.pointer("/metadata/ownerReferences/0/name");
+    let owner = owner.or_else(|| pod.pointer("/metadata/name"));
+    let owner = owner.and_then(Value::as_str).unwrap_or_default();
+    cluster.scores.pod_evicted(owner);
     let ObjectKey::Pod(name) = key else {
         return evicted();
     };

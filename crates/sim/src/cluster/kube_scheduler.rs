@@ -12,6 +12,7 @@ use serde_json::json;
 use super::Cluster;
 use super::extender::Extender;
 use super::scheduler::{CycleResult, Scheduler};
+use super::workload_controllers::daemon_sets::is_daemon;
 use super::zonal_volumes::bind_claims;
 use crate::clock::{Action, Clock, StoreEvent};
 
@@ -118,6 +119,9 @@ fn count_placed(pod: &PodKey, cluster: &mut Cluster) {
     let created = object.and_then(|pod| pod.pointer("/metadata/creationTimestamp"));
     let created = created.and_then(|text| text.as_str()?.parse().ok());
     let waited_s = created.map_or(0, |created| since(now, created) / 1000);
+    if object.is_some_and(is_daemon) {
+        return cluster.scores.daemon_pod_placed(waited_s);
+    }
     let stats = &mut cluster.stats;
     stats.pods_placed += 1;
     stats.longest_pending_s = stats.longest_pending_s.max(waited_s);

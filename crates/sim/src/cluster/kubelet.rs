@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use super::api_server::{has_finalizers, is_deleting};
+use super::timing::StartTime;
+use super::workload_controllers::daemon_sets::is_daemon;
 use crate::clock::Action;
 
 /// Name of the Node, derived from the instance id as clouds do.
@@ -27,6 +29,8 @@ pub(crate) struct Kubelets {
     images_are_bad: bool,
     /// Of the instances that start from an image, the share in percent that never joins.
     failing_boots: BTreeMap<String, u64>,
+    /// A taint that every node joins with, and how long it stays.
+    boot_taint: Option<(Value, StartTime)>,
     /// Of the pods that start on instances of an image, the share in percent that never becomes ready.
     failing_pods: BTreeMap<String, u64>,
     /// How much less CPU and memory nodes have than their instance types, in percent.
@@ -49,6 +53,11 @@ impl Kubelets {
     /// Of the pods that start on instances of an image from now on, this share in percent never becomes ready.
     pub(crate) fn fail_pods(&mut self, image: &str, percent: u64) {
         self.failing_pods.insert(image.to_owned(), percent);
+    }
+
+    /// Nodes that join from now on have this taint, which a component of the node removes after a time.
+    pub(crate) fn add_boot_taint(&mut self, taint: Value, stays: StartTime) {
+        self.boot_taint = Some((taint, stays));
     }
 
     /// Nodes that join from now on have less CPU and memory than their instance types, by this percentage.
@@ -90,6 +99,14 @@ impl Kubelets {
             json!({ "key": labels::NOT_READY_TAINT, "effect": "NoSchedule" }),
         ];
         taints.extend(startup.into_iter().flatten().cloned());
+        if let Some((taint, stays)) = &self.boot_taint {
+            let ms = stays.draw(&mut cluster.clock.random);
+            let key = taint["key"].as_str().unwrap_or_default().to_owned();
+            let remove = Action::RemoveTaint(name.clone(), key);
+            cluster.clock.in_ms(ms, remove);
+            taints.retain(|each| each["key"] != taint["key"]);
+            taints.push(taint.clone());
+        }
         let mut node_labels = instance.labels.clone();
         node_labels.insert(labels::HOSTNAME.to_owned(), name.to_string());
         let mut allocatable = instance.instance_type.allocatable();
@@ -157,29 +174,38 @@ impl Kubelets {
         percent.copied().unwrap_or(0)
     }
 
-    /// Starts DaemonSet pods and stops deleted pods.
-    pub(crate) fn tick(&mut self, cluster: &mut Cluster) {
-        let mut start = Vec::new();
-        let mut stop = Vec::new();
-        for (name, pod) in cluster.api_server.pods() {
-            if is_deleting(pod) {
-                let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-                stop.push((name.clone(), uid.to_owned()));
-            } else if pod["status"]["phase"] == "Pending"
-                && pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet"
-            {
-                start.push(name.clone());
-            }
-        }
-        for pod in start {
-            self.run_pod(&pod, cluster);
-        }
-        for (pod, uid) in stop {
+    /// Stops deleted pods.
+    pub(crate) fn tick(cluster: &mut Cluster) {
+        let deleted = cluster
+            .api_server
+            .pods()
+            .filter(|(_, pod)| is_deleting(pod));
+        let deleted = deleted.map(|(name, pod)| {
+            let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+            (name.clone(), uid.to_owned())
+        });
+        let deleted: Vec<(PodKey, String)> = deleted.collect();
+        for (pod, uid) in deleted {
             cluster
                 .clock
                 .in_ms(2_000, Action::RemoveStoppedPod(pod, uid));
         }
     }
+}
+
+pub(crate) fn remove_taint(name: &NodeName, taint: &str, cluster: &mut Cluster) {
+    let key = ObjectKey::Node(name.clone());
+    let Some(node) = cluster.api_server.get(&key) else {
+        return;
+    };
+    let taints = node.pointer("/spec/taints").and_then(Value::as_array);
+    let left: Vec<Value> = taints
+        .into_iter()
+        .flatten()
+        .filter(|each| each["key"] != taint)
+        .cloned()
+        .collect();
+    cluster.write(&key, &json!({ "spec": { "taints": left } }));
 }
 
 pub(crate) fn mark_node_ready(id: &ProviderId, cluster: &mut Cluster) {
@@ -230,6 +256,12 @@ pub(crate) fn remove_instance(id: &ProviderId, cluster: &mut Cluster) {
         .map(|(key, _)| ObjectKey::Pod(key.clone()))
         .collect();
     for pod in pods {
+        let object = cluster.api_server.get(&pod);
+        let is_workload = object.is_some_and(|pod| !is_daemon(pod) && !is_deleting(pod));
+        // The instance was not terminated: the cloud took it back.
+        if instance.terminates_at.is_none() && is_workload {
+            cluster.scores.pod_reclaimed();
+        }
         cluster.api_server.erase(&pod);
     }
 }

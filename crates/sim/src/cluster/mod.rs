@@ -34,6 +34,7 @@ pub use extender::Extender;
 pub(crate) use kube_scheduler::KubeScheduler;
 pub(crate) use kubelet::{
     Kubelets, complete_pod, mark_node_ready, node_name, remove_instance, remove_stopped_pod,
+    remove_taint,
 };
 pub(crate) use timing::{StartTime, Timing};
 pub(crate) use workload_controllers::{WorkloadControllers, create_planned};

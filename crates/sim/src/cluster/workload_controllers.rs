@@ -1,13 +1,13 @@
 //! Controllers of the virtual cluster: they reconcile the replicas of workloads and DaemonSet pods, update the status of
 //! disruption budgets, and delete objects without an owner.
 
+pub(crate) mod daemon_sets;
 mod jobs;
 mod stateful_sets;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_apis::labels;
 use mortise_apis::names::{NamespacedName, PodKey};
 use mortise_apis::values::{SplitMix64, after};
 use mortise_state::resource_kinds::ObjectKey;
@@ -19,6 +19,7 @@ use super::running_jobs::RunningJobs;
 use super::zonal_volumes::install_classes;
 use crate::options::{Deployment, JobSpec, SimOptions};
 use crate::workloads::Workloads;
+use daemon_sets::{is_late, reconcile_daemon_sets};
 
 pub(crate) const NAMESPACE: &str = "default";
 /// Maximum number of pods that one workload creates or deletes per tick.
@@ -48,6 +49,8 @@ pub(crate) struct WorkloadControllers {
     planned: Vec<PlannedPod>,
     /// How often the template of a workload was replaced.
     revisions: BTreeMap<String, u64>,
+    /// Pods of DaemonSets that were late and never got their node.
+    unplaced_daemon_pods: u64,
     /// Deployments exist as objects too, for capacity buffers that refer to them.
     has_objects: bool,
 }
@@ -81,6 +84,7 @@ impl WorkloadControllers {
             scaled: BTreeMap::new(),
             planned: Vec::new(),
             revisions: BTreeMap::new(),
+            unplaced_daemon_pods: 0,
             has_objects: options.settings.gates.capacity_buffer,
         }
     }
@@ -153,6 +157,12 @@ impl WorkloadControllers {
         self.seen = None;
     }
 
+    /// Pods of DaemonSets that are late for their node, or were when they were deleted without one.
+    pub(crate) fn late_daemon_pods(&self, store: &ApiServer, now: Timestamp) -> u64 {
+        let late = store.pods().filter(|(_, pod)| is_late(pod, now));
+        self.unplaced_daemon_pods + late.count() as u64
+    }
+
     /// One round of every controller.
     pub(crate) fn tick(
         &mut self,
@@ -186,7 +196,7 @@ impl WorkloadControllers {
         let of_sets = seen.1.get(self.deployments.len()..).unwrap_or_default();
         self.reconcile_sets(of_sets, store, now);
         runs.extend(self.reconcile_jobs(store, now));
-        reconcile_daemon_sets(store, now);
+        self.unplaced_daemon_pods += reconcile_daemon_sets(store, now);
         let budgets: Vec<(&str, u32)> = self.budgets().map(|(name, _, max)| (name, max)).collect();
         update_budgets(store, &budgets);
         collect_garbage(store, now);
@@ -365,61 +375,6 @@ fn owner(pod: &Value) -> Option<&str> {
 /// The node that a pod is bound to.
 fn node_of(pod: &Value) -> Option<&str> {
     pod.get("spec")?.get("nodeName")?.as_str()
-}
-
-/// Creates the pod of every DaemonSet on every registered node; deletes the pods of deleted nodes.
-fn reconcile_daemon_sets(store: &mut ApiServer, now: Timestamp) {
-    let mut wanted: Vec<(PodKey, Value)> = Vec::new();
-    let mut orphans: Vec<ObjectKey> = Vec::new();
-    let sets: Vec<_> = store
-        .iter()
-        .filter_map(|(key, set)| {
-            if let ObjectKey::DaemonSet(key) = key {
-                Some((key.clone(), set.clone()))
-            } else {
-                None
-            }
-        })
-        .collect();
-    for (key, node) in store.iter() {
-        let ObjectKey::Node(name) = key else { continue };
-        let registered = node
-            .pointer("/metadata/labels")
-            .and_then(|all| all.get(labels::REGISTERED))
-            .is_some();
-        if !registered || is_deleting(node) {
-            continue;
-        }
-        for (set_key, set) in &sets {
-            let pod_key = PodKey::new(
-                std::sync::Arc::clone(&set_key.namespace),
-                format!("{}-{name}", set_key.name),
-            );
-            if store.get(&ObjectKey::Pod(pod_key.clone())).is_none() {
-                let mut pod = set
-                    .pointer("/spec/template")
-                    .cloned()
-                    .unwrap_or_else(|| json!({}));
-                pod["metadata"]["name"] = json!(&*pod_key.name);
-                pod["metadata"]["namespace"] = json!(&*pod_key.namespace);
-                pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": &*set_key.name, "uid": format!("owner-{}", set_key.name), "controller": true }]);
-                pod["spec"]["nodeName"] = json!(name.as_str());
-                pod["status"] = json!({ "phase": "Pending" });
-                wanted.push((pod_key, pod));
-            }
-        }
-    }
-    for (key, pod) in store.pods() {
-        if node_of(pod).is_some_and(|node| store.get(&ObjectKey::Node(node.into())).is_none()) {
-            orphans.push(ObjectKey::Pod(key.clone()));
-        }
-    }
-    for (key, pod) in wanted {
-        create(store, ObjectKey::Pod(key), pod, now);
-    }
-    for key in orphans {
-        store.erase(&key);
-    }
 }
 
 /// Updates the allowed disruptions of each budget.

@@ -93,7 +93,9 @@ impl PendingPods {
                 continue;
             };
             let node = snapshot.node_at(&nomination.place);
-            let is_ready = node.is_some_and(|node| node.initialized);
+            // While the node has a boot taint, every pod is rejected there.
+            let is_ready = node
+                .is_some_and(|node| node.initialized && !snapshot.boot_taints.keep_closed(node));
             let entry = refusals.entry(nomination.uid.clone());
             // A message from before the node was ready, or from before the nomination, is no rejection there.
             let known = entry.or_insert_with(|| (Arc::clone(&refusal), Timestamp::MAX));

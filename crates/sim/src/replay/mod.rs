@@ -5,6 +5,7 @@
 //! | inputs into the engine, and the recorded steps again | `replayer.rs` |
 //! | with other settings: what follows where histories have parted | `free_run.rs` |
 //! | changes of settings | `setting_change.rs` |
+//! | how well the recorded cluster was run | `recorded_scores.rs` |
 //! | what came of it | `report.rs` |
 //!
 //! # What is claimed
@@ -13,6 +14,7 @@
 //! without the memory of the deciders; its first steps may differ, and the report counts them.
 
 mod free_run;
+mod recorded_scores;
 mod replayer;
 mod report;
 mod setting_change;

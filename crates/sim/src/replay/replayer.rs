@@ -25,7 +25,9 @@ use mortise_state::resource_kinds::{EventSource, ObjectEvent};
 use serde_json::json;
 
 use super::free_run::FreeRun;
+use super::recorded_scores::RecordedScores;
 use super::report::{Parting, ReplayReport, Totals};
+use crate::scores::Scores;
 
 /// Most requests that are kept for their outcomes. Outcomes come within minutes; these are the requests of hours.
 const REQUESTS: usize = 200_000;
@@ -79,6 +81,7 @@ pub(super) struct Replayer {
     /// The last instance types of each node class.
     types: BTreeMap<NodeClassKey, Vec<InstanceType>>,
     free: FreeRun,
+    scores: RecordedScores,
     report: ReplayReport,
     /// Name of the file that is read.
     file: String,
@@ -115,6 +118,7 @@ impl Replayer {
             next_request: 0,
             types: BTreeMap::new(),
             free: FreeRun::default(),
+            scores: RecordedScores::default(),
             report: ReplayReport {
                 recorded_by: header.recorded_by.clone(),
                 started_at: header.started_at,
@@ -132,6 +136,8 @@ impl Replayer {
                 gap_at: None,
                 is_torn: false,
                 has_end: false,
+                scores: Scores::default(),
+                scored_s: 0,
                 recorded: Totals::default(),
                 replayed: Totals::default(),
             },
@@ -185,6 +191,9 @@ impl Replayer {
         if self.course == Course::Parted {
             self.run_until(at);
         }
+        if let (Some(snapshot), true) = (self.engine.last_snapshot(), self.is_scored()) {
+            self.scores.pass(at, snapshot);
+        }
         match body {
             LineBody::Frozen(generation) => self.freeze(at, generation, number),
             LineBody::Prepared(decider) => self.prepare(at, decider, number),
@@ -203,12 +212,22 @@ impl Replayer {
             other => {
                 self.report.inputs += 1;
                 let input = input(other)?;
+                if let EngineInput::News(event) = &input
+                    && self.is_scored()
+                {
+                    self.scores.changed(at, event);
+                }
                 if self.course != Course::Lost {
                     self.engine.apply(input, at);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether the state is the recorded one.
+    const fn is_scored(&self) -> bool {
+        matches!(self.course, Course::Same | Course::Cold)
     }
 
     /// Some events are missing here. Nothing can be claimed about what follows.
@@ -362,6 +381,10 @@ impl Replayer {
                 }
             }
         }
+        if let (Some(request), Ok(output), true) = (&request, &result, self.is_scored()) {
+            let snapshot = self.engine.last_snapshot().map(|last| &**last);
+            self.scores.done(&request.effect, output, snapshot);
+        }
         match (request, number) {
             (Some(request), _) => self.answer(at, request, result),
             (None, Some(number)) if self.course == Course::Parted => {
@@ -493,6 +516,7 @@ impl Replayer {
     /// What came of it.
     pub(super) fn report(mut self) -> ReplayReport {
         let report = &mut self.report;
+        (report.scores, report.scored_s) = self.scores.scores();
         report.is_equal = report.parting.is_none() && !report.is_cold && report.missing == 0;
         self.report
     }

@@ -7,6 +7,8 @@ use mortise_engine::decider_id::DeciderId;
 use mortise_engine::journal::StepSummary;
 use serde::Serialize;
 
+use crate::scores::Scores;
+
 /// What came of a replay.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -43,6 +45,10 @@ pub struct ReplayReport {
     pub is_torn: bool,
     /// The process ended in order.
     pub has_end: bool,
+    /// How well the recorded cluster was run, until the histories part. Evictions and launches are those of this process.
+    pub scores: Scores,
+    /// Seconds that the scores are of.
+    pub scored_s: i64,
     /// What was decided then.
     pub recorded: Totals,
     /// What is decided now.

@@ -17,5 +17,5 @@ pub use cluster_objects::ClusterObjects;
 pub use report::{ScenarioNode, ScenarioReport, ScenarioSample};
 pub use run::{ScenarioRun, ServiceDeciders, SimulatedService, play};
 pub use spec::{SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioSpec, scenario_schema};
-pub use start_times::ScenarioStartTime;
+pub use start_times::{ScenarioBootTaint, ScenarioStartTime};
 pub use timeline::{TimelineAction, TimelineEntry};

@@ -134,6 +134,10 @@ impl ScenarioRun {
         if let Some(time) = &spec.pod_start_time {
             timing.pod_start = time.checked("spec.podStartTime")?;
         }
+        if let Some(taint) = &spec.boot_taint {
+            let (taint, stays) = taint.checked()?;
+            simulation.add_boot_taint(taint, stays);
+        }
         simulation.note_node_claims();
         simulation.keep_scores();
         for _ in 1..spec.replicas {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
-use super::start_times::ScenarioStartTime;
+use super::start_times::{ScenarioBootTaint, ScenarioStartTime};
 use super::timeline::TimelineEntry;
 use crate::manifest_error::ManifestError;
 
@@ -54,6 +54,9 @@ pub struct ScenarioSpec {
     /// From the binding of a pod to its running containers; missing: 0.8 to 2.5 seconds
     #[serde(default)]
     pub pod_start_time: Option<ScenarioStartTime>,
+    /// A taint that every node joins with and that a component of the node removes; missing: none
+    #[serde(default)]
+    pub boot_taint: Option<ScenarioBootTaint>,
     /// What happens, in any order
     #[serde(default)]
     pub timeline: Vec<TimelineEntry>,
@@ -152,6 +155,9 @@ impl ScenarioSpec {
             if let Some(time) = time {
                 time.checked(&format!("spec.{name}"))?;
             }
+        }
+        if let Some(taint) = &self.boot_taint {
+            taint.checked()?;
         }
         for (at, entry) in self.timeline.iter().enumerate() {
             let field = format!("spec.timeline[{at}]");

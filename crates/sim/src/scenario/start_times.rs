@@ -3,6 +3,7 @@
 use mortise_apis::values::GoDuration;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::cluster::StartTime;
 use crate::manifest_error::ManifestError;
@@ -28,6 +29,45 @@ pub struct ScenarioStartTime {
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub slow_to: Option<GoDuration>,
+}
+
+/// A taint that every node joins with. Whether the NodePool declares it in `startupTaints` is the scenario's choice.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScenarioBootTaint {
+    /// Its key, for example `example.com/agent-not-ready`
+    pub key: String,
+    /// `NoSchedule` or `NoExecute`
+    #[serde(default = "no_schedule")]
+    pub effect: String,
+    /// From the Node's creation to the removal of the taint
+    pub stays: ScenarioStartTime,
+}
+
+fn no_schedule() -> String {
+    "NoSchedule".to_owned()
+}
+
+impl ScenarioBootTaint {
+    /// The taint, and how long it stays.
+    ///
+    /// # Errors
+    /// The key is empty, the effect unknown, or the time not valid.
+    pub(super) fn checked(&self) -> Result<(Value, StartTime), ManifestError> {
+        if self.key.is_empty() {
+            return Err(ManifestError::new(
+                "spec.bootTaint.key",
+                "must not be empty",
+            ));
+        }
+        let effects = ["NoSchedule", "NoExecute"];
+        if !effects.contains(&&*self.effect) {
+            let field = "spec.bootTaint.effect";
+            return Err(ManifestError::unknown(field, &self.effect, &effects));
+        }
+        let stays = self.stays.checked("spec.bootTaint.stays")?;
+        Ok((json!({ "key": self.key, "effect": self.effect }), stays))
+    }
 }
 
 impl ScenarioStartTime {

@@ -4,7 +4,7 @@
 //! `MORTISE_ARRIVAL_SEEDS=10000` runs that many seeds instead of the default; `MORTISE_ARRIVAL_SEEDS=17-17` runs
 //! one.
 
-use crate::world::seeds::{Seeds, Steps, each_seed, shrunk};
+use crate::world::seeds::{Seeds, Steps, each_seed};
 use crate::world::{options, stuck, template};
 use mortise_apis::labels;
 use mortise_apis::values::SplitMix64;
@@ -127,16 +127,6 @@ fn all_pods_that_arrive_one_after_the_other_are_scheduled() {
 
 #[test]
 fn a_failing_seed_is_shrunk_to_the_steps_that_are_enough() {
-    let all: Vec<usize> = (0..40).collect();
-    let mut plays = 0;
-    let mut both = |kept: &[usize]| {
-        plays += 1;
-        kept.contains(&3) && kept.contains(&29)
-    };
-    assert_eq!(shrunk(&all, 150, &mut both), [3, 29]);
-    assert!(plays < 60, "{plays}");
-    assert_eq!(shrunk(&all, 150, &mut |_| true), Vec::<usize>::new());
-    assert_eq!(shrunk(&all, 0, &mut |_| true), all);
     let failed = std::panic::catch_unwind(|| {
         let seeds = Seeds {
             variable: "MORTISE_SHRUNK_SEEDS",

@@ -96,6 +96,51 @@ fn a_history_with_faults_replays_bit_for_bit() {
     assert!(processes > 3, "some process is killed: {processes}");
 }
 
+/// How well a cluster was run is the same in its simulation and in the recording of it, except for the time between a change and
+/// the next look at it.
+#[test]
+fn a_recording_has_the_scores_of_its_cluster() {
+    for seed in [3, 12] {
+        let recordings = Recordings::default();
+        let deciders = mortise_deciders::all();
+        let mut simulation = Simulation::recorded(options(seed), deciders, recordings.clone());
+        simulation.keep_scores();
+        simulation.run_until(minutes(45));
+        let scores = simulation.scores();
+        let mut processes = recordings.finish().unwrap();
+        let content = processes.swap_remove(0).swap_remove(0);
+        let report = played(content, &[]).unwrap();
+        let recorded = report.scores;
+        assert!(report.is_equal, "{:?}", report.parting);
+        assert!(
+            (2_600..=2_700).contains(&report.scored_s),
+            "{}",
+            report.scored_s
+        );
+        assert_eq!(recorded.evictions, scores.evictions);
+        assert_eq!(recorded.most_moved, scores.most_moved);
+        assert_eq!(recorded.nodes_launched, scores.nodes_launched);
+        assert_eq!(recorded.daemon_pods, scores.daemon_pods);
+        assert_eq!(recorded.late_daemon_pods, scores.late_daemon_pods);
+        assert!(
+            scores.evictions > 20 && scores.nodes_launched > 20,
+            "{scores:?}"
+        );
+        let close = |now: i64, then: i64, per_mille: i64| {
+            assert!(
+                (now - then).abs() * 1_000 <= then * per_mille,
+                "{now} is not {then}: {recorded:?} {scores:?}"
+            );
+        };
+        close(recorded.spent_micro_usd, scores.spent_micro_usd, 30);
+        close(recorded.bound_micro_usd, scores.bound_micro_usd, 50);
+        assert!((recorded.pending_s.p50 - scores.pending_s.p50).abs() <= 1);
+        assert!((recorded.pending_s.p99 - scores.pending_s.p99).abs() <= 1);
+        assert!((recorded.lifetime_min.p50 - scores.lifetime_min.p50).abs() <= 1);
+        assert!(recorded.most_nodes.abs_diff(scores.most_nodes) <= 1);
+    }
+}
+
 #[test]
 fn a_damaged_input_is_the_place_of_parting() {
     let content = recorded(3).swap_remove(0);

@@ -125,7 +125,8 @@ impl Index {
     }
 
     /// Shortens the nomination of a pending pod that kube-scheduler has rejected again, or with another message than before, if
-    /// the node was ready by then. A pod of a gang is rejected until the nodes of all are ready.
+    /// the node was ready by then. A pod of a gang is rejected until the nodes of all are ready, and every pod as long as the node has
+    /// a boot taint.
     pub(super) fn shorten_refused_nomination(&mut self, pod: &Pod) {
         let Some(nomination) = self.state.ledger.nomination(&pod.uid) else {
             return;
@@ -140,7 +141,10 @@ impl Index {
             Some(claim) => ready_since(claim),
             None => is_on_node.then_some(nomination.from),
         };
-        if ready.is_some_and(|ready| ready <= self.now) && !self.state.is_gang_coming(pod) {
+        let node = self.state.node_at(&nomination.place);
+        let is_closed = node.is_some_and(|node| self.state.boot_taints.keep_closed(node));
+        let is_ready = ready.is_some_and(|ready| ready <= self.now);
+        if is_ready && !is_closed && !self.state.is_gang_coming(pod) {
             self.shorten_nomination(&pod.uid, after(self.now, REFUSED_LIFE_MS));
         }
     }

@@ -4,6 +4,7 @@
 //! in the same way as watches do. Applying an event costs the logarithm of the number of objects; freezing costs what changed.
 
 mod apply;
+mod boot_taints;
 mod changes;
 mod demand;
 mod foreign;
@@ -38,6 +39,7 @@ use mortise_apis::names::{
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_cloudprovider::UnavailableOffering;
 
+use boot_taints::BootTaintIndex;
 use demand::DemandIndex;
 use nodes::NodeIndex;
 use nominations::NominationIndex;
@@ -52,6 +54,7 @@ pub struct Index {
     pods: PodIndex,
     nodes: NodeIndex,
     nominations: NominationIndex,
+    boot_taints: BootTaintIndex,
     demand: DemandIndex,
     /// The latest time that was set.
     now: Timestamp,
@@ -75,6 +78,7 @@ impl Index {
             pods: PodIndex::new(PodClasses::default(), ahead),
             nodes: NodeIndex::default(),
             nominations: NominationIndex::default(),
+            boot_taints: BootTaintIndex::default(),
             demand: DemandIndex::default(),
             now,
             overlays_changed: false,
@@ -99,6 +103,13 @@ impl Index {
         self
     }
 
+    /// Whether boot taints are learned; otherwise every taint counts.
+    #[must_use]
+    pub fn learning_boot_taints(mut self, learns: bool) -> Self {
+        self.boot_taints.is_off = !learns;
+        self
+    }
+
     /// Marks every list as read.
     pub fn set_synced(&mut self) {
         if !self.state.synced {
@@ -118,6 +129,20 @@ impl Index {
     /// Sets the time of the events that follow.
     pub fn set_time(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
+    }
+
+    /// When to call [`Self::expire`] again, or earlier than necessary.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        let nominations = self.next_nomination_expiry().into_iter();
+        nominations.chain(self.boot_taints.next_expiry()).min()
+    }
+
+    /// Ends what has expired: nominations, and the patience with boot taints. Cost: what expired.
+    pub fn expire(&mut self, now: Timestamp) {
+        self.set_time(now);
+        self.expire_nominations(now);
+        boot_taints::expire(self, now);
     }
 
     /// Sets the catalog of a node class.
@@ -214,6 +239,7 @@ impl Index {
             let duplicate_nodes = sources.duplicate_nodes().cloned().collect();
             let mut merged = merge::merge(&self.state, key, node, claim, pods);
             merged.duplicate_nodes = duplicate_nodes;
+            boot_taints::leave_out(self, &mut merged);
             self.state.insert_node(Arc::new(merged));
         }
     }

@@ -4,6 +4,7 @@
 //! the objects that the index received and of the ledger, so that a follower derives the same.
 
 mod assumed;
+mod boot_taints;
 pub(crate) mod demand;
 mod devices;
 mod from_api;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub use boot_taints::{BootTaint, BootTaints};
 pub use demand::{
     BufferDemand, BufferFailure, BufferTemplate, MOST_PODS, ResolvedBuffer, TemplateKey,
     TemplateKind, buffer_size,
@@ -112,7 +114,9 @@ pub struct Snapshot {
     pub rejected_overlays: Arc<BTreeSet<Arc<str>>>,
     /// NodePoolPolicies; empty where their definition is not installed.
     pub policies: Arc<BTreeMap<Arc<str>, Arc<NodePoolPolicy>>>,
-    /// What they ask and what is used of it: see [`Self::policy_of`].
+    /// Taints that nodes of a NodePool lose soon after they join, although it does not declare them.
+    pub boot_taints: Arc<BootTaints>,
+    /// What policies ask and what is used of it: see [`Self::policy_of`].
     pub policy_use: PolicyUseCell,
     /// CapacityBuffers; empty while their feature gate is off.
     pub buffers: Arc<BTreeMap<NamespacedName, Arc<CapacityBuffer>>>,
@@ -206,6 +210,7 @@ impl Snapshot {
             overlaid_catalogs: Arc::default(),
             rejected_overlays: Arc::default(),
             policies: Arc::default(),
+            boot_taints: Arc::default(),
             policy_use: PolicyUseCell::default(),
             buffers: Arc::default(),
             templates: ShardedMap::default(),

@@ -5,6 +5,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod boot_taints;
 mod buffers;
 mod foreign;
 mod nodes;

@@ -69,6 +69,11 @@ pub(super) fn tolerates_all(pod: &PodView, node: &NodeInfo) -> bool {
 
 /// Whether a pod tolerates a taint.
 pub(super) fn tolerates(pod: &PodView, taint: &Taint) -> bool {
+    tolerated(&pod.spec.tolerations, taint)
+}
+
+/// Whether one of the tolerations is of a taint.
+pub(in super::super) fn tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     let matches = |toleration: &Toleration| {
         let text = |of: &Option<String>| of.clone().unwrap_or_default();
         let (effect, key) = (text(&toleration.effect), text(&toleration.key));
@@ -81,5 +86,5 @@ pub(super) fn tolerates(pod: &PodView, taint: &Taint) -> bool {
             && (effect.is_empty() || effect == taint.effect)
             && (key.is_empty() || key == taint.key)
     };
-    pod.spec.tolerations.iter().any(matches)
+    tolerations.iter().any(matches)
 }

@@ -39,6 +39,9 @@ use mortise_state::snapshot::Snapshot;
 use super::api_server::object;
 use super::extender::Extender;
 use crate::clock::StoreEvent;
+pub(super) use filters::tolerated;
+pub(super) use selectors::node_selects;
+
 use cache::{Cache, NodeInfo};
 use neighbours::Neighbours;
 use pod::PodView;

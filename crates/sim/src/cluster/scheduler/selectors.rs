@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSele
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// Labels by key.
-pub(super) type Labels = BTreeMap<String, String>;
+pub(in super::super) type Labels = BTreeMap<String, String>;
 
 /// Whether labels match a selector. An absent selector matches nothing, an empty one everything.
 pub(super) fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
@@ -42,7 +42,7 @@ fn holds(operator: &str, value: Option<&String>, values: &[String]) -> bool {
 }
 
 /// Whether a node matches one of the terms of a node selector.
-pub(super) fn node_selects(selector: &NodeSelector, name: &str, labels: &Labels) -> bool {
+pub(in super::super) fn node_selects(selector: &NodeSelector, name: &str, labels: &Labels) -> bool {
     let mut terms = selector.node_selector_terms.iter();
     terms.any(|term| node_term(term, name, labels))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mortise_sim::on_all_processors;
+use mortise_sim::{on_all_processors, shrunk_list};
 
 /// Most plays in which a failing seed is shrunk.
 const MOST_PLAYS: usize = 150;
@@ -97,8 +97,10 @@ fn small_story(
         steps.count
     };
     let all: Vec<usize> = known.map_or_else(|| (0..count).collect(), <[usize]>::to_vec);
-    let kept = shrunk(&all, MOST_PLAYS, &mut |kept| {
-        !play(seed, &mut Steps::only(kept)).is_empty()
+    let mut plays = 0;
+    let kept = shrunk_list(&all, &mut |kept| {
+        plays += 1;
+        plays <= MOST_PLAYS && !play(seed, &mut Steps::only(kept)).is_empty()
     });
     let mut steps = Steps::only(&kept);
     let last = play(seed, &mut steps);
@@ -117,40 +119,4 @@ fn small_story(
         seeds.variable,
         seeds.test,
     )
-}
-
-/// A subset of `all` that still fails, none of whose parts can be left out, unless `most` plays are used up: halves are left out first,
-/// then quarters, and so on (delta debugging).
-pub(crate) fn shrunk(
-    all: &[usize],
-    most: usize,
-    fails: &mut dyn FnMut(&[usize]) -> bool,
-) -> Vec<usize> {
-    let mut kept = all.to_vec();
-    let mut plays = 0;
-    let mut length = kept.len().div_ceil(2);
-    while length > 0 {
-        let mut at = 0;
-        let mut is_shorter = false;
-        while at < kept.len() {
-            if plays == most {
-                return kept;
-            }
-            plays += 1;
-            let end = (at + length).min(kept.len());
-            let rest = [&kept[..at], &kept[end..]].concat();
-            if fails(&rest) {
-                kept = rest;
-                is_shorter = true;
-            } else {
-                at = end;
-            }
-        }
-        length = match length {
-            1 if is_shorter => 1,
-            1 => 0,
-            longer => longer.div_ceil(2),
-        };
-    }
-    kept
 }

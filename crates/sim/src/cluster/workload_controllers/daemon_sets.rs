@@ -1,0 +1,230 @@
+//! The DaemonSet controller: a pod for each node that may run it, which kube-scheduler binds to that node and to no other.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{NodeSelector, Taint, Toleration};
+use mortise_apis::labels;
+use mortise_apis::names::{NamespacedName, PodKey};
+use mortise_apis::values::since;
+use mortise_state::resource_kinds::ObjectKey;
+use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::super::api_server::ApiServer;
+use super::super::scheduler::{node_selects, tolerated};
+use super::{create, node_of};
+use crate::scores::LATE_MS;
+
+/// Taints that every pod of a DaemonSet tolerates.
+const TOLERATED: [(&str, &str); 6] = [
+    (labels::NOT_READY_TAINT, "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    (labels::UNSCHEDULABLE_TAINT, "NoSchedule"),
+];
+
+/// Creates the pods that are missing, and deletes those of nodes that are gone. Returns how many of the deleted ones were late and
+/// never got their node.
+pub(super) fn reconcile_daemon_sets(store: &mut ApiServer, now: Timestamp) -> u64 {
+    let sets: Vec<(NamespacedName, Value)> = store
+        .iter()
+        .filter_map(|(key, set)| match key {
+            ObjectKey::DaemonSet(key) => Some((key.clone(), set.clone())),
+            _ => None,
+        })
+        .collect();
+    let mut known: BTreeSet<PodKey> = BTreeSet::new();
+    let mut missing: Vec<(PodKey, Value)> = Vec::new();
+    for (key, node) in store.iter() {
+        let ObjectKey::Node(name) = key else { continue };
+        for (set_key, set) in &sets {
+            let namespace = std::sync::Arc::clone(&set_key.namespace);
+            let pod = PodKey::new(namespace, format!("{}-{name}", set_key.name));
+            let template = &set["spec"]["template"];
+            if store.get(&ObjectKey::Pod(pod.clone())).is_none() && may_run(template, name, node) {
+                missing.push((pod.clone(), new_pod(template, set_key, &pod, name)));
+            }
+            known.insert(pod);
+        }
+    }
+    let is_lost = |key: &PodKey, pod: &Value| match node_of(pod) {
+        Some(node) => store.get(&ObjectKey::Node(node.into())).is_none(),
+        None => is_daemon(pod) && !known.contains(key),
+    };
+    let lost = store.pods().filter(|(key, pod)| is_lost(key, pod));
+    let lost: Vec<(ObjectKey, bool)> = lost
+        .map(|(key, pod)| (ObjectKey::Pod(key.clone()), is_late(pod, now)))
+        .collect();
+    for (key, pod) in missing {
+        create(store, ObjectKey::Pod(key), pod, now);
+    }
+    for (key, _) in &lost {
+        store.erase(key);
+    }
+    lost.iter().filter(|(_, is_late)| *is_late).count() as u64
+}
+
+/// Whether a DaemonSet owns the pod.
+pub(crate) fn is_daemon(pod: &Value) -> bool {
+    pod.pointer("/metadata/ownerReferences/0/kind")
+        .is_some_and(|kind| kind == "DaemonSet")
+}
+
+/// Whether it is a pod of a DaemonSet that has waited for its node too long.
+pub(super) fn is_late(pod: &Value, now: Timestamp) -> bool {
+    let created = pod.pointer("/metadata/creationTimestamp");
+    let created = created.and_then(|text| text.as_str()?.parse().ok());
+    is_daemon(pod)
+        && node_of(pod).is_none()
+        && created.is_some_and(|created| since(now, created) > LATE_MS)
+}
+
+fn new_pod(template: &Value, set: &NamespacedName, key: &PodKey, node: &str) -> Value {
+    let mut pod = template.clone();
+    pod["metadata"]["name"] = json!(&*key.name);
+    pod["metadata"]["namespace"] = json!(&*key.namespace);
+    pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": &*set.name, "uid": format!("owner-{}", set.name), "controller": true }]);
+    let only = json!([{ "key": "metadata.name", "operator": "In", "values": [node] }]);
+    let required = &mut pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    match required["nodeSelectorTerms"].as_array_mut() {
+        Some(terms) => terms
+            .iter_mut()
+            .for_each(|term| term["matchFields"] = only.clone()),
+        None => *required = json!({ "nodeSelectorTerms": [{ "matchFields": only }] }),
+    }
+    let mut tolerations: Vec<Value> = list(&template["spec"]["tolerations"]);
+    let own = TOLERATED
+        .map(|(key, effect)| json!({ "key": key, "operator": "Exists", "effect": effect }));
+    tolerations.extend(own);
+    pod["spec"]["tolerations"] = Value::Array(tolerations);
+    pod["status"] = json!({ "phase": "Pending" });
+    pod
+}
+
+/// Whether a node matches the node selector and the required node affinity of the template, and has no taint that its pods do not
+/// tolerate.
+fn may_run(template: &Value, name: &str, node: &Value) -> bool {
+    let spec = &template["spec"];
+    let node_labels = &node["metadata"]["labels"];
+    let mut selector = spec["nodeSelector"].as_object().into_iter().flatten();
+    if !selector.all(|(key, value)| node_labels.get(key) == Some(value)) {
+        return false;
+    }
+    let required =
+        &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let matches = |selector: &NodeSelector| {
+        let node_labels = serde_json::from_value(node_labels.clone()).unwrap_or_default();
+        node_selects(selector, name, &node_labels)
+    };
+    if !required.is_null() && !NodeSelector::deserialize(required).is_ok_and(|all| matches(&all)) {
+        return false;
+    }
+    let tolerations: Vec<Toleration> = list(&spec["tolerations"]);
+    let taints: Vec<Taint> = list(&node["spec"]["taints"]);
+    let mut hard = taints
+        .iter()
+        .filter(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"));
+    hard.all(|taint| {
+        TOLERATED.contains(&(&taint.key, &taint.effect)) || tolerated(&tolerations, taint)
+    })
+}
+
+/// The items of a list that can be read.
+fn list<T: DeserializeOwned>(value: &Value) -> Vec<T> {
+    let items = value.as_array().into_iter().flatten();
+    items.filter_map(|item| T::deserialize(item).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mortise_apis::values::after;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn cluster(template: Value) -> ApiServer {
+        let mut store = ApiServer::default();
+        let set = ObjectKey::DaemonSet(NamespacedName::new("kube-system", "agent"));
+        create(
+            &mut store,
+            set,
+            json!({ "spec": { "template": template } }),
+            NOW,
+        );
+        store
+    }
+
+    fn node(store: &mut ApiServer, name: &str, os: &str, taints: &Value) {
+        let node = json!({
+            "metadata": { "name": name, "labels": { "kubernetes.io/os": os } }, "spec": { "taints": taints },
+        });
+        create(store, ObjectKey::Node(name.into()), node, NOW);
+    }
+
+    fn pods(store: &ApiServer) -> Vec<String> {
+        store.pods().map(|(key, _)| key.name.to_string()).collect()
+    }
+
+    #[test]
+    fn each_node_that_matches_and_whose_taints_are_tolerated_gets_a_pod() {
+        let own = json!({ "key": "dedicated", "operator": "Exists" });
+        let mut store = cluster(json!({
+            "spec": { "nodeSelector": { "kubernetes.io/os": "linux" }, "tolerations": [own] },
+        }));
+        let taint = |key: &str, effect: &str| json!([{ "key": key, "effect": effect }]);
+        node(&mut store, "plain", "linux", &json!([]));
+        node(&mut store, "other", "windows", &json!([]));
+        node(&mut store, "own", "linux", &taint("dedicated", "NoExecute"));
+        node(&mut store, "foreign", "linux", &taint("gpu", "NoSchedule"));
+        node(
+            &mut store,
+            "soft",
+            "linux",
+            &taint("gpu", "PreferNoSchedule"),
+        );
+        let cordon = labels::UNSCHEDULABLE_TAINT;
+        node(
+            &mut store,
+            "cordoned",
+            "linux",
+            &taint(cordon, "NoSchedule"),
+        );
+        let boot = labels::NOT_READY_TAINT;
+        node(&mut store, "boots", "linux", &taint(boot, "NoSchedule"));
+        assert_eq!(reconcile_daemon_sets(&mut store, NOW), 0);
+        let wanted = ["agent-cordoned", "agent-own", "agent-plain", "agent-soft"];
+        assert_eq!(pods(&store), wanted);
+        assert_eq!(reconcile_daemon_sets(&mut store, NOW), 0);
+        assert_eq!(pods(&store), wanted);
+    }
+
+    #[test]
+    fn a_pod_fits_its_node_only_and_goes_with_it() {
+        let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+            { "matchExpressions": [{ "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] }] },
+            { "matchExpressions": [{ "key": "kubernetes.io/os", "operator": "In", "values": ["windows"] }] },
+        ] } } });
+        let mut store = cluster(json!({ "spec": { "affinity": affinity } }));
+        node(&mut store, "a", "linux", &json!([]));
+        node(&mut store, "b", "darwin", &json!([]));
+        assert_eq!(reconcile_daemon_sets(&mut store, NOW), 0);
+        assert_eq!(pods(&store), ["agent-a"]);
+        let (key, pod) = store.pods().next().unwrap();
+        let key = ObjectKey::Pod(key.clone());
+        let terms = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+        for term in pod.pointer(terms).unwrap().as_array().unwrap() {
+            assert_eq!(term["matchFields"][0]["values"], json!(["a"]));
+            assert!(term["matchExpressions"].is_array());
+        }
+        let late = after(NOW, LATE_MS + 1);
+        assert!(!is_late(pod, after(NOW, LATE_MS)) && is_late(pod, late));
+        // Nothing was found for it on its node, which goes.
+        store.erase(&ObjectKey::Node("a".into()));
+        assert_eq!(reconcile_daemon_sets(&mut store, late), 1);
+        assert!(store.get(&key).is_none());
+    }
+}

@@ -1,0 +1,155 @@
+//! Scores of the cluster that a recording shows, and of what its process did there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use mortise_apis::k8s;
+use mortise_apis::names::{ClaimName, PodKey, Uid};
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::values::{after, since};
+use mortise_engine::effect::{Effect, EffectOutput};
+use mortise_state::resource_kinds::{Object, ObjectEvent, ObjectKey};
+use mortise_state::snapshot::Snapshot;
+
+use crate::scores::{ScoreMeter, Scores};
+use crate::stats::{CostMeter, Stats};
+
+/// What is added up while a recording is played.
+#[derive(Default)]
+pub(super) struct RecordedScores {
+    meter: ScoreMeter,
+    cost: Option<CostMeter>,
+    /// Instances and their price in the snapshot of a generation.
+    priced: Option<(u64, usize, MicroUsd)>,
+    stats: Stats,
+    /// The next minute to count.
+    minute: Option<Timestamp>,
+    began: Option<Timestamp>,
+    until: Option<Timestamp>,
+    /// Pods without a node.
+    waiting: BTreeMap<PodKey, Waiting>,
+    /// Claims with their creation.
+    claims: BTreeMap<ClaimName, Timestamp>,
+    launched: BTreeSet<ClaimName>,
+    evicted: BTreeSet<Uid>,
+}
+
+struct Waiting {
+    uid: Option<String>,
+    created: Timestamp,
+    is_daemon: bool,
+}
+
+impl RecordedScores {
+    /// Counts the time until an entry, in which the cluster was as the deciders saw it last.
+    pub(super) fn pass(&mut self, at: Timestamp, snapshot: &Snapshot) {
+        if self.began.is_none() {
+            self.began = Some(at);
+            self.minute = Some(after(at, 60_000));
+        }
+        let cost = self.cost.get_or_insert_with(|| CostMeter::new(at));
+        let known = self.priced.filter(|(of, ..)| *of == snapshot.generation);
+        let priced = known.unwrap_or_else(|| priced(snapshot));
+        self.priced = Some(priced);
+        let (_, instances, price) = priced;
+        while let Some(minute) = self.minute.filter(|minute| *minute <= at) {
+            self.meter.pods_wait(self.waiting.len());
+            self.meter.count_nodes(instances, price, snapshot);
+            self.minute = Some(after(minute, 60_000));
+        }
+        cost.charge(price, at, &mut self.stats);
+        self.until = Some(at);
+    }
+
+    /// An object changed.
+    pub(super) fn changed(&mut self, at: Timestamp, event: &ObjectEvent) {
+        match event {
+            ObjectEvent::Applied(Object::Pod(pod), _) => self.pod(at, pod),
+            ObjectEvent::Applied(Object::Claim(claim), _) => {
+                let created = claim.metadata.creation_timestamp.as_ref();
+                if let Some(created) = created {
+                    self.claims.insert(claim.name(), created.0);
+                }
+            }
+            ObjectEvent::Deleted(ObjectKey::Pod(pod), _) => drop(self.waiting.remove(pod)),
+            ObjectEvent::Deleted(ObjectKey::Claim(claim), _) => {
+                if let Some(created) = self.claims.remove(claim) {
+                    self.meter.node_ended(created, at);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn pod(&mut self, at: Timestamp, pod: &k8s::Pod) {
+        let metadata = &pod.metadata;
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let key = PodKey::new(text(&metadata.namespace), text(&metadata.name));
+        let is_over = metadata.deletion_timestamp.is_some()
+            || matches!(&*pod.status.phase, "Succeeded" | "Failed");
+        if is_over {
+            self.waiting.remove(&key);
+        } else if pod.spec.node_name.is_none() {
+            let owners = metadata.owner_references.iter().flatten();
+            let waiting = Waiting {
+                uid: metadata.uid.clone(),
+                created: metadata.creation_timestamp.as_ref().map_or(at, |at| at.0),
+                is_daemon: owners.into_iter().any(|owner| owner.kind == "DaemonSet"),
+            };
+            self.waiting.insert(key, waiting);
+        } else if let Some(waited) = self.waiting.remove(&key)
+            && waited.uid == metadata.uid
+        {
+            let seconds = (since(at, waited.created) / 1000).max(0);
+            if waited.is_daemon {
+                self.meter.daemon_pod_placed(seconds);
+            } else {
+                self.meter.pod_placed(seconds);
+            }
+        }
+    }
+
+    /// A request of this process was done.
+    pub(super) fn done(
+        &mut self,
+        effect: &Effect,
+        output: &EffectOutput,
+        snapshot: Option<&Snapshot>,
+    ) {
+        match (effect, output) {
+            (Effect::Launch(request), _) => drop(self.launched.insert(request.claim.name())),
+            (Effect::Evict { pod, uid }, EffectOutput::Evicted)
+                if self.evicted.insert(uid.clone()) =>
+            {
+                let found = snapshot.and_then(|snapshot| snapshot.pods.get(pod));
+                let owner = found.and_then(|pod| pod.owner.as_ref());
+                self.meter
+                    .pod_evicted(owner.map_or(&pod.name, |owner| &owner.name));
+            }
+            _ => {}
+        }
+    }
+
+    /// The scores so far, and the seconds that they are of.
+    pub(super) fn scores(&self) -> (Scores, i64) {
+        let times = self.began.zip(self.until);
+        let seconds = times.map_or(0, |(began, until)| since(until, began) / 1000);
+        let scores = Scores {
+            spent_micro_usd: self.stats.spent_micro_usd,
+            evictions: self.evicted.len() as u64,
+            nodes_launched: self.launched.len() as u64,
+            ..self.meter.scores()
+        };
+        (scores, seconds)
+    }
+}
+
+/// The generation of a snapshot, its managed instances and their price.
+fn priced(snapshot: &Snapshot) -> (u64, usize, MicroUsd) {
+    let nodes = snapshot.nodes.values();
+    let instances = nodes.filter(|node| node.is_managed() && node.provider_id().is_some());
+    let prices: Vec<MicroUsd> = instances
+        .map(|node| node.price.unwrap_or_default())
+        .collect();
+    (snapshot.generation, prices.len(), prices.into_iter().sum())
+}
