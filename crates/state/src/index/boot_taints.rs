@@ -19,6 +19,8 @@ use crate::snapshot::{BootTaint, StateNode};
 
 /// What is removed later is no matter of booting: as long as a node may take to register.
 const YOUNG_MS: i64 = 15 * 60_000;
+/// A node that is first seen later than this may have got its taints after it joined, as when this process has just started.
+const JOINED_MS: i64 = 60_000;
 /// Prefixes of taints that say something else: Kubernetes' conditions of nodes, and the autoscaler's own.
 const OTHER: [&str; 5] = [
     "node.kubernetes.io/",
@@ -64,7 +66,9 @@ pub(super) fn observe(index: &mut Index, node: &k8s::Node) {
     }
     let has: BTreeSet<BootTaint> = boot_taints(&node.spec.taints).collect();
     let Some(watched) = index.boot_taints.watched.get_mut(&name) else {
-        index.boot_taints.watched.insert(name, has);
+        if age <= JOINED_MS {
+            index.boot_taints.watched.insert(name, has);
+        }
         return;
     };
     let lost: Vec<BootTaint> = watched.difference(&has).cloned().collect();
@@ -108,7 +112,7 @@ fn is_declared(claim: &NodeClaim, taint: &BootTaint) -> bool {
         .any(|declared| BootTaint::from(declared) == *taint)
 }
 
-/// Leaves out the boot taints that a node is still expected to lose.
+/// Leaves out the boot taints that a node joined with and is still expected to lose.
 pub(super) fn leave_out(index: &mut Index, merged: &mut StateNode) {
     let (Some(node), Some(claim), true) = (&merged.node, &merged.claim, merged.registered) else {
         return;
@@ -118,20 +122,18 @@ pub(super) fn leave_out(index: &mut Index, merged: &mut StateNode) {
     else {
         return;
     };
-    let mut next: Option<Timestamp> = None;
+    let Some(joined_with) = index.boot_taints.watched.get(&name) else {
+        return;
+    };
     let (known, now) = (&index.state.boot_taints, index.now);
-    let taints = std::mem::take(&mut merged.taints).into_iter();
-    merged.taints = taints
-        .filter(
-            |taint| match known.expected_until(&pool, taint, created.0) {
-                Some(until) if until > now => {
-                    next = Some(next.map_or(until, |next| next.min(until)));
-                    false
-                }
-                _ => true,
-            },
-        )
-        .collect();
+    let mut next: Option<Timestamp> = None;
+    merged.taints.retain(|taint| {
+        let until = known.expected_until(&pool, taint, created.0);
+        let until = until.filter(|until| *until > now);
+        let until = until.filter(|_| joined_with.contains(&BootTaint::from(taint)));
+        next = next.into_iter().chain(until).min();
+        until.is_none()
+    });
     if let Some(until) = next {
         index.boot_taints.expiries.insert((until, name));
     }

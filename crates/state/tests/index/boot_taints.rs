@@ -92,6 +92,13 @@ fn what_the_first_node_loses_does_not_count_on_the_next_until_it_stays_too_long(
     assert_eq!(cluster.counting("c", 1_140), [AGENT]);
     assert_eq!(cluster.0.next_expiry(), None);
 
+    // One that gets the taint later, has it for another reason.
+    cluster.claim("d", &json!({}));
+    cluster.node("d", 1_100, 1_101, &[]);
+    cluster.node("d", 1_100, 1_110, &[AGENT]);
+    assert_eq!(cluster.counting("d", 1_111), [AGENT]);
+    cluster.node("d", 1_100, 1_119, &[]);
+
     // It went after all: the next one gets as long.
     cluster.node("c", 1_000, 1_200, &[]);
     assert_eq!(cluster.learned()[0].1, 200_000);
@@ -128,9 +135,10 @@ fn what_is_declared_or_says_something_else_or_comes_later_is_not_learned() {
     cluster.node("a", 0, 1, &[AGENT]);
     cluster.node("a", 0, 901, &[]);
     assert!(cluster.learned().is_empty(), "after 15 minutes");
-    // A node that is first seen when it is old, as after a restart.
-    cluster.node("a", 0, 1_000, &[AGENT]);
-    cluster.node("a", 0, 1_010, &[]);
+    // A node that is first seen when it is there for a while, as after a restart.
+    cluster.claim("b", &json!({}));
+    cluster.node("b", 900, 1_000, &[AGENT]);
+    cluster.node("b", 900, 1_010, &[]);
     assert!(cluster.learned().is_empty());
     // Another node takes the name.
     cluster
