@@ -231,12 +231,12 @@ impl NodePoolDecider {
     fn note_boot_taints(&mut self, input: &StepInput<'_>, name: &PoolName, step: &mut Step) {
         for (taint, longest_ms) in input.snapshot.boot_taints.of_pool(name) {
             if self.boot_taints.insert((name.clone(), taint.clone())) {
-                let (by, subject) = (DeciderId::NodePool, ObjectRef::Pool(name.clone()));
+                let (by, pool) = (DeciderId::NodePool, ObjectRef::Pool(name.clone()));
                 let reasons = vec![Reason::BootTaint {
                     taint: format!("{}:{}", taint.key, taint.effect),
                     seconds: (longest_ms + 999) / 1_000,
                 }];
-                step.record(input, by, subject, Verdict::Observed, reasons);
+                step.announce(input, by, [pool], Verdict::Observed, reasons);
             }
         }
     }
