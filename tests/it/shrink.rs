@@ -69,7 +69,8 @@ async fn a_scenario_that_violates_an_invariant_is_made_small() -> Result<()> {
 
     let small = std::fs::read_to_string(&file)?;
     for gone in [
-        "api",
+        "name: api",
+        "deployment: api",
         "interrupt",
         "roll",
         "PodDisruptionBudget",
