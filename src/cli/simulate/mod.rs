@@ -137,7 +137,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         }
     };
     if let (Some(path), [column, ..], [of, ..]) = (&args.shrink, &columns[..], &played[..]) {
-        shrink::write_smallest(path, args, column, of, provider_of(&sources))?;
+        shrink::write_smallest(path, column, of, provider_of(&sources))?;
     }
     show(args, &played)
 }

@@ -5,12 +5,13 @@ use std::path::Path;
 use anyhow::Context as _;
 use mortise_apis::values::{GoDuration, after, since};
 use mortise_demo::scenario_file::{ScenarioFile, source_of};
+use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::scenario::SCENARIO_KIND;
 use mortise_sim::shrunk_document;
 use serde_json::{Value, json};
 
 use super::column::{Column, PlayedColumn};
-use super::{PolicyName, SimulateArgs, invalid, warning};
+use super::{invalid, warning};
 use crate::args::ProviderName;
 
 /// Most histories that are played.
@@ -31,7 +32,6 @@ struct Violation {
 /// The file cannot be written.
 pub(super) fn write_smallest(
     path: &Path,
-    args: &SimulateArgs,
     column: &Column,
     played: &PlayedColumn,
     provider: ProviderName,
@@ -61,7 +61,7 @@ pub(super) fn write_smallest(
         }
         found = violation(&small, column, provider).unwrap_or(found);
     }
-    let text = text(path, args, &small, &found)?;
+    let text = text(path, column, &small, &found)?;
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     warning(&format!(
         "mortise: {} has the smallest scenario that was found, of {} in {plays} tries; it still says: {}",
@@ -80,15 +80,13 @@ fn scenario_of(documents: &mut Value) -> Option<&mut Value> {
 
 /// Plays documents until an invariant is violated; `None` if none is, or if they are no valid scenario.
 fn violation(documents: &Value, column: &Column, provider: ProviderName) -> Option<Violation> {
-    let documents = documents.as_array()?;
-    let column = Column {
+    let source = [source_of("small", documents.as_array()?)];
+    let column = [Column {
         policy: column.policy,
         settings: column.settings.clone(),
         changes: Vec::new(),
-        file: ScenarioFile::of_documents("small", documents).ok()?,
-    };
-    let source = [source_of("small", documents)];
-    let column = [column];
+        file: ScenarioFile::read(&source, &[]).ok()?,
+    }];
     if !invalid(&column, &[&source]).is_empty() {
         return None;
     }
@@ -129,17 +127,15 @@ fn end_at(seconds: i64, documents: &mut Value) {
 /// The file: what it shows, the command that plays it, and the documents.
 fn text(
     path: &Path,
-    args: &SimulateArgs,
+    column: &Column,
     documents: &Value,
     found: &Violation,
 ) -> anyhow::Result<String> {
     let mut command = format!("mortise simulate {}", path.display());
-    if args.policy != PolicyName::Mortise {
-        let name = clap::ValueEnum::to_possible_value(&args.policy);
-        let name = name.map(|name| name.get_name().to_owned());
-        command += &format!(" --policy {}", name.unwrap_or_default());
+    if column.policy != SimulatedPolicy::Mortise {
+        command += &format!(" --policy {}", column.policy.name());
     }
-    for setting in &args.settings {
+    for setting in &column.settings {
         command += &format!(" --set {setting}");
     }
     let mut text = format!("# {}\n# Play it with: {command}\n", found.text);

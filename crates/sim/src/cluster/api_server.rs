@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use mortise_apis::names::PodKey;
+use mortise_apis::values::since;
 use mortise_engine::effect::EffectError;
 use mortise_state::resource_kinds::{Object, ObjectKey, ObjectKind};
 use serde_json::{Value, json};
@@ -201,6 +202,13 @@ fn whole_seconds(now: Timestamp) -> String {
     Timestamp::from_second(now.as_second())
         .unwrap_or(now)
         .to_string()
+}
+
+/// How old an object is, in milliseconds; 0 if it has no time of creation.
+pub(crate) fn age_ms(value: &Value, now: Timestamp) -> i64 {
+    let created = value.pointer("/metadata/creationTimestamp");
+    let created = created.and_then(|text| text.as_str()?.parse().ok());
+    created.map_or(0, |created| since(now, created))
 }
 
 pub(crate) fn is_deleting(value: &Value) -> bool {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::api_server::is_deleting;
 use super::cloud::{RESERVATION_ID, image_of};
-use super::workload_controllers::{is_healthy, is_running};
+use super::workload_controllers::{is_healthy, is_running, owner};
 use crate::clock::Action;
 
 /// Annotation that identifies the decision that created a claim.
@@ -276,10 +276,9 @@ fn evict(key: &ObjectKey, uid: &str, cluster: &mut Cluster) -> Executed {
         );
     }
     cluster.stats.evictions += 1;
-    let owner = pod.pointer("/metadata/ownerReferences/0/name");
-    let owner = owner.or_else(|| pod.pointer("/metadata/name"));
-    let owner = owner.and_then(Value::as_str).unwrap_or_default();
-    cluster.scores.pod_evicted(owner);
+    let name = || pod.pointer("/metadata/name").and_then(Value::as_str);
+    let owner = owner(&pod).or_else(name);
+    cluster.scores.pod_evicted(owner.unwrap_or_default());
     let ObjectKey::Pod(name) = key else {
         return evicted();
     };

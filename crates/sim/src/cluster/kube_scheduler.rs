@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::names::{PodKey, Uid};
-use mortise_apis::values::{after, since};
+use mortise_apis::values::after;
 use mortise_state::resource_kinds::ObjectKey;
 use mortise_state::snapshot::Snapshot;
 use serde_json::json;
 
 use super::Cluster;
+use super::api_server::age_ms;
 use super::extender::Extender;
 use super::scheduler::{CycleResult, Scheduler};
 use super::workload_controllers::daemon_sets::is_daemon;
@@ -116,9 +117,7 @@ impl KubeScheduler {
 fn count_placed(pod: &PodKey, cluster: &mut Cluster) {
     let now = cluster.now();
     let object = cluster.api_server.get(&ObjectKey::Pod(pod.clone()));
-    let created = object.and_then(|pod| pod.pointer("/metadata/creationTimestamp"));
-    let created = created.and_then(|text| text.as_str()?.parse().ok());
-    let waited_s = created.map_or(0, |created| since(now, created) / 1000);
+    let waited_s = object.map_or(0, |pod| age_ms(pod, now) / 1000);
     if object.is_some_and(is_daemon) {
         return cluster.scores.daemon_pod_placed(waited_s);
     }

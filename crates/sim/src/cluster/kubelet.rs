@@ -198,14 +198,15 @@ pub(crate) fn remove_taint(name: &NodeName, taint: &str, cluster: &mut Cluster) 
     let Some(node) = cluster.api_server.get(&key) else {
         return;
     };
-    let taints = node.pointer("/spec/taints").and_then(Value::as_array);
-    let left: Vec<Value> = taints
-        .into_iter()
-        .flatten()
-        .filter(|each| each["key"] != taint)
-        .cloned()
-        .collect();
+    let left = taints_without(node, taint);
     cluster.write(&key, &json!({ "spec": { "taints": left } }));
+}
+
+/// The taints of a node, except those with a key.
+fn taints_without(node: &Value, key: &str) -> Vec<Value> {
+    let taints = node.pointer("/spec/taints").and_then(Value::as_array);
+    let left = taints.into_iter().flatten();
+    left.filter(|taint| taint["key"] != key).cloned().collect()
 }
 
 pub(crate) fn mark_node_ready(id: &ProviderId, cluster: &mut Cluster) {
@@ -213,14 +214,7 @@ pub(crate) fn mark_node_ready(id: &ProviderId, cluster: &mut Cluster) {
     let Some(node) = cluster.api_server.get(&key) else {
         return;
     };
-    let without: Vec<Value> = node
-        .pointer("/spec/taints")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter(|taint| taint.get("key").and_then(Value::as_str) != Some(labels::NOT_READY_TAINT))
-        .cloned()
-        .collect();
+    let without = taints_without(node, labels::NOT_READY_TAINT);
     let ready = json!([{ "type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": cluster.now().to_string() }]);
     cluster.write(
         &key,

@@ -364,7 +364,7 @@ fn pods_by_owner(store: &ApiServer) -> BTreeMap<String, Vec<(PodKey, bool)>> {
 }
 
 /// Name of the object that owns a pod.
-fn owner(pod: &Value) -> Option<&str> {
+pub(super) fn owner(pod: &Value) -> Option<&str> {
     pod.get("metadata")?
         .get("ownerReferences")?
         .get(0)?

@@ -64,7 +64,11 @@ impl RecordedScores {
     /// An object changed.
     pub(super) fn changed(&mut self, at: Timestamp, event: &ObjectEvent) {
         match event {
-            ObjectEvent::Applied(Object::Pod(pod), _) => self.pod(at, pod),
+            ObjectEvent::Applied(object @ Object::Pod(pod), _) => {
+                if let ObjectKey::Pod(key) = object.key() {
+                    self.pod(at, key, pod);
+                }
+            }
             ObjectEvent::Applied(Object::Claim(claim), _) => {
                 let created = claim.metadata.creation_timestamp.as_ref();
                 if let Some(created) = created {
@@ -81,10 +85,8 @@ impl RecordedScores {
         }
     }
 
-    fn pod(&mut self, at: Timestamp, pod: &k8s::Pod) {
+    fn pod(&mut self, at: Timestamp, key: PodKey, pod: &k8s::Pod) {
         let metadata = &pod.metadata;
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let key = PodKey::new(text(&metadata.namespace), text(&metadata.name));
         let is_over = metadata.deletion_timestamp.is_some()
             || matches!(&*pod.status.phase, "Succeeded" | "Failed");
         if is_over {

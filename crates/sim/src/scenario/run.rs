@@ -20,6 +20,7 @@ use super::digest::HistoryDigest;
 use super::report::{ScenarioNode, ScenarioReport, ScenarioSample};
 use super::spec::ScenarioSpec;
 use super::timeline::{Image, TimelineAction, WatchFailure};
+use crate::cluster::workload_controllers::daemon_sets::is_daemon;
 use crate::cluster::workload_controllers::is_healthy;
 use crate::cluster::{ApiServer, Extender, is_deleting};
 use crate::faults::WatchFault;
@@ -235,10 +236,7 @@ impl ScenarioRun {
     /// Pods that DaemonSets do not own.
     fn pods(&self) -> impl Iterator<Item = (&ObjectKey, &Value)> {
         let objects = self.simulation.api_server().iter();
-        objects.filter(|(key, pod)| {
-            matches!(key, ObjectKey::Pod(_))
-                && pod.pointer("/metadata/ownerReferences/0/kind") != Some(&json!("DaemonSet"))
-        })
+        objects.filter(|(key, pod)| matches!(key, ObjectKey::Pod(_)) && !is_daemon(pod))
     }
 
     fn act(&mut self, entry: usize, action: &TimelineAction<'_>) -> Result<(), ManifestError> {
@@ -397,9 +395,7 @@ fn ms(duration: GoDuration) -> i64 {
 fn nodes(store: &ApiServer) -> Vec<ScenarioNode> {
     let mut pods: BTreeMap<&str, u64> = BTreeMap::new();
     for (key, pod) in store.iter().filter(|(_, pod)| !is_deleting(pod)) {
-        let is_of_daemon_set =
-            pod.pointer("/metadata/ownerReferences/0/kind") == Some(&json!("DaemonSet"));
-        if let (ObjectKey::Pod(_), false) = (key, is_of_daemon_set)
+        if let (ObjectKey::Pod(_), false) = (key, is_daemon(pod))
             && let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str)
         {
             *pods.entry(node).or_default() += 1;

@@ -1,22 +1,22 @@
 //! Filters that depend on a pod and a node only.
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
-use mortise_apis::labels;
+use mortise_apis::{k8s, labels};
 
 use super::cache::NodeInfo;
 use super::pod::{PodView, conflict};
 use super::queue::Filter;
-use super::selectors::node_selects;
+use super::selectors::{Labels, node_selects};
 
 /// The first filter that rejects a node for a pod, regardless of other nodes.
 pub(super) fn rejection(pod: &PodView, name: &str, node: &NodeInfo) -> Option<Filter> {
-    if node.unschedulable && !tolerates(pod, &cordon()) {
+    if node.unschedulable && !tolerates(&pod.spec, &cordon()) {
         return Some(Filter::Unschedulable);
     }
-    if !tolerates_all(pod, node) {
+    if !tolerates_all(&pod.spec, &node.taints) {
         return Some(Filter::Taints);
     }
-    if !wants_node(pod, name, node) {
+    if !wants_node(&pod.spec, name, &node.labels) {
         return Some(Filter::NodeAffinity);
     }
     let taken = node.pods.values().flat_map(|other| &other.ports);
@@ -44,36 +44,30 @@ fn cordon() -> Taint {
     }
 }
 
-/// Whether a node matches the node selector and the required node affinity of a pod.
-pub(super) fn wants_node(pod: &PodView, name: &str, node: &NodeInfo) -> bool {
-    let mut selected = pod.spec.node_selector.iter();
-    let affinity = pod.spec.affinity.as_ref();
+/// Whether a node of this name, with these labels, matches the node selector and the required node affinity of a pod.
+pub(in super::super) fn wants_node(spec: &k8s::PodSpec, name: &str, labels: &Labels) -> bool {
+    let mut selected = spec.node_selector.iter();
+    let affinity = spec.affinity.as_ref();
     let required = affinity
         .and_then(|affinity| affinity.node_affinity.as_ref())
         .and_then(|node| {
             node.required_during_scheduling_ignored_during_execution
                 .as_ref()
         });
-    selected.all(|(key, value)| node.labels.get(key) == Some(value))
-        && required.is_none_or(|selector| node_selects(selector, name, &node.labels))
+    selected.all(|(key, value)| labels.get(key) == Some(value))
+        && required.is_none_or(|selector| node_selects(selector, name, labels))
 }
 
 /// Whether a pod tolerates every `NoSchedule` and `NoExecute` taint.
-pub(super) fn tolerates_all(pod: &PodView, node: &NodeInfo) -> bool {
-    let mut hard = node
-        .taints
+pub(in super::super) fn tolerates_all(spec: &k8s::PodSpec, taints: &[Taint]) -> bool {
+    let mut hard = taints
         .iter()
         .filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
-    hard.all(|taint| tolerates(pod, taint))
+    hard.all(|taint| tolerates(spec, taint))
 }
 
 /// Whether a pod tolerates a taint.
-pub(super) fn tolerates(pod: &PodView, taint: &Taint) -> bool {
-    tolerated(&pod.spec.tolerations, taint)
-}
-
-/// Whether one of the tolerations is of a taint.
-pub(in super::super) fn tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
+pub(super) fn tolerates(spec: &k8s::PodSpec, taint: &Taint) -> bool {
     let matches = |toleration: &Toleration| {
         let text = |of: &Option<String>| of.clone().unwrap_or_default();
         let (effect, key) = (text(&toleration.effect), text(&toleration.key));
@@ -86,5 +80,5 @@ pub(in super::super) fn tolerated(tolerations: &[Toleration], taint: &Taint) -> 
             && (effect.is_empty() || effect == taint.effect)
             && (key.is_empty() || key == taint.key)
     };
-    tolerations.iter().any(matches)
+    spec.tolerations.iter().any(matches)
 }

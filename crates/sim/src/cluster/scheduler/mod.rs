@@ -39,8 +39,7 @@ use mortise_state::snapshot::Snapshot;
 use super::api_server::object;
 use super::extender::Extender;
 use crate::clock::StoreEvent;
-pub(super) use filters::tolerated;
-pub(super) use selectors::node_selects;
+pub(super) use filters::{tolerates_all, wants_node};
 
 use cache::{Cache, NodeInfo};
 use neighbours::Neighbours;

@@ -91,7 +91,8 @@ fn node_affinity_points(pod: &PodView, name: &str, node: &NodeInfo) -> i64 {
 /// Number of `PreferNoSchedule` taints that the pod does not tolerate.
 fn untolerated_soft_taints(pod: &PodView, node: &NodeInfo) -> i64 {
     let soft = node.taints.iter();
-    let soft = soft.filter(|taint| taint.effect == "PreferNoSchedule" && !tolerates(pod, taint));
+    let soft =
+        soft.filter(|taint| taint.effect == "PreferNoSchedule" && !tolerates(&pod.spec, taint));
     i64::try_from(soft.count()).unwrap_or(i64::MAX)
 }
 

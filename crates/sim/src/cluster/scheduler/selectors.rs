@@ -42,7 +42,7 @@ fn holds(operator: &str, value: Option<&String>, values: &[String]) -> bool {
 }
 
 /// Whether a node matches one of the terms of a node selector.
-pub(in super::super) fn node_selects(selector: &NodeSelector, name: &str, labels: &Labels) -> bool {
+pub(super) fn node_selects(selector: &NodeSelector, name: &str, labels: &Labels) -> bool {
     let mut terms = selector.node_selector_terms.iter();
     terms.any(|term| node_term(term, name, labels))
 }

@@ -87,8 +87,8 @@ fn count_domains<'a>(cache: &'a Cache, pod: &'a PodView, must: bool) -> Vec<Doma
     let all = constraints.iter().map(|spread| {
         let is_included = |name: &NodeName, node: &NodeInfo| {
             labelled(node)
-                && (!spread.honor_affinity || wants_node(pod, name, node))
-                && (!spread.honor_taints || tolerates_all(pod, node))
+                && (!spread.honor_affinity || wants_node(&pod.spec, name, &node.labels))
+                && (!spread.honor_taints || tolerates_all(&pod.spec, &node.taints))
         };
         let included: BTreeMap<&NodeName, &str> = cache
             .nodes()

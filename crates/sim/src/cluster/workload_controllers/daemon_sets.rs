@@ -1,19 +1,17 @@
 //! The DaemonSet controller: a pod for each node that may run it, which kube-scheduler binds to that node and to no other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{NodeSelector, Taint, Toleration};
-use mortise_apis::labels;
+use k8s_openapi::api::core::v1::Toleration;
 use mortise_apis::names::{NamespacedName, PodKey};
-use mortise_apis::values::since;
+use mortise_apis::{k8s, labels};
 use mortise_state::resource_kinds::ObjectKey;
 use serde::Deserialize as _;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::super::api_server::ApiServer;
-use super::super::scheduler::{node_selects, tolerated};
+use super::super::api_server::{ApiServer, age_ms};
+use super::super::scheduler::{tolerates_all, wants_node};
 use super::{create, node_of};
 use crate::scores::LATE_MS;
 
@@ -27,26 +25,30 @@ const TOLERATED: [(&str, &str); 6] = [
     (labels::UNSCHEDULABLE_TAINT, "NoSchedule"),
 ];
 
+struct DaemonSet {
+    key: NamespacedName,
+    template: Value,
+    /// The template's, with what every pod of a DaemonSet tolerates.
+    spec: k8s::PodSpec,
+}
+
 /// Creates the pods that are missing, and deletes those of nodes that are gone. Returns how many of the deleted ones were late and
 /// never got their node.
 pub(super) fn reconcile_daemon_sets(store: &mut ApiServer, now: Timestamp) -> u64 {
-    let sets: Vec<(NamespacedName, Value)> = store
-        .iter()
-        .filter_map(|(key, set)| match key {
-            ObjectKey::DaemonSet(key) => Some((key.clone(), set.clone())),
-            _ => None,
-        })
-        .collect();
+    let sets = store.iter().filter_map(|(key, set)| match key {
+        ObjectKey::DaemonSet(key) => DaemonSet::read(key, set),
+        _ => None,
+    });
+    let sets: Vec<DaemonSet> = sets.collect();
     let mut known: BTreeSet<PodKey> = BTreeSet::new();
     let mut missing: Vec<(PodKey, Value)> = Vec::new();
     for (key, node) in store.iter() {
         let ObjectKey::Node(name) = key else { continue };
-        for (set_key, set) in &sets {
-            let namespace = std::sync::Arc::clone(&set_key.namespace);
-            let pod = PodKey::new(namespace, format!("{}-{name}", set_key.name));
-            let template = &set["spec"]["template"];
-            if store.get(&ObjectKey::Pod(pod.clone())).is_none() && may_run(template, name, node) {
-                missing.push((pod.clone(), new_pod(template, set_key, &pod, name)));
+        for set in &sets {
+            let namespace = std::sync::Arc::clone(&set.key.namespace);
+            let pod = PodKey::new(namespace, format!("{}-{name}", set.key.name));
+            if store.get(&ObjectKey::Pod(pod.clone())).is_none() && set.may_run(name, node) {
+                missing.push((pod.clone(), set.new_pod(&pod, name)));
             }
             known.insert(pod);
         }
@@ -76,67 +78,55 @@ pub(crate) fn is_daemon(pod: &Value) -> bool {
 
 /// Whether it is a pod of a DaemonSet that has waited for its node too long.
 pub(super) fn is_late(pod: &Value, now: Timestamp) -> bool {
-    let created = pod.pointer("/metadata/creationTimestamp");
-    let created = created.and_then(|text| text.as_str()?.parse().ok());
-    is_daemon(pod)
-        && node_of(pod).is_none()
-        && created.is_some_and(|created| since(now, created) > LATE_MS)
+    is_daemon(pod) && node_of(pod).is_none() && age_ms(pod, now) > LATE_MS
 }
 
-fn new_pod(template: &Value, set: &NamespacedName, key: &PodKey, node: &str) -> Value {
-    let mut pod = template.clone();
-    pod["metadata"]["name"] = json!(&*key.name);
-    pod["metadata"]["namespace"] = json!(&*key.namespace);
-    pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": &*set.name, "uid": format!("owner-{}", set.name), "controller": true }]);
-    let only = json!([{ "key": "metadata.name", "operator": "In", "values": [node] }]);
-    let required = &mut pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    match required["nodeSelectorTerms"].as_array_mut() {
-        Some(terms) => terms
-            .iter_mut()
-            .for_each(|term| term["matchFields"] = only.clone()),
-        None => *required = json!({ "nodeSelectorTerms": [{ "matchFields": only }] }),
+impl DaemonSet {
+    /// `None`: the template cannot be read.
+    fn read(key: &NamespacedName, set: &Value) -> Option<Self> {
+        let template = set["spec"]["template"].clone();
+        let mut spec = k8s::PodSpec::deserialize(&template["spec"]).ok()?;
+        let own = TOLERATED.map(|(key, effect)| Toleration {
+            key: Some(key.to_owned()),
+            operator: Some("Exists".to_owned()),
+            effect: Some(effect.to_owned()),
+            ..Toleration::default()
+        });
+        spec.tolerations.extend(own);
+        let key = key.clone();
+        Some(Self {
+            key,
+            template,
+            spec,
+        })
     }
-    let mut tolerations: Vec<Value> = list(&template["spec"]["tolerations"]);
-    let own = TOLERATED
-        .map(|(key, effect)| json!({ "key": key, "operator": "Exists", "effect": effect }));
-    tolerations.extend(own);
-    pod["spec"]["tolerations"] = Value::Array(tolerations);
-    pod["status"] = json!({ "phase": "Pending" });
-    pod
-}
 
-/// Whether a node matches the node selector and the required node affinity of the template, and has no taint that its pods do not
-/// tolerate.
-fn may_run(template: &Value, name: &str, node: &Value) -> bool {
-    let spec = &template["spec"];
-    let node_labels = &node["metadata"]["labels"];
-    let mut selector = spec["nodeSelector"].as_object().into_iter().flatten();
-    if !selector.all(|(key, value)| node_labels.get(key) == Some(value)) {
-        return false;
+    fn new_pod(&self, key: &PodKey, node: &str) -> Value {
+        let set = &*self.key.name;
+        let mut pod = self.template.clone();
+        pod["metadata"]["name"] = json!(&*key.name);
+        pod["metadata"]["namespace"] = json!(&*key.namespace);
+        pod["metadata"]["ownerReferences"] = json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": set, "uid": format!("owner-{set}"), "controller": true }]);
+        let only = json!([{ "key": "metadata.name", "operator": "In", "values": [node] }]);
+        let required = &mut pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        match required["nodeSelectorTerms"].as_array_mut() {
+            Some(terms) => terms
+                .iter_mut()
+                .for_each(|term| term["matchFields"] = only.clone()),
+            None => *required = json!({ "nodeSelectorTerms": [{ "matchFields": only }] }),
+        }
+        pod["spec"]["tolerations"] = json!(self.spec.tolerations);
+        pod["status"] = json!({ "phase": "Pending" });
+        pod
     }
-    let required =
-        &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let matches = |selector: &NodeSelector| {
-        let node_labels = serde_json::from_value(node_labels.clone()).unwrap_or_default();
-        node_selects(selector, name, &node_labels)
-    };
-    if !required.is_null() && !NodeSelector::deserialize(required).is_ok_and(|all| matches(&all)) {
-        return false;
-    }
-    let tolerations: Vec<Toleration> = list(&spec["tolerations"]);
-    let taints: Vec<Taint> = list(&node["spec"]["taints"]);
-    let mut hard = taints
-        .iter()
-        .filter(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"));
-    hard.all(|taint| {
-        TOLERATED.contains(&(&taint.key, &taint.effect)) || tolerated(&tolerations, taint)
-    })
-}
 
-/// The items of a list that can be read.
-fn list<T: DeserializeOwned>(value: &Value) -> Vec<T> {
-    let items = value.as_array().into_iter().flatten();
-    items.filter_map(|item| T::deserialize(item).ok()).collect()
+    /// Whether a node matches the node selector and the required node affinity of the template, and has no taint that the pods do not
+    /// tolerate.
+    fn may_run(&self, name: &str, node: &Value) -> bool {
+        let labels = BTreeMap::deserialize(&node["metadata"]["labels"]).unwrap_or_default();
+        let taints = Vec::deserialize(&node["spec"]["taints"]).unwrap_or_default();
+        wants_node(&self.spec, name, &labels) && tolerates_all(&self.spec, &taints)
+    }
 }
 
 #[cfg(test)]
