@@ -33,11 +33,13 @@ mod case_process;
 mod compare;
 mod consolidation;
 mod convert;
+mod day;
 mod end_to_end;
 mod extender;
 mod inputs;
 mod interruption;
 mod lifecycle;
+mod live_snapshot;
 mod offerings;
 mod output;
 mod plan;
@@ -47,6 +49,7 @@ mod report;
 mod scale;
 mod schedule;
 mod scoreboard;
+mod simulated_cluster;
 mod test_host;
 mod traces;
 mod verify;
@@ -79,6 +82,10 @@ enum Command {
     Offerings(offerings::OfferingsArgs),
     /// Writes, reads and plans a snapshot of a cluster of 5,000 nodes and 100,000 pods.
     Plan(plan::PlanBenchArgs),
+    /// Takes a snapshot of a cluster of 5,000 nodes and 100,000 pods from a real API server.
+    Snapshot(live_snapshot::LiveSnapshotArgs),
+    /// Plays a day of a simulated cluster of 1,000 nodes and 10,000 pods: time and memory.
+    Day(day::DayArgs),
     /// Plays thousands of small random clusters in which pods, limits, budgets and crashes race with disruption; counts violated invariants.
     Races(races::RacesArgs),
     /// Records an hour of a cluster of 1,000 nodes and 10,000 pods: bytes, and time of the recorder.
@@ -116,6 +123,8 @@ pub fn run() -> anyhow::Result<()> {
         Command::Interruption(args) => report::run(&args),
         Command::Offerings(args) => report::run(&args),
         Command::Plan(args) => report::run(&args),
+        Command::Snapshot(args) => report::run(&args),
+        Command::Day(args) => report::run(&args),
         Command::Races(args) => report::run(&args),
         Command::Recorder(args) => report::run(&args),
         Command::Scale(args) => scale::run(&args),

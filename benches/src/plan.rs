@@ -170,8 +170,10 @@ impl Results for PlanBenchResults {
     }
 }
 
-/// Nodes of eight CPUs in ten NodePools, most of them four fifths full, and pods of 400 workloads, of which every tenth has a disruption
-/// budget and every fifth spreads over zones.
+/// A kind and one of its objects.
+pub(crate) type Document = (ObjectKind, Value);
+
+/// The cluster of [`documents`], as a snapshot has it.
 pub(crate) fn cluster(args: &PlanBenchArgs) -> Result<RecordedCluster> {
     let taken_at: Timestamp = TAKEN_AT.parse()?;
     let class = NodeClassKey::new(CLASS.group, CLASS.kind, "default");
@@ -186,19 +188,24 @@ pub(crate) fn cluster(args: &PlanBenchArgs) -> Result<RecordedCluster> {
         catalogs: BTreeMap::from([(class, (0..TYPES).map(instance_type).collect())]),
         names_are_hashed: false,
     };
-    let mut put = |kind: &ObjectKind, object: Value| -> Result<()> {
+    for (kind, object) in documents(args)? {
         cluster.add(kind.deserialize(object)?);
-        Ok(())
-    };
+    }
+    Ok(cluster)
+}
+
+/// Nodes of eight CPUs in ten NodePools, most of them four fifths full, and pods of 400 workloads, of which every tenth has a disruption
+/// budget and every fifth spreads over zones.
+pub(crate) fn documents(args: &PlanBenchArgs) -> Result<Vec<Document>> {
     let ready = json!([{ "type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": CREATED }]);
     let class_kind = ObjectKind::NodeClass {
         group: CLASS.group.into(),
         kind: CLASS.kind.into(),
     };
-    put(
-        &class_kind,
+    let mut all = vec![(
+        class_kind,
         json!({ "metadata": { "name": "default", "generation": 1, "uid": "class" }, "status": { "conditions": ready } }),
-    )?;
+    )];
     let mut annotations = Vec::new();
     for at in 0..POOLS {
         let mut pool = pool(at, &ready);
@@ -208,31 +215,31 @@ pub(crate) fn cluster(args: &PlanBenchArgs) -> Result<RecordedCluster> {
         });
         pool["metadata"]["annotations"] = of_template.clone();
         annotations.push(of_template);
-        put(&ObjectKind::Pool, pool)?;
+        all.push((ObjectKind::Pool, pool));
     }
-    for app in (0..400).step_by(10) {
-        put(&ObjectKind::Pdb, budget(app))?;
-    }
+    all.extend(
+        (0..400)
+            .step_by(10)
+            .map(|app| (ObjectKind::Pdb, budget(app))),
+    );
     let mut random = SplitMix64::new(args.seed);
     for at in 0..args.nodes {
         let (node, claim) = node(at, &annotations[at % POOLS]);
-        put(&ObjectKind::Node, node)?;
-        put(&ObjectKind::Claim, claim)?;
+        all.extend([(ObjectKind::Node, node), (ObjectKind::Claim, claim)]);
         // One node in fifty is nearly empty.
         let milli = if at % 50 == 0 { 20 } else { 330 };
         for nth in 0..args.pods {
             let app = random.below(400);
-            put(
-                &ObjectKind::Pod,
-                pod(at * args.pods + nth, app, milli, Some(at)),
-            )?;
+            let pod = pod(at * args.pods + nth, app, milli, Some(at));
+            all.push((ObjectKind::Pod, pod));
         }
     }
     for nth in 0..args.pending {
         let app = random.below(400);
-        put(&ObjectKind::Pod, pod(10_000_000 + nth, app, 1_500, None))?;
+        let pod = pod(10_000_000 + nth, app, 1_500, None);
+        all.push((ObjectKind::Pod, pod));
     }
-    Ok(cluster)
+    Ok(all)
 }
 
 fn instance_type(at: i64) -> InstanceType {

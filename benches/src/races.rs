@@ -13,18 +13,16 @@ use mortise_apis::values::SplitMix64;
 use mortise_aws_catalog::embedded_catalog;
 use mortise_cloudprovider::InstanceType;
 use mortise_demo::scenario_file::{ScenarioFile, source_of};
-use mortise_demo::service_of;
 use mortise_manifests::migrate::SourceFile;
-use mortise_planning::settings::Settings;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::on_all_processors;
-use mortise_sim::scenario::{ScenarioReport, play};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::output::Output;
 use crate::report::{Benchmark, Results, SOLVER};
 use crate::scoreboard::page::replace_block;
+use crate::simulated_cluster::{containers, deployment, history, index};
 
 /// Seeds of the complete run.
 const SEEDS: u64 = 10_000;
@@ -158,11 +156,6 @@ fn scenario(seed: u64) -> Vec<Value> {
     ]
 }
 
-/// A random position below `count`.
-fn index(random: &mut SplitMix64, count: u64) -> usize {
-    usize::try_from(random.below(count)).unwrap_or_default()
-}
-
 /// Something that happens, without its time.
 fn entry(random: &mut SplitMix64, nth: i64) -> Value {
     match random.below(20) {
@@ -181,37 +174,12 @@ fn entry(random: &mut SplitMix64, nth: i64) -> Value {
     }
 }
 
-/// `tenths`: CPUs of a pod.
-fn deployment(name: &str, replicas: i64, tenths: i64, annotations: &Value) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },
-        "spec": {
-            "replicas": replicas, "selector": { "matchLabels": { "app": name } },
-            "template": { "metadata": { "labels": { "app": name }, "annotations": annotations }, "spec": containers(tenths) },
-        },
-    })
-}
-
-fn containers(tenths: i64) -> Value {
-    let requests =
-        json!({ "cpu": format!("{}m", tenths * 100), "memory": format!("{}Mi", tenths * 150) });
-    json!({ "containers": [{ "name": "main", "image": "registry.test/main", "resources": { "requests": requests } }] })
-}
-
-fn history(seed: u64, policy: SimulatedPolicy, types: &[InstanceType]) -> Result<ScenarioReport> {
-    let file = ScenarioFile::of_documents(&format!("race-{seed}"), &scenario(seed))?;
-    let ScenarioFile { spec, objects, .. } = file;
-    let cloud = (types.to_vec(), mortise_aws_class::labels::well_known());
-    let service = service_of(policy, Settings::default());
-    Ok(play(&spec, objects, cloud, service)?)
-}
-
 impl RacesArgs {
     fn races(&self, policy: SimulatedPolicy, types: &[InstanceType]) -> Result<PolicyRaces> {
         let begun = Instant::now();
         let seeds: Vec<u64> = (self.seed..self.seed + self.seeds).collect();
         let played = on_all_processors(&seeds, |seed| {
-            let report = history(*seed, policy, types)?;
+            let report = history(&scenario(*seed), policy, types)?;
             anyhow::Ok((*seed, report.totals, report.scores))
         });
         let mut races = PolicyRaces {
