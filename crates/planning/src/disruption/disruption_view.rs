@@ -68,6 +68,9 @@ pub struct Totals {
 /// Most simulations of one step.
 const MOST_SIMULATIONS: usize = 300;
 
+/// A step has at least this many: it reads all nodes before it simulates, and reading 5,000 takes longer than twenty simulations.
+const LEAST_SIMULATIONS: usize = 50;
+
 /// A simulation for the pods of one node visits every pod and node of the cluster once, at some 0.01 us each: this many of
 /// them take 20 ms of a step.
 const PODS_PER_STEP: usize = 2_000_000;
@@ -81,7 +84,7 @@ fn simulations(snapshot: &Snapshot) -> usize {
         .len()
         .saturating_add(snapshot.nodes.len())
         .max(1);
-    (PODS_PER_STEP / pods).clamp(2, MOST_SIMULATIONS)
+    (PODS_PER_STEP / pods).clamp(LEAST_SIMULATIONS, MOST_SIMULATIONS)
 }
 
 /// The cluster with the pods of commands at their destinations.

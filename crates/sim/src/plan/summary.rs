@@ -27,7 +27,7 @@ use super::report::{
 };
 
 /// The plan of a run that began at `start`.
-pub(super) fn summarize(mut run: DryRun, start: Timestamp) -> PlanReport {
+pub(super) fn summarize(run: &mut DryRun, start: Timestamp) -> PlanReport {
     let snapshot = run.engine.snapshot(run.now);
     let abandoned = abandoned(&run.records);
     run.commands.retain(|command| {
@@ -36,14 +36,15 @@ pub(super) fn summarize(mut run: DryRun, start: Timestamp) -> PlanReport {
             .iter()
             .any(|each| abandoned.contains(&each.node))
     });
-    let launches = launches(&run, &snapshot);
+    let run = &*run;
+    let launches = launches(run, &snapshot);
     let commands: Vec<PlannedCommand> = run
         .commands
         .iter()
         .map(|command| planned_command(command, &snapshot))
         .collect();
-    let blocked = blocked(&run, &snapshot);
-    let totals = totals(&run, &snapshot, &launches, &commands);
+    let blocked = blocked(run, &snapshot);
+    let totals = totals(run, &snapshot, &launches, &commands);
     let left: BTreeSet<&NodeName> = run
         .commands
         .iter()
@@ -55,10 +56,10 @@ pub(super) fn summarize(mut run: DryRun, start: Timestamp) -> PlanReport {
         nodes: snapshot.nodes.len().saturating_sub(launches.len()),
         pods: snapshot.pods.len(),
         pending: snapshot.pending.len(),
-        placements: placements(&run, &snapshot),
+        placements: placements(run, &snapshot),
         launches,
         commands,
-        actions: actions(&run),
+        actions: actions(run),
         unplaced: unplaced(&run.records, &snapshot),
         kept: kept(&run.records, &snapshot, &left, &blocked),
         blocked,
