@@ -134,7 +134,7 @@ impl DayArgs {
             let name = name(nth);
             documents.push(json!({
                 "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": name },
-                "spec": { "maxUnavailable": "10%", "selector": { "matchLabels": { "app": name } } },
+                "spec": { "maxUnavailable": PODS / 10, "selector": { "matchLabels": { "app": name } } },
             }));
             documents.push(deployment(&name, PODS, TENTHS, &json!({})));
         }
