@@ -90,12 +90,11 @@ impl Invariants {
             return;
         }
         let node = claim.pointer("/status/nodeName").cloned();
-        let is_protected = cluster.api_server.iter().any(|(key, pod)| {
-            let here = node.is_some() && pod.pointer("/spec/nodeName") == node.as_ref();
+        let node = node.as_ref().and_then(Value::as_str);
+        let pods = node.map(|node| cluster.api_server.pods_on(node));
+        let is_protected = pods.into_iter().flatten().any(|(_, pod)| {
             let annotations = pod.pointer("/metadata/annotations");
-            matches!(key, ObjectKey::Pod(_))
-                && here
-                && !is_deleting(pod)
+            !is_deleting(pod)
                 && annotations.is_some_and(|all| all[labels::DO_NOT_DISRUPT] == "true")
         });
         if is_protected && !is_true(&claim, "Drifted") {

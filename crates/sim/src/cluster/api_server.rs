@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+#[cfg(test)]
 use mortise_apis::names::PodKey;
 use mortise_apis::values::since;
 use mortise_engine::effect::EffectError;
 use mortise_state::resource_kinds::{Object, ObjectKey, ObjectKind};
 use serde_json::{Value, json};
 
+use super::pod_index::PodIndex;
+use super::workload_controllers::node_of;
 use crate::clock::StoreEvent;
 
 /// Objects as JSON, by key.
@@ -18,6 +21,19 @@ pub struct ApiServer {
     version: u64,
     changes: Vec<StoreEvent>,
     vetoed_label: Option<&'static str>,
+    pods: PodIndex,
+    last_changes: BTreeMap<ObjectKind, LastChange>,
+    /// Pods were bound to a node that was not there.
+    strays: u64,
+}
+
+/// Versions of the last changes of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LastChange {
+    /// An object was created, changed or removed.
+    pub(super) any: u64,
+    /// An object was created or removed.
+    pub(super) membership: u64,
 }
 
 impl ApiServer {
@@ -39,12 +55,46 @@ impl ApiServer {
             .map(|(_, value)| value)
     }
 
+    /// The pods that are bound to a node.
+    pub(crate) fn pods_on(&self, node: &str) -> impl Iterator<Item = (ObjectKey, &Value)> {
+        let keys = self.pods.on_node(node).cloned().map(ObjectKey::Pod);
+        keys.filter_map(|key| {
+            let pod = self.objects.get(&key)?;
+            Some((key, pod))
+        })
+    }
+
     /// Every pod, by key.
+    #[cfg(test)]
     pub(super) fn pods(&self) -> impl Iterator<Item = (&PodKey, &Value)> {
         self.objects.iter().filter_map(|(key, value)| match key {
             ObjectKey::Pod(key) => Some((key, value)),
             _ => None,
         })
+    }
+
+    /// What controllers read of pods.
+    pub(super) const fn pod_index(&self) -> &PodIndex {
+        &self.pods
+    }
+
+    /// When objects of a kind changed last.
+    pub(super) fn last_change(&self, kind: &ObjectKind) -> LastChange {
+        self.last_changes.get(kind).copied().unwrap_or_default()
+    }
+
+    /// How often a pod was bound to a node that was not there.
+    pub(super) const fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// Notes a change of an object under the current version.
+    fn note_change(&mut self, key: &ObjectKey, is_membership: bool) {
+        let last = self.last_changes.entry(key.kind()).or_default();
+        last.any = self.version;
+        if is_membership {
+            last.membership = self.version;
+        }
     }
 
     /// Resource version of the last change.
@@ -96,12 +146,24 @@ impl ApiServer {
             object: Some(value.clone()),
             version: self.version,
         });
+        let is_new = !self.objects.contains_key(&key);
+        self.note_change(&key, is_new);
+        if let ObjectKey::Pod(pod) = &key {
+            self.pods.put(pod, &value);
+            let node = node_of(&value).map(|node| ObjectKey::Node(node.into()));
+            let is_stray = node.is_some_and(|node| !self.objects.contains_key(&node));
+            self.strays += u64::from(is_stray);
+        }
         self.objects.insert(key, value);
     }
 
     fn remove(&mut self, key: &ObjectKey) {
         if self.objects.remove(key).is_some() {
             self.version += 1;
+            self.note_change(key, true);
+            if let ObjectKey::Pod(pod) = key {
+                self.pods.remove(pod);
+            }
             self.changes.push(StoreEvent {
                 key: key.clone(),
                 object: None,

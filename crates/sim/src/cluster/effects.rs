@@ -300,14 +300,8 @@ fn selects(pdb: &Value, pod: &Value) -> bool {
 }
 
 fn list_pods(node: &NodeName, cluster: &Cluster) -> Executed {
-    let is_on_node = |pod: &Value| {
-        let name = pod.pointer("/spec/nodeName").and_then(Value::as_str);
-        name == Some(node.as_str())
-    };
-    let pods = cluster.api_server.pods().filter(|(_, pod)| is_on_node(pod));
-    let returned: Vec<(ObjectKey, Value)> = pods
-        .map(|(key, pod)| (ObjectKey::Pod(key.clone()), pod.clone()))
-        .collect();
+    let pods = cluster.api_server.pods_on(node.as_str());
+    let returned: Vec<(ObjectKey, Value)> = pods.map(|(key, pod)| (key, pod.clone())).collect();
     Executed {
         result: Ok(EffectOutput::PodsListed(returned.len())),
         returned,

@@ -176,13 +176,11 @@ impl Kubelets {
 
     /// Stops deleted pods.
     pub(crate) fn tick(cluster: &mut Cluster) {
-        let deleted = cluster
-            .api_server
-            .pods()
-            .filter(|(_, pod)| is_deleting(pod));
-        let deleted = deleted.map(|(name, pod)| {
+        let store = &cluster.api_server;
+        let deleted = store.pod_index().deleting().iter().filter_map(|name| {
+            let pod = store.get(&ObjectKey::Pod(name.clone()))?;
             let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-            (name.clone(), uid.to_owned())
+            Some((name.clone(), uid.to_owned()))
         });
         let deleted: Vec<(PodKey, String)> = deleted.collect();
         for (pod, uid) in deleted {
@@ -241,14 +239,8 @@ pub(crate) fn remove_instance(id: &ProviderId, cluster: &mut Cluster) {
     {
         cluster.violation(&format!("{key:?} was not collected: {error}"));
     }
-    let is_on_node =
-        |pod: &Value| pod.pointer("/spec/nodeName").and_then(Value::as_str) == Some(name.as_str());
-    let pods: Vec<ObjectKey> = cluster
-        .api_server
-        .pods()
-        .filter(|(_, pod)| is_on_node(pod))
-        .map(|(key, _)| ObjectKey::Pod(key.clone()))
-        .collect();
+    let pods = cluster.api_server.pods_on(name.as_str());
+    let pods: Vec<ObjectKey> = pods.map(|(key, _)| key).collect();
     for pod in pods {
         let object = cluster.api_server.get(&pod);
         let is_workload = object.is_some_and(|pod| !is_daemon(pod) && !is_deleting(pod));

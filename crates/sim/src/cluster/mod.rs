@@ -9,6 +9,7 @@ mod extender;
 mod kube_scheduler;
 mod kubelet;
 mod ordinals;
+mod pod_index;
 mod rolling_update;
 mod running_jobs;
 mod scheduler;

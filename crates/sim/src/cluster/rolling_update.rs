@@ -3,11 +3,9 @@
 use std::borrow::Cow;
 
 use mortise_apis::names::PodKey;
-use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
-use super::api_server::ApiServer;
-use super::workload_controllers::is_healthy;
+use super::pod_index::PodFacts;
 
 /// Label by which the pods of a template are told from those of earlier ones.
 const TEMPLATE: &str = "pod-template-hash";
@@ -33,38 +31,36 @@ pub(super) fn of_revision(template: &Value, revision: Option<u64>) -> Cow<'_, Va
     Cow::Owned(labelled)
 }
 
-/// Whether a pod is of the template with this revision.
-pub(super) fn is_of_revision(pod: &Value, revision: Option<u64>) -> bool {
+/// The revision of the template that a pod was made from.
+pub(super) fn revision_of(pod: &Value) -> Option<u64> {
     let label = pod["metadata"]["labels"][TEMPLATE].as_str();
-    let of_pod = label.and_then(|text| text.parse::<u64>().ok());
-    revision.is_none_or(|revision| of_pod == Some(revision))
+    label.and_then(|text| text.parse().ok())
+}
+
+/// Whether a pod is of the template with this revision.
+pub(super) fn is_of_revision(pod: &PodFacts, revision: Option<u64>) -> bool {
+    revision.is_none_or(|revision| pod.revision == Some(revision))
 }
 
 impl RollingUpdate {
     /// The state of a workload's pods that are not being deleted.
-    pub(super) fn new(
+    pub(super) fn new<'p>(
         want: usize,
         revision: u64,
-        pods: &[(PodKey, bool)],
-        store: &ApiServer,
+        pods: impl Iterator<Item = (&'p PodKey, &'p PodFacts)>,
     ) -> Self {
-        let revision = revision.to_string();
         let mut round = Self {
             want,
             new: 0,
             ready: 0,
             old: Vec::new(),
         };
-        for (key, _) in pods {
-            let Some(pod) = store.get(&ObjectKey::Pod(key.clone())) else {
-                continue;
-            };
-            let runs = is_healthy(pod);
-            round.ready += usize::from(runs);
-            if pod["metadata"]["labels"][TEMPLATE] == revision.as_str() {
+        for (key, pod) in pods {
+            round.ready += usize::from(pod.is_healthy);
+            if pod.revision == Some(revision) {
                 round.new += 1;
             } else {
-                round.old.push((key.clone(), runs));
+                round.old.push((key.clone(), pod.is_healthy));
             }
         }
         round

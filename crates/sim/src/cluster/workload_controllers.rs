@@ -10,16 +10,17 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use mortise_apis::names::{NamespacedName, PodKey};
 use mortise_apis::values::{SplitMix64, after};
-use mortise_state::resource_kinds::ObjectKey;
+use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use serde_json::{Value, json};
 
 use super::api_server::{ApiServer, is_deleting};
+use super::pod_index::OwnedPods;
 use super::rolling_update::{RollingUpdate, of_revision};
 use super::running_jobs::RunningJobs;
 use super::zonal_volumes::install_classes;
 use crate::options::{Deployment, JobSpec, SimOptions};
 use crate::workloads::Workloads;
-use daemon_sets::{is_late, reconcile_daemon_sets};
+use daemon_sets::{DaemonSetsSeen, is_late, reconcile_daemon_sets};
 
 pub(crate) const NAMESPACE: &str = "default";
 /// Maximum number of pods that one workload creates or deletes per tick.
@@ -53,6 +54,21 @@ pub(crate) struct WorkloadControllers {
     unplaced_daemon_pods: u64,
     /// Deployments exist as objects too, for capacity buffers that refer to them.
     has_objects: bool,
+    rounds: LastRounds,
+}
+
+/// What the last rounds of controllers saw: one that sees the same does the same, which is nothing any more.
+#[derive(Debug, Default)]
+struct LastRounds {
+    /// Of each Deployment: target size, and revisions of its pods and of its template.
+    deployments: BTreeMap<String, (usize, u64, Option<u64>)>,
+    /// Of each workload with a disruption budget, the revision of its pods ...
+    budgets: BTreeMap<String, u64>,
+    /// ... while no disruption budget changed since this version.
+    budgets_at: u64,
+    /// Versions of the last NodePool and NodeClaim that came or went.
+    garbage: Option<(u64, u64)>,
+    daemon_sets: DaemonSetsSeen,
 }
 
 /// A pod that a controller creates soon.
@@ -86,6 +102,7 @@ impl WorkloadControllers {
             revisions: BTreeMap::new(),
             unplaced_daemon_pods: 0,
             has_objects: options.settings.gates.capacity_buffer,
+            rounds: LastRounds::default(),
         }
     }
 
@@ -159,8 +176,9 @@ impl WorkloadControllers {
 
     /// Pods of DaemonSets that are late for their node, or were when they were deleted without one.
     pub(crate) fn late_daemon_pods(&self, store: &ApiServer, now: Timestamp) -> u64 {
-        let late = store.pods().filter(|(_, pod)| is_late(pod, now));
-        self.unplaced_daemon_pods + late.count() as u64
+        let waiting = store.pod_index().daemons_without_node().iter();
+        let pods = waiting.filter_map(|key| store.get(&ObjectKey::Pod(key.clone())));
+        self.unplaced_daemon_pods + pods.filter(|pod| is_late(pod, now)).count() as u64
     }
 
     /// One round of every controller.
@@ -186,20 +204,38 @@ impl WorkloadControllers {
         if self.seen.as_ref() == Some(&seen) {
             return runs;
         }
-        let pods = pods_by_owner(store);
-        for (deployment, want) in self.deployments.clone().iter().zip(&seen.1) {
+        let deployments = std::mem::take(&mut self.deployments);
+        for (deployment, want) in deployments.iter().zip(&seen.1) {
+            let pods = store.pod_index().of_owner(&deployment.name);
+            let template = self.revisions.get(&deployment.name).copied();
+            let round = (*want, pods.map_or(0, |pods| pods.revision), template);
+            if self.rounds.deployments.get(&deployment.name) == Some(&round) {
+                continue;
+            }
             if self.has_objects {
                 set_object(deployment, *want, store, now);
             }
-            self.reconcile(deployment, *want, pods.get(&deployment.name), store, now);
+            self.reconcile(deployment, *want, store, now);
+            self.rounds
+                .deployments
+                .insert(deployment.name.clone(), round);
         }
+        self.deployments = deployments;
         let of_sets = seen.1.get(self.deployments.len()..).unwrap_or_default();
         self.reconcile_sets(of_sets, store, now);
         runs.extend(self.reconcile_jobs(store, now));
-        self.unplaced_daemon_pods += reconcile_daemon_sets(store, now);
-        let budgets: Vec<(&str, u32)> = self.budgets().map(|(name, _, max)| (name, max)).collect();
-        update_budgets(store, &budgets);
-        collect_garbage(store, now);
+        let daemon_sets = DaemonSetsSeen::of(store);
+        if daemon_sets != self.rounds.daemon_sets {
+            self.unplaced_daemon_pods += reconcile_daemon_sets(store, now);
+            self.rounds.daemon_sets = daemon_sets;
+        }
+        self.update_budgets(store);
+        let came = |kind| store.last_change(&kind).membership;
+        let garbage = (came(ObjectKind::Pool), came(ObjectKind::Claim));
+        if self.rounds.garbage != Some(garbage) {
+            collect_garbage(store, now);
+            self.rounds.garbage = Some(garbage);
+        }
         self.seen = Some(seen);
         runs
     }
@@ -233,13 +269,13 @@ impl WorkloadControllers {
         &mut self,
         deployment: &Deployment,
         want: usize,
-        pods: Option<&Vec<(PodKey, bool)>>,
         store: &mut ApiServer,
         now: Timestamp,
     ) {
+        let pods = store.pod_index().of_owner(&deployment.name);
+        let pods = || pods.into_iter().flat_map(OwnedPods::live);
         if let Some(revision) = self.revisions.get(&deployment.name).copied() {
-            let pods = pods.map_or(&[][..], Vec::as_slice);
-            let round = RollingUpdate::new(want, revision, pods, store);
+            let round = RollingUpdate::new(want, revision, pods());
             if !round.is_complete() {
                 for pod in round.deletes(STEP) {
                     delete(store, &ObjectKey::Pod(pod), now);
@@ -251,17 +287,47 @@ impl WorkloadControllers {
         }
         let revision = self.revisions.get(&deployment.name).copied();
         let template = of_revision(&deployment.template, revision);
-        let have = pods.map_or(0, Vec::len);
+        let have = pods().count();
         let lacking = want.saturating_sub(have).min(STEP);
         self.plan_pods(lacking, &deployment.name, &template);
         if have > want {
             // Pending pods are deleted first, then the newest, as by the ReplicaSet controller.
-            let mut surplus: Vec<_> = pods.into_iter().flatten().collect();
-            surplus.sort_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)));
-            for (pod, _) in surplus.into_iter().take((have - want).min(STEP)) {
-                delete(store, &ObjectKey::Pod(pod.clone()), now);
+            let bound = pods().map(|(key, facts)| (facts.is_bound(), key.clone()));
+            let mut surplus: Vec<(bool, PodKey)> = bound.collect();
+            surplus.sort_by(|a, b| (a.0, &b.1).cmp(&(b.0, &a.1)));
+            for (_, pod) in surplus.into_iter().take((have - want).min(STEP)) {
+                delete(store, &ObjectKey::Pod(pod), now);
             }
         }
+    }
+
+    /// Updates the allowed disruptions of each budget.
+    fn update_budgets(&mut self, store: &mut ApiServer) {
+        let mut rounds = std::mem::take(&mut self.rounds.budgets);
+        if store.last_change(&ObjectKind::Pdb).any != self.rounds.budgets_at {
+            rounds.clear();
+        }
+        for (name, _, max) in self.budgets() {
+            let pods = store.pod_index().of_owner(name);
+            let revision = pods.map_or(0, |pods| pods.revision);
+            if rounds.get(name) == Some(&revision) {
+                continue;
+            }
+            let (mut healthy, mut expected) = (0_i64, 0_i64);
+            for (_, pod) in pods.into_iter().flat_map(OwnedPods::all) {
+                expected += 1;
+                healthy += i64::from(pod.is_healthy && !pod.is_deleting);
+            }
+            let desired = (expected - i64::from(max)).max(0);
+            let key = ObjectKey::Pdb(NamespacedName::new(NAMESPACE, name));
+            let status = json!({ "status": { "disruptionsAllowed": (healthy - desired).max(0), "currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected, "observedGeneration": 1 } });
+            if store.get(&key).is_some() && store.patch(&key, &status, None).is_err() {
+                debug_assert!(false, "a patch without a version cannot conflict");
+            }
+            rounds.insert(name.to_owned(), revision);
+        }
+        self.rounds.budgets = rounds;
+        self.rounds.budgets_at = store.last_change(&ObjectKind::Pdb).any;
     }
 
     /// Plans pods of a Deployment, one after another.
@@ -350,19 +416,6 @@ pub(crate) fn create_planned(key: PodKey, pod: Value, store: &mut ApiServer, now
     create(store, ObjectKey::Pod(key), pod, now);
 }
 
-/// Pods that are not being deleted, by owner name; second: bound.
-fn pods_by_owner(store: &ApiServer) -> BTreeMap<String, Vec<(PodKey, bool)>> {
-    let mut all: BTreeMap<String, Vec<(PodKey, bool)>> = BTreeMap::new();
-    for (key, pod) in store.pods().filter(|(_, pod)| !is_deleting(pod)) {
-        if let Some(owner) = owner(pod) {
-            all.entry(owner.to_owned())
-                .or_default()
-                .push((key.clone(), node_of(pod).is_some()));
-        }
-    }
-    all
-}
-
 /// Name of the object that owns a pod.
 pub(super) fn owner(pod: &Value) -> Option<&str> {
     pod.get("metadata")?
@@ -373,30 +426,8 @@ pub(super) fn owner(pod: &Value) -> Option<&str> {
 }
 
 /// The node that a pod is bound to.
-fn node_of(pod: &Value) -> Option<&str> {
+pub(super) fn node_of(pod: &Value) -> Option<&str> {
     pod.get("spec")?.get("nodeName")?.as_str()
-}
-
-/// Updates the allowed disruptions of each budget.
-fn update_budgets(store: &mut ApiServer, budgets: &[(&str, u32)]) {
-    // Healthy and expected pods, by owner.
-    let mut counts: BTreeMap<&str, (i64, i64)> =
-        budgets.iter().map(|(name, _)| (*name, (0, 0))).collect();
-    for (_, pod) in store.pods() {
-        if let Some((healthy, expected)) = owner(pod).and_then(|owner| counts.get_mut(owner)) {
-            *expected += 1;
-            *healthy += i64::from(is_healthy(pod) && !is_deleting(pod));
-        }
-    }
-    for (name, max) in budgets {
-        let (healthy, expected) = counts.get(name).copied().unwrap_or_default();
-        let desired = (expected - i64::from(*max)).max(0);
-        let key = ObjectKey::Pdb(NamespacedName::new(NAMESPACE, *name));
-        let status = json!({ "status": { "disruptionsAllowed": (healthy - desired).max(0), "currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected, "observedGeneration": 1 } });
-        if store.get(&key).is_some() && store.patch(&key, &status, None).is_err() {
-            debug_assert!(false, "a patch without a version cannot conflict");
-        }
-    }
 }
 
 /// Deletes the claims of deleted NodePools, as the garbage collector does by owner reference.
@@ -404,12 +435,10 @@ fn collect_garbage(store: &mut ApiServer, now: Timestamp) {
     let lost: Vec<ObjectKey> = store
         .iter()
         .filter(|(key, claim)| {
-            let pool = claim
-                .pointer("/metadata/ownerReferences/0/name")
-                .and_then(Value::as_str);
             matches!(key, ObjectKey::Claim(_))
                 && !is_deleting(claim)
-                && pool.is_some_and(|pool| store.get(&ObjectKey::Pool(pool.into())).is_none())
+                && owner(claim)
+                    .is_some_and(|pool| store.get(&ObjectKey::Pool(pool.into())).is_none())
         })
         .map(|(key, _)| key.clone())
         .collect();

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration;
 use mortise_apis::names::{NamespacedName, PodKey};
 use mortise_apis::{k8s, labels};
-use mortise_state::resource_kinds::ObjectKey;
+use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -24,6 +24,26 @@ const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     (labels::UNSCHEDULABLE_TAINT, "NoSchedule"),
 ];
+
+/// What a round depends on: nothing changes while these do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DaemonSetsSeen {
+    nodes: u64,
+    daemon_sets: u64,
+    pods: u64,
+    strays: u64,
+}
+
+impl DaemonSetsSeen {
+    pub(super) fn of(store: &ApiServer) -> Self {
+        Self {
+            nodes: store.last_change(&ObjectKind::Node).any,
+            daemon_sets: store.last_change(&ObjectKind::DaemonSet).any,
+            pods: store.pod_index().daemons_revision(),
+            strays: store.strays(),
+        }
+    }
+}
 
 struct DaemonSet {
     key: NamespacedName,
@@ -53,13 +73,24 @@ pub(super) fn reconcile_daemon_sets(store: &mut ApiServer, now: Timestamp) -> u6
             known.insert(pod);
         }
     }
-    let is_lost = |key: &PodKey, pod: &Value| match node_of(pod) {
-        Some(node) => store.get(&ObjectKey::Node(node.into())).is_none(),
-        None => is_daemon(pod) && !known.contains(key),
-    };
-    let lost = store.pods().filter(|(key, pod)| is_lost(key, pod));
+    let index = store.pod_index();
+    let gone = index.nodes().filter(|node| {
+        let node = ObjectKey::Node((&***node).into());
+        store.get(&node).is_none()
+    });
+    let of_gone = gone.flat_map(|node| index.on_node(node));
+    let without = index.daemons_without_node().iter();
+    let lost: BTreeSet<&PodKey> = without
+        .filter(|key| !known.contains(*key))
+        .chain(of_gone)
+        .collect();
     let lost: Vec<(ObjectKey, bool)> = lost
-        .map(|(key, pod)| (ObjectKey::Pod(key.clone()), is_late(pod, now)))
+        .into_iter()
+        .map(|key| {
+            let key = ObjectKey::Pod(key.clone());
+            let is_late = store.get(&key).is_some_and(|pod| is_late(pod, now));
+            (key, is_late)
+        })
         .collect();
     for (key, pod) in missing {
         create(store, ObjectKey::Pod(key), pod, now);

@@ -1,11 +1,12 @@
 //! Reconciles Jobs and CronJobs.
 
+use std::collections::BTreeSet;
+
+use super::super::pod_index::OwnedPods;
+use super::{ApiServer, Runs, STEP, WorkloadControllers, delete, is_deleting, owner};
 use jiff::Timestamp;
 use mortise_apis::names::PodKey;
 use mortise_state::resource_kinds::ObjectKey;
-use serde_json::Value;
-
-use super::{ApiServer, Runs, STEP, WorkloadControllers, delete, is_deleting, owner};
 
 impl WorkloadControllers {
     /// Creates the jobs that are due, and deletes the pods of those that they replace.
@@ -17,10 +18,12 @@ impl WorkloadControllers {
         if replaced.is_empty() {
             return;
         }
-        let pods = store.pods().filter(|(_, pod)| {
-            owner(pod).is_some_and(|owner| replaced.iter().any(|job| job == owner))
-        });
-        let pods: Vec<PodKey> = pods.map(|(key, _)| key.clone()).collect();
+        let index = store.pod_index();
+        let owned = replaced.iter().filter_map(|job| index.of_owner(job));
+        let pods: BTreeSet<PodKey> = owned
+            .flat_map(OwnedPods::all)
+            .map(|(key, _)| key.clone())
+            .collect();
         for pod in pods {
             delete(store, &ObjectKey::Pod(pod), now);
         }
@@ -30,10 +33,8 @@ impl WorkloadControllers {
     pub(super) fn reconcile_jobs(&mut self, store: &mut ApiServer, now: Timestamp) -> Vec<Runs> {
         let mut lacking = Vec::new();
         for running in self.running_jobs.iter() {
-            let is_active = |pod: &Value| {
-                !is_deleting(pod) && owner(pod).is_some_and(|owner| *owner == running.job.name)
-            };
-            let active = store.pods().filter(|(_, pod)| is_active(pod)).count();
+            let pods = store.pod_index().of_owner(&running.job.name);
+            let active = pods.into_iter().flat_map(OwnedPods::live).count();
             let count = running.creates(active).min(STEP);
             if count > 0 {
                 lacking.push((running.job.clone(), count));

@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use mortise_apis::names::PodKey;
 use mortise_state::resource_kinds::ObjectKey;
-use serde_json::Value;
 
 use super::super::ordinals::{OrdinalPod, OrdinalStep, steps};
+use super::super::pod_index::{OwnedPods, PodFacts};
 use super::super::rolling_update::{is_of_revision, of_revision};
 use super::super::zonal_volumes::with_claims;
-use super::{
-    ApiServer, NAMESPACE, WorkloadControllers, delete, is_deleting, is_healthy, owned_pod,
-};
+use super::{ApiServer, NAMESPACE, WorkloadControllers, delete, owned_pod};
 
 const KIND: &str = "StatefulSet";
 
@@ -49,21 +47,25 @@ impl WorkloadControllers {
 
 /// The pods of a set by their numbers.
 fn pods_of(set: &str, revision: Option<u64>, store: &ApiServer) -> BTreeMap<u32, OrdinalPod> {
-    let number = |key: &PodKey, pod: &Value| {
+    let number = |key: &PodKey| {
+        let pod = store.get(&ObjectKey::Pod(key.clone()))?;
         let owner = pod.pointer("/metadata/ownerReferences/0")?;
-        let is_own = owner["kind"] == KIND && owner["name"] == set;
         let number = key.name.strip_prefix(set)?.strip_prefix('-')?;
-        is_own.then(|| number.parse().ok()).flatten()
+        (owner["kind"] == KIND)
+            .then(|| number.parse().ok())
+            .flatten()
     };
-    let state = |pod: &Value| {
+    let state = |pod: &PodFacts| {
         let is_old = !is_of_revision(pod, revision);
-        match (is_deleting(pod), is_healthy(pod)) {
+        match (pod.is_deleting, pod.is_healthy) {
             (true, _) => OrdinalPod::Stops,
             (false, true) => OrdinalPod::Runs { is_old },
             (false, false) => OrdinalPod::Waits { is_old },
         }
     };
-    let pods = store.pods();
-    pods.filter_map(|(key, pod)| Some((number(key, pod)?, state(pod))))
+    let pods = store.pod_index().of_owner(set);
+    pods.into_iter()
+        .flat_map(OwnedPods::all)
+        .filter_map(|(key, pod)| Some((number(key)?, state(pod))))
         .collect()
 }
