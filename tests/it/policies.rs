@@ -213,6 +213,66 @@ async fn drift_waits_until_the_pods_on_new_nodes_are_ready() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn expired_nodes_wait_for_the_budgets_of_their_node_pool() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let within = json!({ "nodePools": ["general"], "disruption": { "expiration": { "withinBudgets": true } } });
+    let over = json!({
+        "template": { "spec": { "expireAfter": "40s" } },
+        "disruption": { "consolidateAfter": "Never", "budgets": [{ "nodes": "0" }] },
+    });
+    scene
+        .apply(&[
+            kwok_class(),
+            small_pool("general", over),
+            policy("team", within),
+            deployment("web", 3, ("1500m", "256Mi"), json!({})),
+        ])
+        .await?;
+    scene.settled(3).await?;
+    scene.running("web", 3).await?;
+    let before = claims(&scene).await?;
+    let waits = "budget of pool general allows 0";
+    let event = scene.event("DisruptionBlocked", "", waits).await?;
+    let name = event.involved_object.name.context("a name")?;
+    ensure!(before.contains(&name), "{name} is none of {before:?}");
+    let url = scene.mortise.url("");
+    let said = command::run("explain", &["nodeclaim", &name, "--url", &url], None).await?;
+    ensure!(
+        said.code == 0 && said.stdout.contains(waits),
+        "no {waits:?} in {said:?}"
+    );
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let now = claims(&scene).await?;
+    ensure!(now == before, "{before:?} became {now:?}");
+
+    // One at a time, from the next look on.
+    let pools: Api<NodePool> = Api::all(scene.plane.client());
+    let edit = json!({ "spec": { "disruption": { "budgets": [{ "nodes": "1" }] } } });
+    pools
+        .patch("general", &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
+    let end = tokio::time::Instant::now() + SOON;
+    loop {
+        let now = scene.claims().await?;
+        let going = now.values().filter(|claim| {
+            let terminates = claim.metadata.deletion_timestamp.is_some();
+            terminates && claim.is_true("Initialized")
+        });
+        ensure!(going.count() <= 1, "more than one is deleted: {now:?}");
+        if !now.keys().any(|name| before.contains(name)) {
+            break;
+        }
+        ensure!(
+            tokio::time::Instant::now() < end,
+            "of {before:?} are left: {now:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    scene.end().await;
+    Ok(())
+}
+
 /// Waits until this many nodes are there, half of them on-demand.
 async fn half_on_demand(scene: &Scene, nodes: usize) -> Result<()> {
     let settled = scene.settled(nodes).await?;

@@ -112,6 +112,18 @@ pub struct PolicyDisruption {
     /// How drifted nodes are replaced. Without it as many at a time as the budgets allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<PolicyDrift>,
+    /// When expired nodes go. Without it as soon as they are expired, whatever the budgets say, as in Karpenter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expiration: Option<PolicyExpiration>,
+}
+
+/// When nodes go that are older than their expireAfter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["withinBudgets"]))]
+pub struct PolicyExpiration {
+    /// Whether expired nodes wait for the disruption budgets of their NodePool: those without reasons, with their schedules. A budget of 0 keeps them until it ends.
+    pub within_budgets: bool,
 }
 
 /// How drifted nodes are replaced: in waves that begin small and grow with the new nodes that are ready.
@@ -279,6 +291,14 @@ impl NodePoolPolicy {
         let disruption = self.spec.disruption.as_ref()?;
         let text = disruption.minimum_savings_per_move.as_ref()?;
         Some(MicroUsd::parse_dollars(text).unwrap_or(MicroUsd(i64::MAX)))
+    }
+
+    /// Whether expired nodes wait for the budgets of their NodePool.
+    #[must_use]
+    pub fn expires_within_budgets(&self) -> bool {
+        let disruption = self.spec.disruption.as_ref();
+        let expiration = disruption.and_then(|disruption| disruption.expiration.as_ref());
+        expiration.is_some_and(|expiration| expiration.within_budgets)
     }
 
     /// The waves in which drifted nodes are replaced; `None` without a limit. What cannot be read allows one node at a time: a

@@ -9,6 +9,9 @@ use mortise_apis::names::PoolName;
 use mortise_apis::values::BudgetSet;
 use mortise_state::snapshot::{NodeKey, Snapshot};
 
+/// A reason that no budget names.
+const NO_REASON: &str = "";
+
 /// Counts of one NodePool.
 #[derive(Clone, Debug, Default)]
 struct PoolCounts {
@@ -71,6 +74,22 @@ impl PoolBudgets {
         let deleting = self.counts.get(pool).map_or(0, |count| count.deleting);
         self.allowed(pool, reason)
             .map_or(i64::MAX, |allowed| allowed.saturating_sub(deleting).max(0))
+    }
+
+    /// What the budgets without reasons say, which hold for whatever disrupts a node: how many nodes may be disrupted at a time, and
+    /// how many more now. Never negative.
+    pub fn for_any_reason(&self, pool: &PoolName) -> (i64, i64) {
+        let (nodes, deleting) = self
+            .counts
+            .get(pool)
+            .map_or((0, 0), |count| (count.nodes, count.deleting));
+        let allowed = self.budgets.get(pool).map_or(Some(0), |budgets| {
+            budgets
+                .evaluate(self.now, nodes, NO_REASON)
+                .allowed_or_zero()
+        });
+        let allowed = allowed.unwrap_or(i64::MAX);
+        (allowed, allowed.saturating_sub(deleting).max(0))
     }
 
     /// Nodes of the pool that count.

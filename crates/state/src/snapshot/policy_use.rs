@@ -45,6 +45,8 @@ pub struct PolicyUse {
     pub minimum_savings_per_move: Option<MicroUsd>,
     /// Waves in which the drifted nodes of each of its NodePools are replaced.
     pub drift_waves: Option<DriftWaves>,
+    /// Expired nodes wait for the budgets of their NodePool.
+    pub expires_within_budgets: bool,
     /// By NodePool, what each instance type of its catalog can cost at most, by position; only with a limit on the price.
     highest_prices: BTreeMap<PoolName, Arc<[MicroUsd]>>,
 }
@@ -214,6 +216,7 @@ impl PolicyUse {
             minimum_utilization: policy.minimum_utilization(),
             minimum_savings_per_move: policy.minimum_savings_per_move(),
             drift_waves: policy.drift_waves(),
+            expires_within_budgets: policy.expires_within_budgets(),
             highest_prices: BTreeMap::new(),
         }
     }

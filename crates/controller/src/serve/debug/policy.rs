@@ -38,7 +38,10 @@ pub(super) fn lines(policy: &PolicyUse) -> Vec<String> {
         };
         format!("drift replaces {first} at a time first, {then} ready for {ready}")
     });
-    let all = [price, rate, on_demand, kept, worth, waves];
+    let expired = policy.expires_within_budgets;
+    let expired =
+        expired.then(|| "expired nodes wait for the budgets of their NodePool".to_owned());
+    let all = [price, rate, on_demand, kept, worth, waves, expired];
     all.into_iter().flatten().collect()
 }
 
