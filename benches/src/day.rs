@@ -25,7 +25,7 @@ const WANTED_S: f64 = 180.0;
 const WANTED_MIB: f64 = 1_024.0;
 /// Pods of a Deployment at the beginning.
 const PODS: i64 = 200;
-/// Pods of a node: of eight CPUs, less what is reserved and what the DaemonSet requests, that are so many pods of [`TENTHS`].
+/// Pods of [`TENTHS`] that fit on a node of eight CPUs, next to what is reserved and to the DaemonSet's pod.
 const PODS_OF_NODE: i64 = 10;
 /// Tenths of a CPU that a pod requests.
 const TENTHS: i64 = 7;

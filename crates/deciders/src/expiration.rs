@@ -38,7 +38,7 @@ use mortise_state::snapshot::Snapshot;
 const PACE_MS: i64 = 1_000;
 /// That a pause keeps a claim is said again after this.
 const PAUSED_EVERY_MS: i64 = 15 * 60_000;
-/// A claim that waits for a budget is looked at again after this: nodes come and go, and budgets have schedules.
+/// A claim that waits for a budget is checked again after this: nodes come and go, and budgets have schedules.
 const BUDGET_AGAIN_MS: i64 = 10_000;
 /// That a budget keeps a claim is said again after this.
 const BUDGET_EVERY_MS: i64 = 15 * 60_000;
