@@ -56,14 +56,24 @@ async fn agree(scripts: Vec<Script>) -> Result<String> {
         async move {
             let wanted = simulated::play(script)?;
             let found = stage.play(script, &wanted).await?;
-            anyhow::Ok((script.name.clone(), differences(&wanted, &found)))
+            let first = differences(&wanted, &found);
+            if first.is_empty() || KNOWN.contains(&script.name.as_str()) {
+                return anyhow::Ok((script.name.clone(), first, Vec::new()));
+            }
+            // A busy host makes pods late, and late pods are planned for in other batches: what differs twice is a difference.
+            let again = stage.play(script, &wanted).await?;
+            let second = differences(&wanted, &again);
+            Ok((script.name.clone(), second, first))
         }
     });
     let mut played = futures::stream::iter(plays).buffer_unordered(LANES);
-    let (mut known, mut disagree) = (Vec::new(), Vec::new());
+    let (mut known, mut disagree, mut once) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(result) = played.next().await {
-        let (name, differences) = result?;
+        let (name, differences, first) = result?;
         if differences.is_empty() {
+            if !first.is_empty() {
+                once.push(format!("{name}:\n  {}", first.join("\n  ")));
+            }
             continue;
         }
         if KNOWN.contains(&name.as_str()) {
@@ -75,7 +85,11 @@ async fn agree(scripts: Vec<Script>) -> Result<String> {
     drop(played);
     disagree.sort();
     let agreeing = count - disagree.len() - known.len();
-    let result = format!("{agreeing} of {count} scenarios agree; known to differ: {known:?}");
+    let mut result = format!("{agreeing} of {count} scenarios agree; known to differ: {known:?}");
+    if !once.is_empty() {
+        result += "; differed once, and not when played again:\n";
+        result += &once.join("\n");
+    }
     ensure!(
         disagree.is_empty(),
         "{result}; not known:\n{}",

@@ -86,7 +86,8 @@ impl<'a> Stage<'a> {
         self.make(script).await?;
         let entries = script.entries()?;
         let mut acts = Vec::new();
-        let mut seen = 0;
+        // The same script may have been played before.
+        let (_, mut seen) = self.steps(script, usize::MAX)?;
         for (number, act) in wanted.iter().enumerate() {
             if let Some(entry) = number.checked_sub(1) {
                 let (_, entry) = entries.get(entry).context("an entry")?;
