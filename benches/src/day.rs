@@ -8,16 +8,15 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use mortise_apis::values::SplitMix64;
-use mortise_aws_catalog::embedded_catalog;
-use mortise_demo::scenario_file::{ScenarioFile, source_of};
-use mortise_manifests::migrate::SourceFile;
 use mortise_sim::baseline::SimulatedPolicy;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::output::Output;
-use crate::report::{Benchmark, Results, SOLVER};
-use crate::simulated_cluster::{containers, deployment, history};
+use crate::report::{Benchmark, Results, SOLVER, verdict};
+use crate::simulated_cluster::{
+    agent, deployment, disruption_budget, history, instance_types, timeline, write_scenario,
+};
 use crate::test_host::{cpu_seconds, peak_mib};
 
 /// What the project wants to hold (`docs/tasks/simulate.md`).
@@ -75,10 +74,10 @@ impl DayArgs {
     fn timeline(&self) -> Vec<Value> {
         let mut random = SplitMix64::new(self.seed);
         let workloads = self.deployments();
-        let mut timeline: Vec<(i64, Value)> = Vec::new();
+        let mut entries: Vec<(i64, Value)> = Vec::new();
         for hour in 1..self.hours {
             let mut put = |random: &mut SplitMix64, entry: Value| {
-                timeline.push((hour * 3_600 + random.between(0, 3_599), entry));
+                entries.push((hour * 3_600 + random.between(0, 3_599), entry));
             };
             for _ in 0..(workloads / 6).max(1) {
                 let name = name(random.between(0, workloads - 1));
@@ -94,12 +93,7 @@ impl DayArgs {
                 put(&mut random, json!({ "interrupt": { "count": 1 } }));
             }
         }
-        timeline.sort_by_key(|(at, _)| *at);
-        let timed = timeline.into_iter().map(|(at, mut entry)| {
-            entry["at"] = json!(format!("{at}s"));
-            entry
-        });
-        timed.collect()
+        timeline(entries)
     }
 
     fn scenario(&self) -> Vec<Value> {
@@ -122,20 +116,11 @@ impl DayArgs {
                     } },
                 },
             }),
-            json!({
-                "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": "agent" },
-                "spec": {
-                    "selector": { "matchLabels": { "app": "agent" } },
-                    "template": { "metadata": { "labels": { "app": "agent" } }, "spec": containers(2) },
-                },
-            }),
+            agent(2),
         ];
         for nth in 0..self.deployments() {
             let name = name(nth);
-            documents.push(json!({
-                "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": name },
-                "spec": { "maxUnavailable": PODS / 10, "selector": { "matchLabels": { "app": name } } },
-            }));
+            documents.push(disruption_budget(&name, PODS / 10));
             documents.push(deployment(&name, PODS, TENTHS, &json!({})));
         }
         documents
@@ -166,11 +151,9 @@ impl Benchmark for DayArgs {
     fn measure(&self) -> Result<DayResults> {
         let documents = self.scenario();
         if let Some(path) = &self.write {
-            let SourceFile { text, .. } = source_of("day", &documents);
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+            write_scenario(path, "day", &documents)?;
         }
-        let region = ScenarioFile::of_documents("day", &documents)?.spec.region;
-        let types = embedded_catalog()?.simulated_instance_types(&region)?;
+        let types = instance_types(&documents)?;
         let before = cpu_seconds().context("the time of this thread is not known")?;
         let report = history(&documents, SimulatedPolicy::Mortise, &types)?;
         let after = cpu_seconds().context("the time of this thread is not known")?;
@@ -189,7 +172,6 @@ impl Benchmark for DayArgs {
 
 impl Results for DayResults {
     fn write_table(&self, out: &mut dyn Write) -> Result<()> {
-        let verdict = |is: f64, wanted: f64| if is <= wanted { "held" } else { "missed" };
         writeln!(
             out,
             "time   {:>7.1} s of one processor, target {WANTED_S} s: {}",

@@ -25,7 +25,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::output::Output;
-use crate::report::{Benchmark, Results};
+use crate::report::{Benchmark, Results, verdict};
 
 const CLASS: NodeClassKind = NodeClassKind {
     group: "g",
@@ -39,8 +39,8 @@ const CREATED: &str = "2026-01-01T00:00:00Z";
 const POOLS: usize = 10;
 const TYPES: i64 = 200;
 /// What the project wants to hold (`docs/tasks/plan.md`).
-const WANTED_WRITE_S: f64 = 3.0;
-const WANTED_MB: f64 = 30.0;
+pub(crate) const WANTED_WRITE_S: f64 = 3.0;
+pub(crate) const WANTED_MB: f64 = 30.0;
 const WANTED_PLAN_S: f64 = 2.0;
 
 /// Options of `plan`.
@@ -136,13 +136,12 @@ impl Benchmark for PlanBenchArgs {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for display")]
-fn megabytes(bytes: usize) -> f64 {
+pub(crate) fn megabytes(bytes: usize) -> f64 {
     bytes as f64 / 1e6
 }
 
 impl Results for PlanBenchResults {
     fn write_table(&self, out: &mut dyn Write) -> Result<()> {
-        let verdict = |is: f64, wanted: f64| if is <= wanted { "held" } else { "missed" };
         writeln!(out, "{} objects", self.objects)?;
         for (what, is, wanted, unit) in [
             ("write", self.write_s, WANTED_WRITE_S, "s"),

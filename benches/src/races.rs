@@ -8,12 +8,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use mortise_apis::values::SplitMix64;
-use mortise_aws_catalog::embedded_catalog;
 use mortise_cloudprovider::InstanceType;
-use mortise_demo::scenario_file::{ScenarioFile, source_of};
-use mortise_manifests::migrate::SourceFile;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::on_all_processors;
 use serde::Serialize;
@@ -22,7 +19,9 @@ use serde_json::{Value, json};
 use crate::output::Output;
 use crate::report::{Benchmark, Results, SOLVER};
 use crate::scoreboard::page::replace_block;
-use crate::simulated_cluster::{containers, deployment, history, index};
+use crate::simulated_cluster::{
+    agent, deployment, disruption_budget, history, index, instance_types, timeline, write_scenario,
+};
 
 /// Seeds of the complete run.
 const SEEDS: u64 = 10_000;
@@ -89,19 +88,12 @@ pub(crate) struct RacesResults {
 /// The cluster of a seed and what happens to it.
 fn scenario(seed: u64) -> Vec<Value> {
     let mut random = SplitMix64::new(seed);
-    let mut timeline: Vec<(i64, Value)> = Vec::new();
+    let mut entries: Vec<(i64, Value)> = Vec::new();
     for nth in 0..random.between(6, 14) {
         let at = random.between(60, (MINUTES - 5) * 60);
-        timeline.push((at, entry(&mut random, nth)));
+        entries.push((at, entry(&mut random, nth)));
     }
-    timeline.sort_by_key(|(at, _)| *at);
-    let timeline: Vec<Value> = timeline
-        .into_iter()
-        .map(|(at, mut entry)| {
-            entry["at"] = json!(format!("{at}s"));
-            entry
-        })
-        .collect();
+    let timeline = timeline(entries);
     let budget = ["1", "2", "30%", "100%"][index(&mut random, 4)];
     let quiet = ["0s", "30s", "1m"][index(&mut random, 3)];
     let limits = json!({ "cpu": random.between(8, 40).to_string(), "nodes": random.between(2, 12).to_string() });
@@ -142,17 +134,8 @@ fn scenario(seed: u64) -> Vec<Value> {
             random.between(3, 12),
             &json!({}),
         ),
-        json!({
-            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "quorum" },
-            "spec": { "maxUnavailable": 1, "selector": { "matchLabels": { "app": "quorum" } } },
-        }),
-        json!({
-            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": "agent" },
-            "spec": {
-                "selector": { "matchLabels": { "app": "agent" } },
-                "template": { "metadata": { "labels": { "app": "agent" } }, "spec": containers(1) },
-            },
-        }),
+        disruption_budget("quorum", 1),
+        agent(1),
     ]
 }
 
@@ -224,13 +207,9 @@ impl Benchmark for RacesArgs {
 
     fn measure(&self) -> Result<RacesResults> {
         if let Some(path) = &self.write {
-            let SourceFile { text, .. } = source_of("race", &scenario(self.seed));
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+            write_scenario(path, "race", &scenario(self.seed))?;
         }
-        let region = ScenarioFile::of_documents("race", &scenario(self.seed))?
-            .spec
-            .region;
-        let mut types = embedded_catalog()?.simulated_instance_types(&region)?;
+        let mut types = instance_types(&scenario(self.seed))?;
         types.retain(|each| TYPES.contains(&&*each.name));
         let policies = [SimulatedPolicy::Mortise, SimulatedPolicy::Karpenter];
         let is_meant = |policy: &SimulatedPolicy| {

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::output::Output;
 use crate::plan::{PlanBenchArgs, cluster};
-use crate::report::{Benchmark, Results};
+use crate::report::{Benchmark, Results, verdict};
 
 /// Pods of a node.
 const PODS: usize = 10;
@@ -334,11 +334,7 @@ impl Service {
 
 impl Results for RecorderResults {
     fn write_table(&self, out: &mut dyn Write) -> Result<()> {
-        let verdict = if self.recorder_percent <= WANTED_PERCENT {
-            "held"
-        } else {
-            "missed"
-        };
+        let verdict = verdict(self.recorder_percent, WANTED_PERCENT);
         writeln!(
             out,
             "{} events, {} steps of deciders",

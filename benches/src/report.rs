@@ -59,6 +59,11 @@ pub(crate) trait Benchmark: Serialize {
     }
 }
 
+/// Whether a figure is at most what is wanted, in a word.
+pub(crate) fn verdict(is: f64, wanted: f64) -> &'static str {
+    if is <= wanted { "held" } else { "missed" }
+}
+
 /// What a command measured.
 pub(crate) trait Results: Serialize {
     /// The table that people read.

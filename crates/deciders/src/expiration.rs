@@ -36,12 +36,10 @@ use mortise_state::snapshot::Snapshot;
 
 /// At most one claim expires in this time.
 const PACE_MS: i64 = 1_000;
-/// That a pause keeps a claim is said again after this.
-const PAUSED_EVERY_MS: i64 = 15 * 60_000;
+/// That a pause or a budget keeps a claim is said again after this.
+const KEPT_EVERY_MS: i64 = 15 * 60_000;
 /// A claim that waits for a budget is checked again after this: nodes come and go, and budgets have schedules.
 const BUDGET_AGAIN_MS: i64 = 10_000;
-/// That a budget keeps a claim is said again after this.
-const BUDGET_EVERY_MS: i64 = 15 * 60_000;
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
@@ -131,8 +129,7 @@ impl ExpirationDecider {
         let again = pause::look_again(&pause, input.now);
         let target = ObjectRef::Claim(claim.name());
         let told = (input, DeciderId::Expiration);
-        self.told
-            .paused(told, target, (pause, PAUSED_EVERY_MS), step);
+        self.told.paused(told, target, (pause, KEPT_EVERY_MS), step);
         Some(again)
     }
 
@@ -163,7 +160,7 @@ impl ExpirationDecider {
         let target = ObjectRef::Claim(claim.name());
         if self
             .told
-            .is_news(&target, "budget", &(), input.now, BUDGET_EVERY_MS)
+            .is_news(&target, "budget", &(), input.now, KEPT_EVERY_MS)
         {
             let reasons = vec![Reason::Budget { pool, allowed }, Reason::Expired];
             let by = DeciderId::Expiration;

@@ -60,36 +60,35 @@ impl PoolBudgets {
 
     /// How many nodes of the NodePool may be disrupted at a time for the reason; `None` means no limit.
     pub fn allowed(&self, pool: &PoolName, reason: DisruptionReason) -> Option<i64> {
-        let nodes = self.counts.get(pool).map_or(0, |count| count.nodes);
+        self.allowed_for(pool, reason.as_str())
+    }
+
+    fn allowed_for(&self, pool: &PoolName, reason: &str) -> Option<i64> {
         let Some(budgets) = self.budgets.get(pool) else {
             return Some(0);
         };
         budgets
-            .evaluate(self.now, nodes, reason.as_str())
+            .evaluate(self.now, self.nodes(pool), reason)
             .allowed_or_zero()
+    }
+
+    /// How many of these may still be selected. Never negative.
+    fn left(&self, pool: &PoolName, allowed: i64) -> i64 {
+        let deleting = self.counts.get(pool).map_or(0, |count| count.deleting);
+        allowed.saturating_sub(deleting).max(0)
     }
 
     /// How many more may be selected now. Never negative.
     pub fn remaining(&self, pool: &PoolName, reason: DisruptionReason) -> i64 {
-        let deleting = self.counts.get(pool).map_or(0, |count| count.deleting);
         self.allowed(pool, reason)
-            .map_or(i64::MAX, |allowed| allowed.saturating_sub(deleting).max(0))
+            .map_or(i64::MAX, |allowed| self.left(pool, allowed))
     }
 
     /// What the budgets without reasons say, which hold for whatever disrupts a node: how many nodes may be disrupted at a time, and
     /// how many more now. Never negative.
     pub fn for_any_reason(&self, pool: &PoolName) -> (i64, i64) {
-        let (nodes, deleting) = self
-            .counts
-            .get(pool)
-            .map_or((0, 0), |count| (count.nodes, count.deleting));
-        let allowed = self.budgets.get(pool).map_or(Some(0), |budgets| {
-            budgets
-                .evaluate(self.now, nodes, NO_REASON)
-                .allowed_or_zero()
-        });
-        let allowed = allowed.unwrap_or(i64::MAX);
-        (allowed, allowed.saturating_sub(deleting).max(0))
+        let allowed = self.allowed_for(pool, NO_REASON).unwrap_or(i64::MAX);
+        (allowed, self.left(pool, allowed))
     }
 
     /// Nodes of the pool that count.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::super::pod_index::OwnedPods;
-use super::{ApiServer, Runs, STEP, WorkloadControllers, delete, is_deleting, owner};
 use jiff::Timestamp;
 use mortise_apis::names::PodKey;
 use mortise_state::resource_kinds::ObjectKey;
+
+use super::super::pod_index::OwnedPods;
+use super::{ApiServer, Runs, STEP, WorkloadControllers, delete, is_deleting, owner};
 
 impl WorkloadControllers {
     /// Creates the jobs that are due, and deletes the pods of those that they replace.
