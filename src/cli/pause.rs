@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use mortise_apis::values::after;
-use mortise_controller::pausing::{PauseTarget, pauses, service_namespace, set_pause};
+use mortise_controller::pausing::{
+    PauseTarget, covering_pause, pauses, service_namespace, set_pause,
+};
 use mortise_controller::{Clients, LEASE_NAME, RunError};
 use mortise_process::{self as process, Millis};
 
@@ -19,7 +21,8 @@ use super::{WITH_WARNINGS, line, warning};
 nodes of static NodePools, and the evictions of drains that have begun. Nodes are still launched, and interruptions by the cloud are still\n\
 acted on.\n\n\
 The command writes the annotations mortise.sh/pause (the reason) and mortise.sh/pause-until on the Node, the NodePool or the namespace of\n\
-the service, with the rights of the caller. Manifests may have them as well.",
+the service, with the rights of the caller. Manifests may have them as well. A NodePoolPolicy pauses its NodePools with spec.disruption.pause\n\
+of its manifest; this command lists such pauses and does not write them.",
     after_long_help = "Exit codes: 0 done, 2 wrong usage or no such object, 3 API server or kubeconfig out of reach, 5 permission missing.\n\n\
 Examples:\n  mortise pause cluster --reason \"incident 4711\" --for 2h\n  mortise pause nodepool general --reason \"release of the shop\" --until 2026-11-28T06:00:00Z\n  mortise pause node ip-10-0-3-17 --reason debugging\n  mortise pause list\n  mortise resume cluster"
 )]
@@ -48,6 +51,15 @@ enum PauseCommand {
         #[command(flatten)]
         options: PauseOptions,
     },
+    /// Refused: a NodePoolPolicy is paused in its manifest
+    #[command(hide = true)]
+    Nodepoolpolicy {
+        /// Name of the NodePoolPolicy
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        options: PauseOptions,
+    },
     /// List the pauses that hold
     List(Connection),
 }
@@ -70,7 +82,7 @@ struct PauseOptions {
 /// End a pause
 #[derive(Args)]
 #[command(
-    after_long_help = "Exit codes: 0 done, 2 wrong usage or no such object, 3 API server or kubeconfig out of reach, 5 permission missing, 7 it was not paused."
+    after_long_help = "Exit codes: 0 done, 2 wrong usage or no such object, 3 API server or kubeconfig out of reach, 5 permission missing, 7 it was not paused, or remains paused by a NodePoolPolicy."
 )]
 pub(super) struct ResumeArgs {
     #[command(subcommand)]
@@ -84,6 +96,15 @@ enum ResumeCommand {
     /// End the pause of a NodePool
     Nodepool {
         /// Name of the NodePool
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Refused: the pause of a NodePoolPolicy is removed from its manifest
+    #[command(hide = true)]
+    Nodepoolpolicy {
+        /// Name of the NodePoolPolicy
         #[arg(value_name = "NAME")]
         name: String,
         #[command(flatten)]
@@ -124,12 +145,13 @@ impl Connection {
         }
     }
 
-    /// What is meant: a NodePool, a node, or without either the cluster.
+    /// What is meant: a NodePoolPolicy, a NodePool, a node, or without any of them the cluster.
     async fn target(&self, clients: &Clients, named: Named) -> Result<PauseTarget, RunError> {
         Ok(match named {
             Named::Cluster => PauseTarget::Cluster {
                 namespace: self.namespace(clients).await?,
             },
+            Named::Policy(name) => PauseTarget::Policy(name),
             Named::NodePool(name) => PauseTarget::NodePool(name),
             Named::Node(name) => PauseTarget::Node(name),
         })
@@ -139,6 +161,7 @@ impl Connection {
 /// What a user names.
 enum Named {
     Cluster,
+    Policy(String),
     NodePool(String),
     Node(String),
 }
@@ -151,6 +174,7 @@ pub(super) fn run(args: PauseArgs) -> anyhow::Result<ExitCode> {
     let (named, options) = match args.what {
         PauseCommand::Cluster(options) => (Named::Cluster, options),
         PauseCommand::Nodepool { name, options } => (Named::NodePool(name), options),
+        PauseCommand::Nodepoolpolicy { name, options } => (Named::Policy(name), options),
         PauseCommand::Node { name, options } => (Named::Node(name), options),
         PauseCommand::List(connection) => return list(&connection),
     };
@@ -188,13 +212,23 @@ pub(super) fn resume(args: ResumeArgs) -> anyhow::Result<ExitCode> {
     let (named, connection) = match args.what {
         ResumeCommand::Cluster(connection) => (Named::Cluster, connection),
         ResumeCommand::Nodepool { name, connection } => (Named::NodePool(name), connection),
+        ResumeCommand::Nodepoolpolicy { name, connection } => (Named::Policy(name), connection),
         ResumeCommand::Node { name, connection } => (Named::Node(name), connection),
     };
     process::install_crypto()?;
     process::runtime()?.block_on(async {
         let clients = connection.clients().await?;
         let target = connection.target(&clients, named).await?;
-        let before = set_pause(&clients, &target, None, Timestamp::now()).await?;
+        let now = Timestamp::now();
+        let before = set_pause(&clients, &target, None, now).await?;
+        // What remains paused must not be reported as resumed.
+        if let Some(pause) = covering_pause(&clients, &target, now).await {
+            warning(&format!(
+                "mortise: {target} remains paused: {pause}; {}",
+                pause.remedy()
+            ));
+            return Ok(ExitCode::from(WITH_WARNINGS));
+        }
         if before.is_none() {
             warning(&format!("mortise: {target} was not paused"));
             return Ok(ExitCode::from(WITH_WARNINGS));

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams};
 use mortise_apis::NodeClaim;
+use mortise_apis::values::after;
 use mortise_tests::harness::wait_until;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::command::{self, Said};
 use crate::objects::{deployment, kwok_class, small_pool};
@@ -34,6 +36,82 @@ fn uids(pods: &[Pod]) -> BTreeSet<String> {
     pods.iter()
         .filter_map(|pod| pod.metadata.uid.clone())
         .collect()
+}
+
+fn paused_policy(pause: Value) -> Value {
+    let mut spec = json!({ "nodePools": ["general"] });
+    spec["disruption"] = json!({ "pause": pause });
+    json!({ "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "team" }, "spec": spec })
+}
+
+/// A policy in the manifests of a team pauses its NodePools, no command ends that, and its end does.
+#[tokio::test]
+async fn a_policy_pauses_its_node_pools_until_the_time_that_it_states() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    scene
+        .apply(&[
+            kwok_class(),
+            small_pool("general", json!({})),
+            paused_policy(json!({ "reason": "release of the shop" })),
+            deployment("web", 2, ("1500m", "256Mi"), json!({})),
+        ])
+        .await?;
+    scene.settled(2).await?;
+    scene.running("web", 2).await?;
+    scene.scale("web", 0).await?;
+    let words = "disruption of the NodePools of NodePoolPolicy team is paused: release of the shop";
+    scene.event("DisruptionBlocked", "", words).await?;
+    tokio::time::sleep(WHILE_PAUSED).await;
+    ensure!(
+        scene.claims().await?.len() == 2,
+        "an empty node was removed"
+    );
+
+    let shown = scene.mortise.debug("pauses").await?;
+    let (scope, object) = (&shown[0]["scope"], &shown[0]["object"]);
+    ensure!(scope == "nodepoolpolicy" && object == "team", "{shown}");
+    let label = ["scope=\"nodepoolpolicy\""];
+    let counted = scene.mortise.metric("mortise_disruption_pauses", &label);
+    ensure!(counted.await? == 1.0);
+    let url = scene.mortise.url("");
+    let said = command::run("explain", &["nodepool", "general", "--url", &url], None).await?;
+    let words = "paused (release of the shop), until it is removed from NodePoolPolicy team";
+    ensure!(said.code == 0 && said.stdout.contains(words), "{said:?}");
+    let said = command::run("top", &["--url", &url], None).await?;
+    ensure!(
+        said.code == 0 && said.stdout.contains("NodePoolPolicy team is paused"),
+        "{said:?}"
+    );
+    done(
+        &scene,
+        "pause",
+        &["list"],
+        "NodePoolPolicy team\t-\trelease",
+    )
+    .await?;
+    let said = admin(&scene, "resume", &["nodepool", "general"]).await?;
+    let remedy = "remove spec.disruption.pause from NodePoolPolicy team";
+    ensure!(said.code == 7 && said.stderr.contains(remedy), "{said:?}");
+    for subcommand in ["pause", "resume"] {
+        let said = admin(&scene, subcommand, &["nodepoolpolicy", "team"]).await?;
+        let remedy = "add or remove spec.disruption.pause there";
+        ensure!(said.code == 2 && said.stderr.contains(remedy), "{said:?}");
+    }
+
+    let until = after(Timestamp::now(), 20_000);
+    let ends = json!({ "reason": "release of the shop", "until": until });
+    scene.apply(&[paused_policy(ends)]).await?;
+    wait_until("the end of the pause in the service", SOON, || async {
+        let shown = scene.mortise.debug("pauses").await?;
+        ensure!(!shown[0]["until"].is_null(), "{shown}");
+        Ok(())
+    })
+    .await?;
+    ensure!(scene.claims().await?.len() == 2, "the pause ended early");
+    scene.empty().await?;
+    ensure!(Timestamp::now() >= until, "the pause ended early");
+    scene.end().await;
+    Ok(())
 }
 
 #[tokio::test]

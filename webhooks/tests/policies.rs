@@ -63,6 +63,27 @@ fn a_policy_is_compared_with_pools_other_policies_and_what_is_in_use() {
 }
 
 #[test]
+fn a_pause_that_has_ended_is_said() {
+    let mut cluster = TestCluster::new();
+    cluster.pool(&pool("default", &json!({})));
+    let paused = |until: &str| {
+        let mut policy = policy("team", &["default"], "25");
+        let pause = json!({ "reason": "release of the shop", "until": until });
+        policy["spec"]["disruption"] = json!({ "pause": pause });
+        policy
+    };
+    let answer = cluster.admit("CREATE", &paused("2100-01-01T00:00:00Z"), None);
+    assert_eq!(answer.warnings, Vec::<String>::new());
+    let answer = cluster.admit("CREATE", &paused("2020-01-01T00:00:00Z"), None);
+    assert_eq!(
+        warned(&answer),
+        [
+            "2020-01-01T00:00:00Z has passed, so nothing is paused; write a later time, or take the pause out"
+        ]
+    );
+}
+
+#[test]
 fn a_share_of_on_demand_capacity_that_is_missing_or_cannot_be_is_said() {
     let mut cluster = TestCluster::new();
     let of = |types: &[&str]| {

@@ -13,8 +13,8 @@ use crate::schema::conditions::Condition;
 use crate::schema::fields;
 use crate::schema::groups::{OWN_GROUP, V1ALPHA1};
 use crate::schema::object::{is_default, null_as_default, object};
-use crate::values::GoDuration;
 use crate::values::money::MicroUsd;
+use crate::values::{GoDuration, stated_time};
 
 object! {
     /// Limits what the NodePools that it names cost together, how fast they grow, and which of their nodes are consolidated.
@@ -115,6 +115,23 @@ pub struct PolicyDisruption {
     /// When expired nodes go. Without it as soon as they are expired, whatever the budgets say, as in Karpenter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration: Option<PolicyExpiration>,
+    /// Stops all voluntary disruption of the NodePools for a while.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PolicyPause>,
+}
+
+/// A pause of all voluntary disruption: consolidation, drift, expiry, repair, and the evictions of drains that have begun.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["reason"]))]
+pub struct PolicyPause {
+    /// Why; events and reports show it.
+    #[schemars(extend("minLength" = 1, "maxLength" = 256))]
+    pub reason: String,
+    /// When it ends, such as 2026-11-28T06:00:00Z. Without it the pause holds until it is removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "fields::date_time")]
+    pub until: Option<String>,
 }
 
 /// When nodes go that are older than their expireAfter.
@@ -187,6 +204,23 @@ impl OnDemandShare {
         let above = (capacity - self.base).max(0);
         let share = (i128::from(above) * i128::from(self.percent) + 99) / 100;
         self.base.min(capacity) + i64::try_from(share).unwrap_or(i64::MAX)
+    }
+}
+
+/// A pause of voluntary disruption, whether it holds yet or has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatedPause {
+    /// Why.
+    pub reason: Arc<str>,
+    /// When it ends; `None` when it has to be removed.
+    pub until: Option<Timestamp>,
+}
+
+impl StatedPause {
+    /// Whether it has not ended yet.
+    #[must_use]
+    pub fn holds(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| until > now)
     }
 }
 
@@ -301,6 +335,16 @@ impl NodePoolPolicy {
         expiration.is_some_and(|expiration| expiration.within_budgets)
     }
 
+    /// The pause of voluntary disruption. An end that cannot be read is none: a typo must not start what was stopped.
+    #[must_use]
+    pub fn pause(&self) -> Option<StatedPause> {
+        let pause = self.spec.disruption.as_ref()?.pause.as_ref()?;
+        Some(StatedPause {
+            reason: pause.reason.as_str().into(),
+            until: pause.until.as_deref().and_then(stated_time),
+        })
+    }
+
     /// The waves in which drifted nodes are replaced; `None` without a limit. What cannot be read allows one node at a time: a
     /// limit must not end with a typo.
     #[must_use]
@@ -365,6 +409,34 @@ mod tests {
         };
         assert_eq!(savings("0.01"), Some(MicroUsd(10_000)));
         assert_eq!(savings("a cent"), Some(MicroUsd(i64::MAX)));
+    }
+
+    #[test]
+    fn a_pause_holds_until_its_end_and_one_whose_end_cannot_be_read_until_it_is_removed() {
+        let holds = |pause: serde_json::Value, now: &str| {
+            let policy = policy(serde_json::json!({ "disruption": { "pause": pause } }));
+            policy
+                .pause()
+                .map(|pause| pause.holds(now.parse().unwrap()))
+        };
+        let (before, end) = ("2026-11-28T05:59:59Z", "2026-11-28T06:00:00Z");
+        let until =
+            |text: &str| serde_json::json!({ "reason": "release of the shop", "until": text });
+        for (pause, at_once, at_the_end) in [
+            (until(end), Some(true), Some(false)),
+            (until("2026-11-28T07:00:00+01:00"), Some(true), Some(false)),
+            (until("tomorrow"), Some(true), Some(true)),
+            (
+                serde_json::json!({ "reason": "release" }),
+                Some(true),
+                Some(true),
+            ),
+            (serde_json::json!({}), Some(true), Some(true)),
+            (serde_json::Value::Null, None, None),
+        ] {
+            let found = (holds(pause.clone(), before), holds(pause.clone(), end));
+            assert_eq!(found, (at_once, at_the_end), "{pause}");
+        }
     }
 
     #[test]

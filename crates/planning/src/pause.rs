@@ -1,11 +1,13 @@
-//! Pauses: where users have stopped all voluntary disruption for a while, by an annotation.
+//! Pauses: where users have stopped all voluntary disruption for a while, by an annotation or in a
+//! NodePoolPolicy.
 //!
 //! While a pause holds, no node is consolidated, replaced for drift, expired, repaired, or removed as surplus of a static
 //! NodePool, and a drain that has begun evicts no more pods. Nodes are still launched, and interruptions are still acted on:
 //! the cloud takes those nodes in any case.
 //!
 //! The annotation is on what it pauses: a Node or its NodeClaim, a NodePool, or, for the whole cluster, the namespace of the
-//! service. Every replica reads these objects anyway, so a pause survives restarts and changes of leader.
+//! service. A NodePoolPolicy states a pause of all its NodePools in its spec, where manifests are the source of what holds.
+//! Every replica reads these objects anyway, so a pause survives restarts and changes of leader.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +17,7 @@ use serde::Serialize;
 
 use mortise_apis::labels;
 use mortise_apis::names::PoolName;
+use mortise_apis::node_pool_policy::StatedPause;
 use mortise_apis::values::{after, stated_time};
 use mortise_state::snapshot::{Snapshot, StateNode};
 
@@ -27,6 +30,8 @@ const RECHECK_MS: i64 = 5_000;
 pub enum PauseScope {
     /// Every node.
     Cluster,
+    /// The nodes of all NodePools of a NodePoolPolicy.
+    Policy(String),
     /// The nodes of a NodePool.
     NodePool(PoolName),
     /// One node.
@@ -39,6 +44,7 @@ impl PauseScope {
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Cluster => "cluster",
+            Self::Policy(_) => "nodepoolpolicy",
             Self::NodePool(_) => "nodepool",
             Self::Node => "node",
         }
@@ -49,6 +55,7 @@ impl fmt::Display for PauseScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster => f.write_str("the cluster"),
+            Self::Policy(name) => write!(f, "the NodePools of NodePoolPolicy {name}"),
             Self::NodePool(name) => write!(f, "NodePool {name}"),
             Self::Node => f.write_str("the node"),
         }
@@ -60,9 +67,9 @@ impl fmt::Display for PauseScope {
 pub struct Pause {
     /// What it covers.
     pub scope: PauseScope,
-    /// The annotation's value, by convention the reason.
+    /// The annotation's value, by convention the reason, or the reason that the policy states.
     pub reason: String,
-    /// When it ends by itself; `None` when the annotation has to be removed.
+    /// When it ends by itself; `None` when it has to be removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
@@ -77,6 +84,19 @@ impl fmt::Display for Pause {
             write!(f, ": {}", self.reason)?;
         }
         Ok(())
+    }
+}
+
+impl Pause {
+    /// How users end it before its time.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        match &self.scope {
+            PauseScope::Policy(name) => {
+                format!("remove spec.disruption.pause from NodePoolPolicy {name}")
+            }
+            scope => format!("mortise resume {}", scope.label()),
+        }
     }
 }
 
@@ -113,10 +133,25 @@ pub fn of_cluster(snapshot: &Snapshot, now: Timestamp) -> Option<Pause> {
     )
 }
 
-/// The pause of a NodePool, or of the cluster, if one holds.
+/// The pause that a NodePoolPolicy states, if it holds now.
+#[must_use]
+pub fn by_policy(name: &str, stated: Option<&StatedPause>, now: Timestamp) -> Option<Pause> {
+    let stated = stated.filter(|stated| stated.holds(now))?;
+    Some(Pause {
+        scope: PauseScope::Policy(name.to_owned()),
+        reason: stated.reason.to_string(),
+        until: stated.until,
+    })
+}
+
+/// The pause of a NodePool, of those of its policy, or of the cluster, if one holds: the widest.
 #[must_use]
 pub fn of_pool(snapshot: &Snapshot, pool: &PoolName, now: Timestamp) -> Option<Pause> {
-    of_cluster(snapshot, now).or_else(|| {
+    let of_policy = || {
+        let policy = snapshot.policy_of(pool)?;
+        by_policy(&policy.name, policy.pause.as_ref(), now)
+    };
+    of_cluster(snapshot, now).or_else(of_policy).or_else(|| {
         let object = snapshot.pools.get(pool)?;
         let scope = || PauseScope::NodePool(pool.clone());
         stated(object.metadata.annotations.as_ref(), scope, now)
@@ -126,7 +161,7 @@ pub fn of_pool(snapshot: &Snapshot, pool: &PoolName, now: Timestamp) -> Option<P
 /// The pause that covers a node, if one holds: the widest.
 ///
 /// # Cost
-/// Six look-ups in small maps.
+/// Seven look-ups in small maps.
 #[must_use]
 pub fn of_node(snapshot: &Snapshot, node: &StateNode, now: Timestamp) -> Option<Pause> {
     let wider = match node.pool() {
@@ -136,8 +171,8 @@ pub fn of_node(snapshot: &Snapshot, node: &StateNode, now: Timestamp) -> Option<
     wider.or_else(|| own(node, now))
 }
 
-/// Every pause that holds, with the name of the object that states it: the cluster's first, then those of NodePools and of
-/// nodes.
+/// Every pause that holds, with the name of the object that states it: the cluster's first, then those of policies with at
+/// least one NodePool, of NodePools and of nodes.
 ///
 /// # Cost
 /// One pass over the NodePools and nodes.
@@ -146,6 +181,18 @@ pub fn all(snapshot: &Snapshot, now: Timestamp) -> Vec<(String, Pause)> {
     let cluster = of_cluster(snapshot, now)
         .into_iter()
         .map(|pause| (snapshot.own_namespace.to_string(), pause));
+    let policies: BTreeMap<&str, Pause> = snapshot
+        .pools
+        .keys()
+        .filter_map(|pool| snapshot.policy_of(pool))
+        .filter_map(|policy| {
+            let pause = by_policy(&policy.name, policy.pause.as_ref(), now)?;
+            Some((&*policy.name, pause))
+        })
+        .collect();
+    let policies = policies
+        .into_iter()
+        .map(|(name, pause)| (name.to_owned(), pause));
     let pools = snapshot.pools.iter().filter_map(|(name, pool)| {
         let scope = || PauseScope::NodePool(name.clone());
         let pause = stated(pool.metadata.annotations.as_ref(), scope, now)?;
@@ -155,7 +202,7 @@ pub fn all(snapshot: &Snapshot, now: Timestamp) -> Vec<(String, Pause)> {
         .nodes
         .values()
         .filter_map(|node| Some((node.name().to_owned(), own(node, now)?)));
-    cluster.chain(pools).chain(nodes).collect()
+    cluster.chain(policies).chain(pools).chain(nodes).collect()
 }
 
 /// The pause that a node's own objects state.

@@ -150,6 +150,9 @@ pub(super) struct Policy {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Pause {
+    /// What it covers: `cluster`, or the kind and name of an object.
+    #[serde(default)]
+    pub(super) scope: Value,
     pub(super) reason: String,
     pub(super) until: Option<Timestamp>,
 }

@@ -1,5 +1,7 @@
 //! A NodePool, explained.
 
+use serde_json::Value;
+
 use super::answer::{Pool, WrittenBudget};
 use super::{condition, decisions, section, word};
 use crate::cli::layout::{aligned, amounts, facts, in_time, wrapped};
@@ -37,8 +39,12 @@ pub(super) fn lines(pool: &Pool, width: usize) -> Vec<String> {
         known.push(("limits", amounts(&pool.limits)));
     }
     if let Some(pause) = &pool.pause {
+        let policy = pause.scope.get("policy").and_then(Value::as_str);
         let until = pause.until.map_or_else(
-            || "until mortise resume".to_owned(),
+            || match policy {
+                Some(name) => format!("until it is removed from NodePoolPolicy {name}"),
+                None => "until mortise resume".to_owned(),
+            },
             |until| format!("ends {}", in_time(pool.stamp.at, until)),
         );
         known.push(("disruption", format!("paused ({}), {until}", pause.reason)));

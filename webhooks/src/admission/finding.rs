@@ -51,7 +51,7 @@ checks! {
     Overlap "overlap" "Two objects of equal weight that match the same instance types";
     BlockedDrain "blocked-drain" "Pods that no drain can ever evict";
     Overlay "overlay" "A NodeOverlay that has no effect";
-    Policy "policy" "A NodePoolPolicy whose NodePools are missing or have an older one, or whose limit is already exceeded";
+    Policy "policy" "A NodePoolPolicy whose NodePools are missing or have an older one, whose limit is already exceeded, or whose pause has ended";
     Buffer "buffer" "A CapacityBuffer without a target";
     Deletion "deletion" "Nodes and NodeClaims that are deleted with the object";
     Preview "preview" "Effects of an edit";

@@ -421,6 +421,7 @@ fn policy(spec: &Value, sink: &mut IssueCollector) {
         "/disruption/minimumSavingsPerMove",
         "/disruption/drift",
         "/disruption/expiration",
+        "/disruption/pause",
     ];
     let set = |pointer: &&str| spec.pointer(pointer).is_some_and(|value| !value.is_null());
     if spec.is_object() && !demands.iter().any(set) {
@@ -428,7 +429,7 @@ fn policy(spec: &Value, sink: &mut IssueCollector) {
             "spec.limits".to_owned(),
             spec.get("limits").unwrap_or(&Value::Null),
             "and nothing else of the policy asks anything of its NodePools",
-            "add limits.hourlyPrice, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.drift or disruption.expiration",
+            "add limits.hourlyPrice, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.drift, disruption.expiration or disruption.pause",
         );
     }
 }

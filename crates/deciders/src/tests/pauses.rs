@@ -66,6 +66,69 @@ fn claims_do_not_expire_while_their_node_pool_or_cluster_is_paused() {
     }
 }
 
+/// A policy of the NodePool `default` with a pause.
+fn pausing_policy(pause: &Value) -> Value {
+    json!({
+        "kind": "NodePoolPolicy",
+        "metadata": { "name": "team", "generation": 1 },
+        "spec": { "nodePools": ["default"], "disruption": { "pause": pause } },
+    })
+}
+
+#[test]
+fn claims_do_not_expire_while_the_policy_of_their_node_pool_pauses_it() {
+    let mut world = cluster();
+    world.up("c", &json!({ "expireAfter": "1h" }));
+    world.put(&pausing_policy(&json!({ "reason": "release of the shop" })));
+    world.pass(90 * MINUTE);
+    world.restart();
+    world.pass(MINUTE);
+    assert!(!is_deleted(&world, "c"));
+    let told = world.event("DisruptionBlocked").unwrap();
+    let words = "disruption of the NodePools of NodePoolPolicy team is paused: release of the shop";
+    assert!(told.message.contains(words), "{}", told.message);
+    // Without an end, it goes on when the manifest has it no more; with one, at that time.
+    let until = mortise_apis::values::after(world.now(), 30 * MINUTE).to_string();
+    world.put(&pausing_policy(&json!({ "reason": "x", "until": until })));
+    world.pass(30 * MINUTE - 1_000);
+    assert!(!is_deleted(&world, "c"));
+    world.pass(2_000);
+    assert!(is_deleted(&world, "c"));
+}
+
+#[test]
+fn the_pause_of_a_policy_that_is_not_in_force_pauses_nothing() {
+    let mut world = cluster();
+    let mut older = pausing_policy(&Value::Null);
+    older["metadata"] =
+        json!({ "name": "older", "generation": 1, "creationTimestamp": "2020-01-01T00:00:00Z" });
+    world.put(&older);
+    world.put(&pausing_policy(&json!({ "reason": "release of the shop" })));
+    world.up("c", &json!({ "expireAfter": "1h" }));
+    world.pass(61 * MINUTE);
+    assert!(is_deleted(&world, "c"));
+}
+
+#[test]
+fn a_drain_stops_while_the_policy_of_the_node_pool_pauses_it() {
+    let mut world = cluster();
+    let node = world.up("c", &json!({}));
+    world.pod("web", &node, &json!({}));
+    world.put(&pausing_policy(&json!({ "reason": "incident 7" })));
+    world.delete("NodeClaim/c");
+    world.pass(10 * MINUTE);
+    assert_eq!(evictions(&world), 0);
+    let told = world.events_of("FailedDraining");
+    let remedy = "remove spec.disruption.pause from NodePoolPolicy team";
+    assert!(
+        told.iter().any(|event| event.message.contains(remedy)),
+        "{told:?}"
+    );
+    world.put(&pausing_policy(&Value::Null));
+    world.pass(MINUTE);
+    assert!(!world.has("NodeClaim/c") && world.instances().is_empty());
+}
+
 #[test]
 fn the_namespace_of_others_pauses_nothing_and_a_pool_only_its_own_nodes() {
     let mut world = cluster_with(settings());

@@ -70,7 +70,7 @@ pub enum CandidateBlocker {
     Nominated(PodKey),
     /// Its annotation, or its claim's.
     DoNotDisrupt,
-    /// A pause of it, of its pool or of the cluster.
+    /// A pause of it, of its pool, of those of a policy or of the cluster.
     Paused(Pause),
     /// Too many other nodes are not ready.
     Braked(Brake),

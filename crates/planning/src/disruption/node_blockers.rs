@@ -302,7 +302,7 @@ impl CandidateBlocker {
             Self::Deleting => "nothing: it goes already",
             Self::Nominated(_) => "the pod is bound, or its nomination expires",
             Self::DoNotDisrupt => "remove the annotation from the node or its NodeClaim",
-            Self::Paused(pause) => return format!("mortise resume {}", pause.scope.label()),
+            Self::Paused(pause) => return pause.remedy(),
             Self::Braked(_) => "nodes become ready again, or those that do not are deleted",
             Self::NoPoolLabel => "nothing: no NodePool has it",
             Self::NoPool(_) => "delete the NodeClaim, or create the NodePool",

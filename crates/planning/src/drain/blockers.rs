@@ -232,11 +232,14 @@ impl DrainView<'_> {
     }
 
     fn paused(&self, pause: &Pause) -> DrainBlocker {
-        let on = match &pause.scope {
-            PauseScope::Cluster => format!("namespace {}", self.snapshot.own_namespace),
-            scope => scope.to_string(),
+        let annotated = |on: &dyn std::fmt::Display| {
+            format!("remove the annotation {} from {on}", labels::PAUSE)
         };
-        let by_hand = format!("remove the annotation {} from {on}", labels::PAUSE);
+        let by_hand = match &pause.scope {
+            PauseScope::Policy(_) => pause.remedy(),
+            PauseScope::Cluster => annotated(&format!("namespace {}", self.snapshot.own_namespace)),
+            scope => annotated(scope),
+        };
         let what = match self.node.node_name() {
             Some(name) => format!("node {name}"),
             None => "the node".to_owned(),

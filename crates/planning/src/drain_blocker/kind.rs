@@ -47,7 +47,7 @@ shapes! {
     DoNotDisrupt = "do_not_disrupt",
     /// A pod's annotation protects it for a while.
     DoNotDisruptUntil = "do_not_disrupt_until",
-    /// A pause of the node, its NodePool or the cluster.
+    /// A pause of the node, its NodePool, those of a policy or the cluster.
     DisruptionPaused = "disruption_paused",
     /// A pod terminates slowly.
     InGracePeriod = "in_grace_period",

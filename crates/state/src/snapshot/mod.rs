@@ -43,7 +43,7 @@ pub use pod_class::{PodClass, PodClasses, PodLabels, PodVolume};
 pub use pod_label_index::{AntiAffinityPods, NodePodCounts, PodLabelIndex, PodLabelKey};
 pub use pod_predicates::EvictionCost;
 pub use policy_use::{
-    PolicyExceeded, PolicyUse, PolicyUseCell, PriceUse, RateUse, highest_price_of,
+    PolicyExceeded, PolicyUse, PolicyUseCell, PriceUse, RateUse, highest_price_of, policies_by_pool,
 };
 pub use pool_usage::most_of;
 pub use pool_usage::{LimitExceeded, PoolUsage};
@@ -366,7 +366,7 @@ impl Snapshot {
     /// The policies by NodePool: of those that name it, the oldest, and of equally old ones the first by name.
     #[must_use]
     pub fn policies_in_force(&self) -> BTreeMap<PoolName, &Arc<NodePoolPolicy>> {
-        policy_use::in_force(self)
+        policy_use::policies_by_pool(self.policies.values())
     }
 
     /// The virtual pods of all buffers.

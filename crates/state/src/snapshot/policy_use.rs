@@ -22,7 +22,7 @@ use crate::catalog::{Catalog, UNKNOWN_PRICE};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName};
-use mortise_apis::node_pool_policy::{DriftWaves, LaunchRate, NodePoolPolicy};
+use mortise_apis::node_pool_policy::{DriftWaves, LaunchRate, NodePoolPolicy, StatedPause};
 use mortise_apis::requirements::Requirements;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{after, since, span_text};
@@ -47,6 +47,8 @@ pub struct PolicyUse {
     pub drift_waves: Option<DriftWaves>,
     /// Expired nodes wait for the budgets of their NodePool.
     pub expires_within_budgets: bool,
+    /// A pause of the voluntary disruption of its NodePools.
+    pub pause: Option<StatedPause>,
     /// By NodePool, what each instance type of its catalog can cost at most, by position; only with a limit on the price.
     highest_prices: BTreeMap<PoolName, Arc<[MicroUsd]>>,
 }
@@ -217,6 +219,7 @@ impl PolicyUse {
             minimum_savings_per_move: policy.minimum_savings_per_move(),
             drift_waves: policy.drift_waves(),
             expires_within_budgets: policy.expires_within_budgets(),
+            pause: policy.pause(),
             highest_prices: BTreeMap::new(),
         }
     }
@@ -324,8 +327,11 @@ impl PolicyUseCell {
 }
 
 /// The policies by NodePool: of those that name it, the oldest, and of equally old ones the first by name.
-pub(super) fn in_force(snapshot: &Snapshot) -> BTreeMap<PoolName, &Arc<NodePoolPolicy>> {
-    let mut all: Vec<&Arc<NodePoolPolicy>> = snapshot.policies.values().collect();
+#[must_use]
+pub fn policies_by_pool<'a>(
+    policies: impl Iterator<Item = &'a Arc<NodePoolPolicy>>,
+) -> BTreeMap<PoolName, &'a Arc<NodePoolPolicy>> {
+    let mut all: Vec<&Arc<NodePoolPolicy>> = policies.collect();
     all.sort_by_key(|policy| policy.seniority());
     let mut in_force = BTreeMap::new();
     for policy in all {

@@ -58,6 +58,16 @@ pub(super) fn run(
             );
         }
     }
+    if let Some(until) = policy.pause().and_then(|pause| pause.until)
+        && until <= context.snapshot.taken_at
+    {
+        answer.warn(
+            Check::Policy,
+            "spec.disruption.pause.until",
+            format!("{until} has passed, so nothing is paused"),
+            "write a later time, or take the pause out",
+        );
+    }
     if policy.on_demand_share().is_some() {
         without_on_demand(context, &policy, answer);
     }

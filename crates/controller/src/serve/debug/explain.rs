@@ -496,8 +496,9 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
     if let Some(nodes) = limits.nodes {
         lines.push(("limit", format!("nodes: {} of {nodes}", usage.nodes)));
     }
+    let now = shared.now();
     let in_force = snapshot.policy_of(name);
-    for line in in_force.iter().flat_map(|of| policy::lines(of)) {
+    for line in in_force.iter().flat_map(|of| policy::lines(of, now)) {
         lines.push(("policy", line));
     }
     for condition in conditions
@@ -506,7 +507,6 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
     {
         lines.push(awaited(condition));
     }
-    let now = shared.now();
     let states = disruption::states_by_pool(snapshot, now)
         .remove(name)
         .unwrap_or_default();
@@ -524,7 +524,7 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
         "conditions": conditions.iter().map(condition_json).collect::<Vec<_>>(),
         "budgets": disruption::budgets(found, &states, now),
         "pause": pause::of_pool(snapshot, name, now),
-        "policy": in_force.map(|of| policy::json(of)),
+        "policy": in_force.map(|of| policy::json(of, now)),
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
     answered_by(shared, &mut json);

@@ -7,7 +7,7 @@ use super::DebugView;
 use super::table::TextTable;
 use crate::service_state::ServiceState;
 
-/// Every pause that holds: the cluster's, those of NodePools, those of nodes.
+/// Every pause that holds: the cluster's, those of NodePoolPolicies, of NodePools and of nodes.
 pub(super) fn view(shared: &ServiceState) -> DebugView {
     let mut table = TextTable::new(&["PAUSED", "OBJECT", "UNTIL", "REASON"]);
     let mut rows: Vec<Value> = Vec::new();

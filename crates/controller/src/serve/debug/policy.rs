@@ -1,11 +1,12 @@
 //! The NodePoolPolicy that holds for a NodePool, and how much of it is used.
 
+use jiff::Timestamp;
 use mortise_apis::values::{Quantity, span_text};
 use mortise_state::snapshot::PolicyUse;
 use serde_json::{Value, json};
 
 /// A line for each limit.
-pub(super) fn lines(policy: &PolicyUse) -> Vec<String> {
+pub(super) fn lines(policy: &PolicyUse, now: Timestamp) -> Vec<String> {
     let price = policy.price.as_ref().map(|price| match &price.unknown {
         Some(claim) => format!(
             "hourlyPrice: unknown for NodeClaim {claim}, limit {}",
@@ -41,11 +42,17 @@ pub(super) fn lines(policy: &PolicyUse) -> Vec<String> {
     let expired = policy.expires_within_budgets;
     let expired =
         expired.then(|| "expired nodes wait for the budgets of their NodePool".to_owned());
-    let all = [price, rate, on_demand, kept, worth, waves, expired];
+    let pause = policy.pause.as_ref().filter(|pause| pause.holds(now));
+    let pause = pause.map(|pause| {
+        let end = pause.until.map(|until| format!(" until {until}"));
+        let end = end.unwrap_or_default();
+        format!("disruption is paused{end}: {}", pause.reason)
+    });
+    let all = [price, rate, on_demand, kept, worth, waves, expired, pause];
     all.into_iter().flatten().collect()
 }
 
 /// The same for commands.
-pub(super) fn json(policy: &PolicyUse) -> Value {
-    json!({ "name": policy.name, "limits": lines(policy) })
+pub(super) fn json(policy: &PolicyUse, now: Timestamp) -> Value {
+    json!({ "name": policy.name, "limits": lines(policy, now) })
 }

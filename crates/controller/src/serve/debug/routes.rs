@@ -67,7 +67,7 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
     DebugRoute {
         path: "/debug/pauses",
         query: &[],
-        shows: "where voluntary disruption is paused: the cluster, NodePools, nodes; until when, and why",
+        shows: "where voluntary disruption is paused: the cluster, NodePoolPolicies, NodePools, nodes; until when, and why",
         view: View::Page(|state, _| Ok(pauses::view(&state.shared))),
     },
     DebugRoute {

@@ -62,7 +62,7 @@ pub(super) fn pauses(live: &mut Registry, snapshot: &Snapshot, now: Timestamp) {
     }
     live.register(
         "mortise_disruption_pauses",
-        "Pauses of voluntary disruption that hold, by what they cover: cluster, nodepool or node",
+        "Pauses of voluntary disruption that hold, by what they cover: cluster, nodepoolpolicy, nodepool or node",
         pauses,
     );
 }
