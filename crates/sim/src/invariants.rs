@@ -5,9 +5,11 @@ mod pending_pods;
 mod policies;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 
+use jiff::Timestamp;
 use mortise_apis::labels;
-use mortise_apis::names::{ClaimName, ObjectRef};
+use mortise_apis::names::{ClaimName, ObjectRef, ProviderId};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::since;
 use mortise_engine::decider_id::DeciderId;
@@ -15,7 +17,7 @@ use mortise_engine::effect::{Effect, Event};
 use mortise_engine::engine::EffectRequest;
 use mortise_engine::freshness::{Freshness, HOLDING};
 use mortise_planning::disruption::budget_states;
-use mortise_state::resource_kinds::ObjectKey;
+use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use mortise_state::snapshot::{PoolUsage, Snapshot};
 use serde_json::Value;
 
@@ -34,6 +36,9 @@ const MOST: usize = 20;
 pub(crate) struct Invariants {
     /// Known violations: one that persists is recorded once.
     known: BTreeSet<String>,
+    /// What was checked last.
+    checked: CheckedState,
+    orphans: Vec<OrphanedInstance>,
     pending_pods: PendingPods,
     /// Claims that disruption deleted and that still exist, with their NodePools.
     disrupted: BTreeMap<ClaimName, String>,
@@ -41,16 +46,59 @@ pub(crate) struct Invariants {
     most_allowed: BTreeMap<String, i64>,
 }
 
+/// An instance whose claim does not exist.
+struct OrphanedInstance {
+    id: ProviderId,
+    claim: String,
+    launched: Timestamp,
+}
+
+/// Tells whether anything is different from what was checked last. Most seconds of a day change nothing.
+#[derive(Default)]
+struct CheckedState {
+    snapshot: Weak<Snapshot>,
+    claims: u64,
+    instances: u64,
+}
+
+impl CheckedState {
+    fn of(snapshot: &Arc<Snapshot>, cluster: &Cluster) -> Self {
+        Self {
+            snapshot: Arc::downgrade(snapshot),
+            claims: cluster.api_server.last_change(&ObjectKind::Claim).any,
+            instances: cluster.cloud.instance_changes(),
+        }
+    }
+
+    const fn has_same_instances(&self, other: &Self) -> bool {
+        self.claims == other.claims && self.instances == other.instances
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.has_same_instances(other) && Weak::ptr_eq(&self.snapshot, &other.snapshot)
+    }
+}
+
 impl Invariants {
-    /// Checks everything that can be checked at any time.
+    /// Checks everything that can be checked at any time; what time alone cannot break, only after a change.
     pub(crate) fn check(&mut self, cluster: &mut Cluster, replicas: &mut Replicas) {
         let mut found = Vec::new();
         let now = cluster.now();
         let snapshot = replicas.snapshot(now);
-        check_capacity(&snapshot, &mut found);
-        check_instances(cluster, &mut found);
-        check_limits(&snapshot, cluster, &mut found);
-        policies::check_policies(&snapshot, cluster, &mut found);
+        let state = CheckedState::of(&snapshot, cluster);
+        if !self.checked.has_same_instances(&state) {
+            self.orphans = check_instances(cluster, &mut found);
+        }
+        if !self.checked.is_same(&state) {
+            check_capacity(&snapshot, &mut found);
+            check_limits(&snapshot, cluster, &mut found);
+            policies::check_policies(&snapshot, cluster, &mut found);
+            self.checked = state;
+        }
+        let leaked = |orphan: &&OrphanedInstance| since(now, orphan.launched) > ORPHAN_MS;
+        for OrphanedInstance { id, claim, .. } in self.orphans.iter().filter(leaked) {
+            found.push(format!("instance {id} of claim {claim} is leaked"));
+        }
         if replicas.has_lease() {
             self.pending_pods.check(&snapshot, now, &mut found);
         }
@@ -180,24 +228,26 @@ fn check_capacity(snapshot: &Snapshot, found: &mut Vec<String>) {
     }
 }
 
-/// One instance per claim, and one claim per instance.
-fn check_instances(cluster: &Cluster, found: &mut Vec<String>) {
+/// One instance per claim. Returns the instances without one.
+fn check_instances(cluster: &Cluster, found: &mut Vec<String>) -> Vec<OrphanedInstance> {
     let mut by_claim: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut orphans = Vec::new();
     let running = cluster.cloud.instances();
     for (id, instance) in running.filter(|(_, instance)| instance.terminates_at.is_none()) {
         *by_claim.entry(&instance.claim).or_default() += 1;
         let claim = ObjectKey::Claim(instance.claim.as_str().into());
-        let is_known = cluster.api_server.get(&claim).is_some();
-        if !is_known && since(cluster.now(), instance.launched) > ORPHAN_MS {
-            found.push(format!(
-                "instance {id} of claim {} is leaked",
-                instance.claim
-            ));
+        if cluster.api_server.get(&claim).is_none() {
+            orphans.push(OrphanedInstance {
+                id: id.clone(),
+                claim: instance.claim.clone(),
+                launched: instance.launched,
+            });
         }
     }
     for (claim, instances) in by_claim.into_iter().filter(|(_, instances)| *instances > 1) {
         found.push(format!("claim {claim} has {instances} instances"));
     }
+    orphans
 }
 
 /// No NodePool exceeds its limits. Terminating instances are not counted, as in the service.

@@ -29,9 +29,9 @@ pub struct ApiServer {
 
 /// Versions of the last changes of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LastChange {
+pub(crate) struct LastChange {
     /// An object was created, changed or removed.
-    pub(super) any: u64,
+    pub(crate) any: u64,
     /// An object was created or removed.
     pub(super) membership: u64,
 }
@@ -79,7 +79,7 @@ impl ApiServer {
     }
 
     /// When objects of a kind changed last.
-    pub(super) fn last_change(&self, kind: &ObjectKind) -> LastChange {
+    pub(crate) fn last_change(&self, kind: &ObjectKind) -> LastChange {
         self.last_changes.get(kind).copied().unwrap_or_default()
     }
 

@@ -73,6 +73,8 @@ pub struct Cloud {
     types: Vec<Arc<InstanceType>>,
     price_changes: PriceChanges,
     instances: BTreeMap<ProviderId, SimInstance>,
+    /// How often instances may have changed.
+    instance_changes: u64,
     empty_until: BTreeMap<UnavailableOffering, Timestamp>,
     count: u64,
     calls: u64,
@@ -120,6 +122,16 @@ impl Cloud {
     /// Running and terminating instances.
     pub fn instances(&self) -> impl Iterator<Item = (&ProviderId, &SimInstance)> {
         self.instances.iter()
+    }
+
+    /// How often instances may have changed: as long as this is the same, so are they.
+    pub(crate) const fn instance_changes(&self) -> u64 {
+        self.instance_changes
+    }
+
+    fn instances_mut(&mut self) -> &mut BTreeMap<ProviderId, SimInstance> {
+        self.instance_changes += 1;
+        &mut self.instances
     }
 
     /// The instance with an id.
@@ -229,7 +241,7 @@ impl Cloud {
 
     /// From now on the instance is the claim's.
     fn give(&mut self, id: &ProviderId, claim: &NodeClaim) -> BatchResult {
-        let instance = self.instances.get_mut(id);
+        let instance = self.instances_mut().get_mut(id);
         let instance = instance.ok_or_else(|| LaunchError::NodeClassNotReady {
             message: format!("{id} is gone"),
         })?;
@@ -324,7 +336,7 @@ impl Cloud {
             tagged_node: None,
         };
         let launched_instance = launched(&id, &instance);
-        self.instances.insert(id, instance);
+        self.instances_mut().insert(id, instance);
         Ok(launched_instance)
     }
 
@@ -335,13 +347,13 @@ impl Cloud {
         termination_ms: (i64, i64),
         clock: &mut Clock,
     ) -> TerminationStatus {
-        let Some(instance) = self.instances.get_mut(id) else {
+        let Some(instance) = self.instances_mut().get_mut(id) else {
             return TerminationStatus::Gone;
         };
         if instance.terminates_at.is_none() {
             let ms = clock.random.between(termination_ms.0, termination_ms.1);
             if ms == 0 {
-                self.instances.remove(id);
+                self.instances_mut().remove(id);
                 return TerminationStatus::Gone;
             }
             let at = after(clock.now(), ms);
@@ -391,19 +403,19 @@ impl Cloud {
 
     /// Removes an instance.
     pub(crate) fn remove(&mut self, id: &ProviderId) -> Option<SimInstance> {
-        self.instances.remove(id)
+        self.instances_mut().remove(id)
     }
 
     /// Every instance is paid for on demand by now.
     pub(crate) fn pay_on_demand(&mut self) {
-        let all = self.instances.values_mut();
+        let all = self.instances_mut().values_mut();
         all.for_each(|instance| instance.capacity_type = CapacityType::OnDemand);
     }
 
     /// Tags the instance of a claim with its Node. Returns the annotations by which the claim remembers it.
     pub(crate) fn tag(&mut self, claim: &NodeClaim) -> BTreeMap<String, String> {
         let id = claim.provider_id().map(ProviderId::from);
-        let instance = id.and_then(|id| self.instances.get_mut(&id));
+        let instance = id.and_then(|id| self.instances_mut().get_mut(&id));
         let tagged = instance.map(|instance| {
             instance.tagged_node.clone_from(&claim.status.node_name);
             (TAGGED.to_owned(), "true".to_owned())

@@ -120,6 +120,10 @@ impl PendingPods {
         now: Timestamp,
         found: &mut Vec<String>,
     ) {
+        if !may_repel(snapshot) {
+            self.broken.clear();
+            return;
+        }
         let placed: Vec<(&Arc<Pod>, &Arc<StateNode>, bool)> = snapshot
             .pods
             .values()
@@ -172,8 +176,23 @@ impl PendingPods {
     }
 }
 
+/// Whether there are a nominated pod and a pod with required anti-affinity.
+fn may_repel(snapshot: &Snapshot) -> bool {
+    let repels = |pod: &Arc<Pod>| !pod.class.anti_affinity.required.is_empty();
+    let mut nominated = snapshot.ledger.nominations().peekable();
+    nominated.peek().is_some()
+        && (nominated.any(|each| snapshot.pods.get(&each.pod).is_some_and(repels))
+            || snapshot
+                .nodes
+                .values()
+                .any(|node| node.has_anti_affinity_pods))
+}
+
 /// No series of unused nodes is launched for one pod.
 fn check_unused(snapshot: &Snapshot, now: Timestamp, found: &mut Vec<String>) {
+    if snapshot.pending.values().next().is_none() {
+        return;
+    }
     let mut unused: BTreeMap<&str, usize> = BTreeMap::new();
     let is_recent = |node: &&Arc<StateNode>| {
         let created = node.created();

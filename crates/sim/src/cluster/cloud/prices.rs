@@ -98,6 +98,7 @@ impl Cloud {
     fn set_prices(&mut self) {
         let list = self.price_changes.list.iter();
         self.types = list.map(|each| self.price_changes.apply(each)).collect();
+        self.instance_changes += 1;
         for instance in self.instances.values_mut() {
             let name = &instance.instance_type.name;
             let zone = instance.labels.get(labels::TOPOLOGY_ZONE);
