@@ -345,6 +345,7 @@ impl Engine {
         self.index.expire(now);
         if let Some(last) = &self.last
             && !self.index.is_stale()
+            && !last.is_outlived_by(now)
         {
             return Arc::clone(last);
         }

@@ -27,3 +27,69 @@ impl PolicyAdmission {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use jiff::Timestamp;
+    use mortise_apis::labels::WellKnown;
+    use mortise_apis::values::after;
+    use mortise_planning::settings::Settings;
+    use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::{Engine, EngineInput};
+
+    /// Nothing happens in the cluster while the window passes.
+    #[test]
+    fn a_window_ends_without_a_change_of_any_object() {
+        let start = Timestamp::UNIX_EPOCH;
+        let mut engine = Engine::new(Vec::new(), Settings::default(), WellKnown::none(), 0, start);
+        let mut apply = |object: Object| {
+            let event = ObjectEvent::Applied(object, EventSource::Watch);
+            engine.apply(EngineInput::News(event), start);
+        };
+        let class = json!({ "group": "g", "kind": "K", "name": "n" });
+        let pool: mortise_apis::karpenter::nodepool::NodePool = serde_json::from_value(json!({
+            "metadata": { "name": "p", "uid": "1", "resourceVersion": "1" },
+            "spec": { "template": { "spec": { "nodeClassRef": class, "requirements": [] } } },
+        }))
+        .unwrap();
+        apply(pool.into());
+        let policy: mortise_apis::node_pool_policy::NodePoolPolicy = serde_json::from_value(json!({
+            "metadata": { "name": "slow", "uid": "2", "resourceVersion": "2" },
+            "spec": { "nodePools": ["p"], "scaling": { "maxNewNodesPerWindow": { "nodes": 1, "window": "10m" } } },
+        }))
+        .unwrap();
+        apply(policy.into());
+        let claim: NodeClaim = serde_json::from_value(json!({
+            "metadata": {
+                "name": "c", "uid": "3", "resourceVersion": "3", "creationTimestamp": "1970-01-01T00:00:00Z",
+                "labels": { "karpenter.sh/nodepool": "p" },
+            },
+            "spec": { "nodeClassRef": class, "requirements": [] },
+        }))
+        .unwrap();
+        apply(claim.into());
+        engine.apply(EngineInput::Synced, start);
+        let mut recent = |ms| {
+            let snapshot = engine.snapshot(after(start, ms));
+            let used = snapshot
+                .policy_of("p")
+                .and_then(|policy| policy.rate.clone());
+            (snapshot.generation, used.unwrap().recent)
+        };
+        let (first, used) = recent(1_000);
+        assert_eq!(used, 1);
+        assert_eq!(recent(9 * 60_000), (first, 1), "the window has not ended");
+        let (second, used) = recent(10 * 60_000);
+        assert_eq!((used, second > first), (0, true));
+        assert_eq!(
+            recent(60 * 60_000),
+            (second, 0),
+            "nothing is left to wait for"
+        );
+    }
+}

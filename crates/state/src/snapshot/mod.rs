@@ -363,6 +363,17 @@ impl Snapshot {
         self.policy_use.get(self).get(pool)
     }
 
+    /// Whether NodePoolPolicies allow more new nodes by now than at the time of the snapshot, although no object changed: a NodeClaim
+    /// has left its window.
+    #[must_use]
+    pub fn is_outlived_by(&self, now: Timestamp) -> bool {
+        !self.policies.is_empty()
+            && self.policy_use.get(self).values().any(|policy| {
+                let frees_at = policy.rate.as_ref().and_then(|rate| rate.frees_at);
+                frees_at.is_some_and(|at| at <= now)
+            })
+    }
+
     /// The policies by NodePool: of those that name it, the oldest, and of equally old ones the first by name.
     #[must_use]
     pub fn policies_in_force(&self) -> BTreeMap<PoolName, &Arc<NodePoolPolicy>> {
