@@ -9,9 +9,15 @@
 
 mod automatic_cluster;
 
+use std::collections::BTreeMap;
+
 use automatic_cluster::{automatic_cluster, drift, plan};
 use mortise_apis::names::ObjectRef;
 use mortise_engine::effect::Effect;
+use mortise_planning::context::PlanningContext;
+use mortise_planning::disruption::candidate::{Candidate, DisruptionClass};
+use mortise_planning::disruption::disruption_view::DisruptionView;
+use mortise_planning::disruption::simulation::{SimulationRules, what_if};
 use mortise_planning::disruption::{Proposal, survey};
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, instance_type};
@@ -218,6 +224,32 @@ fn deletions(world: &TestCluster, since: usize) -> usize {
         .count()
 }
 
+/// What the bound is certain of, the solver finds too, for each node and each pair of nodes.
+fn check_bound(context: PlanningContext<'_>) -> Result<(), TestCaseError> {
+    let none = BTreeMap::new();
+    let view = DisruptionView::new(context, &none, None).without_bound();
+    let each = view.nodes().into_iter();
+    let all: Vec<Candidate> = each
+        .filter_map(|node| Candidate::new(node, &view, DisruptionClass::Graceful).ok())
+        .collect();
+    for (at, one) in all.iter().enumerate() {
+        let singles = std::iter::once(vec![one]);
+        let pairs = all.iter().skip(at + 1).map(|other| vec![one, other]);
+        for removed in singles.chain(pairs) {
+            if !view.bound().lacking(&removed, &view).is_zero() {
+                let found = what_if(&removed, SimulationRules::ExistingOnly, &view, &|| false);
+                prop_assert!(found.is_err(), "{:?}", found);
+            }
+            // For a pair, `what_if` asks the bound itself.
+            if removed.len() == 1 && view.bound().certainly_refuses(&removed, &view) {
+                let found = what_if(&removed, SimulationRules::Cheaper, &view, &|| false);
+                prop_assert!(found.is_err(), "{:?}", found);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Scale down, drift and growth, and rest in the end.
 fn laws(case: &Case, settings: Settings) -> Result<(), TestCaseError> {
     let mut world = world(case, settings.clone());
@@ -269,6 +301,12 @@ proptest! {
     #[test]
     fn laws_hold_for_groups(case in case()) {
         laws(&case, Settings { consolidate_groups: true, ..settings() })?;
+    }
+
+    #[test]
+    fn bounds_are_sound(case in case()) {
+        let mut world = world(&case, settings());
+        plan(&mut world, check_bound)?;
     }
 
     /// What a search remembers keeps it from nothing: once no client has done anything for some polls, and before everything is

@@ -1,4 +1,4 @@
-//! What consolidation remembers: a node that was refused is examined again when it changes, or when pods can find more room.
+//! What consolidation remembers: a node that was refused is examined again when it changes, or when pods can find room enough.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +38,7 @@ impl Memory {
         let view = DisruptionView::new(context, &none, None).without_bound();
         let grew = self.nodes.refresh(&view);
         if grew {
-            self.search.restart();
+            self.search.restart_with_room(&self.nodes, false);
         } else {
             self.search.resume(&self.nodes);
         }
@@ -99,22 +99,32 @@ fn a_refused_node_is_examined_again_for_a_reason_only() {
     world.pods("late", 1, 200, &running);
     assert_eq!(memory.examine(&mut world), (false, names(&["b"])));
 
-    // A pod less: each of the others may fit where it was.
+    // A pod less: only its node changed, and the large pods of the others still need a new node, at the same price.
     world.scale_down("late", 1);
-    assert_eq!(memory.examine(&mut world), (true, names(&["a", "b", "c"])));
+    assert_eq!(memory.examine(&mut world), (true, names(&["b"])));
 
-    // A node goes: no room more. A node comes: room.
+    // A node goes: no room more. A node comes: room, and not enough.
     world.erase("Node/c");
     world.erase("NodeClaim/c");
     assert_eq!(memory.examine(&mut world), (false, names(&[])));
     world.running_node("d", "small", "default");
     let running = json!({ "spec": { "nodeName": "d" }, "status": { "phase": "Running" } });
     world.pods("web", 1, 1_900, &running);
-    assert_eq!(memory.examine(&mut world), (true, names(&["a", "b", "d"])));
+    assert_eq!(memory.examine(&mut world), (true, names(&["d"])));
 
-    // A taint is removed: its node takes pods that it did not take.
+    // A node with room for every pod, for which none of them has a toleration: its taint is not known to the bound.
     let taints = |all| json!({ "spec": { "taints": all } });
     let taint = json!([{ "key": "busy", "effect": "NoSchedule" }]);
+    world.running_node("e", "large", "default");
+    world.edit("Node/e", &taints(taint.clone()));
+    world.edit(
+        "Node/e",
+        &json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": "true" } } }),
+    );
+    assert_eq!(memory.examine(&mut world), (true, names(&["a", "b", "d"])));
+    assert_eq!(memory.examine(&mut world), (false, names(&[])));
+
+    // A taint is removed: its node takes pods that it did not take, and not enough.
     world.edit("Node/d", &taints(taint));
     memory.examine(&mut world);
     assert_eq!(memory.examine(&mut world), (false, names(&[])));

@@ -28,6 +28,7 @@
 
 mod change_filter;
 mod cleanup_queue;
+mod methods;
 mod queue;
 mod reporter;
 mod validation;
@@ -43,24 +44,18 @@ use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
 use change_filter::{ChangeFilter, RelevantChange};
 use cleanup_queue::CleanupQueue;
+use methods::{Methods, RESUME_MS};
 use mortise_apis::names::{ClaimName, NamespacedName, ObjectRef, PoolName};
 use mortise_apis::values::after;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::{Effect, EffectError};
 use mortise_engine::freshness;
-use mortise_planning::disruption::candidate::{
-    Candidate, CandidateBlocker, DisruptionClass, Policy,
-};
-use mortise_planning::disruption::candidate_cache::CandidateCache;
+use mortise_planning::disruption::candidate::{Candidate, Policy};
 use mortise_planning::disruption::command::{CommandPhase, DisruptionCommand, DisruptionReason};
-use mortise_planning::disruption::disruption_view::{AssumedCluster, DisruptionView};
-use mortise_planning::disruption::refusals::Refusals;
-use mortise_planning::disruption::search::{
-    self, ConsolidationSearch, FoundCommand, Ineligible, SearchOutcome,
-};
-use mortise_planning::disruption::{simulation, static_drift};
-use mortise_planning::pause::Pause;
+use mortise_planning::disruption::disruption_view::DisruptionView;
+use mortise_planning::disruption::search::FoundCommand;
+use mortise_planning::disruption::simulation;
 use mortise_planning::reason::BalancedScore;
 use mortise_state::index::Changes;
 use mortise_state::snapshot::BufferDemand;
@@ -106,53 +101,6 @@ pub struct DisruptionDecider {
     told: EventThrottle,
     /// What buffers asked for at the last step.
     demand: Arc<BTreeMap<NamespacedName, Arc<BufferDemand>>>,
-}
-
-/// What each method remembers from one look to the next, so that none has to begin where another ended.
-#[derive(Debug, Default)]
-struct Methods {
-    /// Refusals of emptiness and of drift.
-    empty: Refusals,
-    drift: Refusals,
-    /// Nodes as the last look found them.
-    nodes: CandidateCache,
-    /// The cluster with the pods of commands at their destinations, at the last look.
-    assumed: Option<AssumedCluster>,
-    /// How far consolidation is.
-    search: ConsolidationSearch,
-    /// Consolidation ran out of time.
-    unfinished: bool,
-    /// When consolidation last began with nothing remembered.
-    renewed: Option<Timestamp>,
-    /// Since then, more changed than the nodes.
-    outdated: bool,
-    /// Since consolidation began last, pods can find more room.
-    grew: bool,
-    /// Since it began with nothing remembered, pods can find more room.
-    grew_since_renewed: bool,
-}
-
-impl Methods {
-    /// Begins consolidation again, with what it refused before while that still holds; with nothing from time to time, since
-    /// nominations end, pods that wait go away, and spread becomes more even without more room on any node.
-    fn restart_consolidation(&mut self, now: Timestamp) {
-        let due = self.renewed.is_none_or(|at| after(at, RECHECK_MS) <= now);
-        let grew = std::mem::take(&mut self.grew);
-        self.grew_since_renewed |= grew;
-        if self.outdated || (due && self.grew_since_renewed) {
-            self.search.restart();
-            self.outdated = false;
-            self.grew_since_renewed = false;
-        } else if due || grew {
-            self.search.restart_with_room(&self.nodes);
-        } else {
-            self.search.resume(&self.nodes);
-            return;
-        }
-        if due {
-            self.renewed = Some(now);
-        }
-    }
 }
 
 impl Default for DisruptionDecider {
@@ -296,8 +244,12 @@ impl DisruptionDecider {
         self.evaluated_at = Some(input.now);
         self.resume_at = None;
         let others = &self.commands;
+        let assumed = self.methods.assumed.as_ref();
+        let is_same = assumed.is_some_and(|known| known.is_of(input.context(), others));
         let world = DisruptionView::resumed(input.context(), others, &mut self.methods.assumed);
-        self.methods.grew |= self.methods.nodes.refresh(&world);
+        if is_fresh || !is_same {
+            self.methods.refresh(&world);
+        }
         // What consolidation has begun it ends first; the other methods begin again at each look.
         if is_fresh && !self.methods.unfinished {
             self.begun_at = Some(input.now);
@@ -316,9 +268,8 @@ impl DisruptionDecider {
         };
         tell_budgets(&world, &mut words);
         let mut wakes = None;
-        let (found, resume) = find(
+        let (found, resume) = self.methods.find(
             &world,
-            &mut self.methods,
             &self.received,
             &mut self.failures,
             &mut words,
@@ -381,9 +332,6 @@ const fn flights() -> RequestTracker<(ObjectRef, CommandWrite)> {
     RequestTracker::new(1_000, 30_000)
 }
 
-/// A look that ran out of time goes on after this, so that other deciders have their turn.
-const RESUME_MS: i64 = 100;
-
 fn tell_budgets(world: &DisruptionView<'_>, words: &mut DisruptionReporter<'_, '_>) {
     for (pool, object) in &*world.snapshot().pools {
         if object.is_static() || world.budgets.nodes(pool) == 0 {
@@ -395,117 +343,6 @@ fn tell_budgets(world: &DisruptionView<'_>, words: &mut DisruptionReporter<'_, '
             }
         }
     }
-}
-
-/// One look, method after method, each with what-ifs of its own; the first that finds something ends it. Next to what
-/// was found: when to go on with what there was no time for.
-fn find(
-    world: &DisruptionView<'_>,
-    methods: &mut Methods,
-    received: &BTreeMap<ClaimName, Timestamp>,
-    failures: &mut RequestTracker<PoolName>,
-    words: &mut DisruptionReporter<'_, '_>,
-    wakes: &mut Option<Timestamp>,
-    stop: &dyn Fn() -> bool,
-) -> (Option<Box<FoundCommand>>, Option<Timestamp>) {
-    let mut resume: Option<Timestamp> = None;
-    let soon = after(world.now, RESUME_MS);
-    let mut ended = |looked: SearchOutcome| {
-        let at = match looked {
-            SearchOutcome::Found(found) => return Some(found),
-            SearchOutcome::Unfinished => Some(soon),
-            SearchOutcome::Waiting(at) => Some(at),
-            SearchOutcome::Nothing => None,
-        };
-        resume = resume.into_iter().chain(at).min();
-        None
-    };
-    let mut graceful: Vec<Candidate> = Vec::new();
-    let mut eventual: Vec<Candidate> = Vec::new();
-    let mut sooner =
-        |at: Timestamp| *wakes = Some(wakes.map_or(at, |known: Timestamp| known.min(at)));
-    for node in world.nodes() {
-        match methods
-            .nodes
-            .candidate(node, world, DisruptionClass::Graceful)
-        {
-            Ok(candidate) => {
-                eventual.push(candidate.clone());
-                graceful.push(candidate);
-            }
-            Err(blocker) => {
-                words.blocked(node, &blocker);
-                if let CandidateBlocker::Paused(Pause {
-                    until: Some(until), ..
-                }) = &blocker
-                {
-                    sooner(*until);
-                }
-                node.pods
-                    .iter()
-                    .filter_map(|pod| pod.protected_until())
-                    .filter(|until| *until > world.now)
-                    .for_each(&mut sooner);
-                eventual.extend(Candidate::new(node, world, DisruptionClass::Eventual));
-            }
-        }
-    }
-    words.eligible("empty", search::count_empty(&graceful, world));
-    words.eligible("drifted", search::count_drifted(&eventual));
-    methods.empty.retain(&graceful);
-    methods.drift.retain(&eventual);
-    world.give_share();
-    let empty = search::empty(&graceful, world, &mut methods.empty, stop);
-    if let Some(found) = ended(empty) {
-        return (Some(found), resume);
-    }
-    let now = world.now;
-    let rests_until = |pool: &PoolName| failures.waits_until(pool).filter(|at| *at > now);
-    let rests = |pool: &PoolName| rests_until(pool).is_some();
-    for candidate in &eventual {
-        let is_wanted = candidate.is_consolidatable() || candidate.drifted().is_some();
-        if let Some(until) = rests_until(&candidate.pool_name).filter(|_| is_wanted) {
-            sooner(until);
-            words.rests(candidate, until);
-        }
-    }
-    let mut stays = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
-        words.stays(&candidate.node, refusal.reasons.clone());
-    };
-    world.give_share();
-    let refusals = &mut methods.drift;
-    let drifted = search::drifted(&eventual, world, rests, refusals, &mut stays, stop);
-    if let Some(found) = ended(drifted) {
-        return (Some(found), resume);
-    }
-    let drifted = static_drift::drifted(&eventual, world, rests, stays);
-    if let Some(found) = ended(drifted) {
-        return (Some(found), resume);
-    }
-    let mut eligible: Vec<&Candidate> = Vec::new();
-    for candidate in &graceful {
-        match search::eligible(candidate, world, received) {
-            Ok(()) => eligible.push(candidate),
-            Err(Ineligible::NotYet) => {}
-            // Its record says until when the NodePool rests.
-            Err(Ineligible::Resting(_)) if rests(&candidate.pool_name) => {}
-            Err(Ineligible::Refused(refusal)) => words.unconsolidatable(candidate, &refusal),
-            Err(Ineligible::Resting(until)) => {
-                sooner(until);
-                words.rests(candidate, until);
-            }
-        }
-    }
-    eligible.retain(|candidate| !rests(&candidate.pool_name));
-    words.eligible("underutilized", eligible.len());
-    let refused = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
-        words.unconsolidatable(candidate, refusal);
-    };
-    world.give_rest();
-    let looked = methods.search.evaluate(eligible, world, refused, stop);
-    methods.unfinished = matches!(looked, SearchOutcome::Unfinished);
-    let found = ended(looked);
-    (found, resume)
 }
 
 impl Decider for DisruptionDecider {

@@ -45,7 +45,7 @@ impl CandidateCache {
         self.pdbs = Arc::clone(pdbs);
         let all = view.snapshot().nodes.iter();
         for (_, node) in all.filter(|(key, _)| !view.is_taken(key)) {
-            let open = is_open(node, view);
+            let open = view.accepts_relocated(node);
             let Some(known) = self.nodes.get_mut(&node.key) else {
                 grew |= open;
                 let known = KnownNode {
@@ -104,11 +104,6 @@ impl CandidateCache {
         let known = self.nodes.get(&node.key);
         known.is_some_and(|known| Arc::ptr_eq(&known.node, node))
     }
-}
-
-/// Whether relocated pods may go to the node: it is initialized, stays, and its pods have not changed just now.
-fn is_open(node: &StateNode, view: &DisruptionView<'_>) -> bool {
-    node.initialized && !node.deleting && !view.closed_to_consolidation().contains(&node.key)
 }
 
 fn has_more_room(now: &StateNode, before: &StateNode) -> bool {

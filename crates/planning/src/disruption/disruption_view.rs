@@ -135,7 +135,8 @@ impl AssumedCluster {
     }
 
     /// Whether it would be the same if it were made now, without a command of one's own.
-    fn is_of(
+    #[must_use]
+    pub fn is_of(
         &self,
         context: PlanningContext<'_>,
         commands: &BTreeMap<u64, DisruptionCommand>,
@@ -294,6 +295,11 @@ impl<'a> DisruptionView<'a> {
             let resting = resting.map(|node| node.key.clone());
             self.closed.iter().cloned().chain(resting).collect()
         })
+    }
+
+    /// Whether consolidation may relocate pods to the node: it is initialized, stays, and its pods have not changed just now.
+    pub fn accepts_relocated(&self, node: &StateNode) -> bool {
+        node.initialized && !node.deleting && !self.closed_to_consolidation().contains(&node.key)
     }
 
     /// Replica counts of static NodePools.

@@ -1,13 +1,18 @@
-//! A bound that rejects hopeless simulations without running the solver.
+//! Bounds that reject hopeless simulations without running the solver.
 //!
 //! In a well-packed cluster nearly every simulation fails for the same reason: the pods exceed the free capacity of every
 //! node, and a new node for them costs as much as the old ones. A few numbers per cluster show both.
 
-use std::collections::BTreeMap;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::FixedState;
 
 use super::candidate::Candidate;
+use super::disruption_view::DisruptionView;
 use super::rejection::DisruptionRejection;
 use crate::reason::{DisruptionBlocker, Reason};
+use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::snapshot::{NodeKey, Snapshot};
@@ -18,6 +23,12 @@ pub struct FeasibilityBound {
     most_free: Resources,
     /// Available instance types: lowest price and allocatable resources, cheapest first.
     types: Vec<(MicroUsd, Resources)>,
+    /// The same for each NodePool, of those that it allows.
+    launchable: OnceCell<Vec<(MicroUsd, Resources)>>,
+    /// What is free on each node that accepts relocated pods of consolidation.
+    free: OnceCell<Vec<Resources>>,
+    /// How many pods with these requests fit there, regardless of all other pods.
+    places: RefCell<HashMap<Resources, i64, FixedState>>,
 }
 
 impl FeasibilityBound {
@@ -45,7 +56,13 @@ impl FeasibilityBound {
             }
         }
         types.sort_by_key(|(price, _)| *price);
-        Self { most_free, types }
+        Self {
+            most_free,
+            types,
+            launchable: OnceCell::new(),
+            free: OnceCell::new(),
+            places: RefCell::default(),
+        }
     }
 
     /// Why removing these nodes cannot save anything; `Ok` when only the solver knows.
@@ -75,4 +92,105 @@ impl FeasibilityBound {
         };
         Err(DisruptionRejection::from_reason(reason))
     }
+
+    /// Whether removing these nodes is certain to save nothing: some of their pods need a new node, and each that holds them costs
+    /// as much.
+    ///
+    /// # Cost
+    /// A look-up for each pod; a pass over the nodes for each kind of requests, once.
+    pub fn certainly_refuses(&self, candidates: &[&Candidate], view: &DisruptionView<'_>) -> bool {
+        let lacking = self.lacking(candidates, view);
+        let old: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
+        let (Some(old), false) = (old, lacking.is_zero()) else {
+            return false;
+        };
+        let launchable = self.launchable.get_or_init(|| launchable(view.snapshot()));
+        let mut cheaper = launchable.iter().take_while(|(price, _)| *price < old);
+        cheaper.all(|(_, capacity)| !lacking.fits_in(capacity))
+    }
+
+    /// What of the requests of these nodes' pods is certain to fit on no node that stays. Zero: perhaps all of them fit.
+    ///
+    /// Sound: of pods with the same requests no more are placed than fit there when no other pod is.
+    pub fn lacking(&self, candidates: &[&Candidate], view: &DisruptionView<'_>) -> Resources {
+        let mut kinds: Vec<(&Resources, i64)> = Vec::new();
+        for pod in candidates.iter().flat_map(|each| each.pods.iter()) {
+            let requests = &pod.class.requests;
+            match kinds.iter_mut().find(|(known, _)| *known == requests) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((requests, 1)),
+            }
+        }
+        let nodes = &view.view().nodes;
+        let open = candidates
+            .iter()
+            .filter_map(|each| nodes.get(&**each.key()));
+        let own: Vec<Resources> = open
+            .filter(|node| view.accepts_relocated(node))
+            .map(|node| node.free())
+            .collect();
+        let mut lacking = Resources::zero();
+        for (requests, count) in kinds {
+            let elsewhere = self.places(requests, view)
+                - own.iter().map(|free| fitting(requests, free)).sum::<i64>();
+            if count > elsewhere {
+                lacking.add_assign(&requests.times(count - elsewhere));
+            }
+        }
+        lacking
+    }
+
+    fn places(&self, requests: &Resources, view: &DisruptionView<'_>) -> i64 {
+        if let Some(known) = self.places.borrow().get(requests) {
+            return *known;
+        }
+        let free = self.free.get_or_init(|| {
+            let nodes = view.view().nodes.values();
+            let open = nodes.filter(|node| view.accepts_relocated(node));
+            open.map(|node| node.free()).collect()
+        });
+        let places = free.iter().map(|free| fitting(requests, free)).sum();
+        self.places.borrow_mut().insert(requests.clone(), places);
+        places
+    }
+}
+
+/// How many pods with these requests fit.
+fn fitting(requests: &Resources, free: &Resources) -> i64 {
+    let standard = [
+        (requests.cpu, free.cpu),
+        (requests.memory, free.memory),
+        (requests.pods, free.pods),
+        (requests.ephemeral_storage, free.ephemeral_storage),
+    ];
+    let extended = requests.extended.iter();
+    let extended = extended.map(|(name, asked)| (*asked, free.extended(name)));
+    let each = standard.into_iter().chain(extended);
+    each.filter(|(asked, _)| *asked > 0)
+        .map(|(asked, free)| (free / asked).max(0))
+        .min()
+        .unwrap_or(i64::MAX / 1_000_000)
+}
+
+/// The instance types that NodePools can launch, with the lowest price of each and what pods can have of it, cheapest first.
+fn launchable(snapshot: &Snapshot) -> Vec<(MicroUsd, Resources)> {
+    let mut seen: Vec<(u64, Requirements)> = Vec::new();
+    let mut types: Vec<(MicroUsd, Resources)> = Vec::new();
+    for pool in snapshot.pools.values().filter(|pool| !pool.is_static()) {
+        let Some(catalog) = snapshot.catalog_of(pool) else {
+            continue;
+        };
+        let asked = (catalog.version(), pool.requirements());
+        if seen.contains(&asked) {
+            continue;
+        }
+        let offers = catalog.offers(&asked.1, &snapshot.well_known);
+        types.extend(offers.into_iter().map(|offer| {
+            let price = offer.price.unwrap_or_default();
+            (price, offer.instance_type.allocatable())
+        }));
+        seen.push(asked);
+    }
+    types.sort_by_key(|(price, _)| *price);
+    types
 }

@@ -1,6 +1,6 @@
 //! Why a disruption is rejected, as typed facts.
 
-use crate::reason::Reason;
+use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::names::PoolName;
 
 /// Why nodes are not disrupted.
@@ -31,6 +31,12 @@ impl DisruptionRejection {
             scored: None,
             stopped: true,
         }
+    }
+
+    /// Whether it forbids every replacement of a spot node, whatever the price.
+    pub(super) fn is_spot_to_spot_disabled(&self) -> bool {
+        let disabled = Reason::from(DisruptionBlocker::SpotToSpotDisabled);
+        self.reasons.contains(&disabled)
     }
 
     /// Text for users; Karpenter's where Karpenter has one. Empty if time ran out.

@@ -5,7 +5,8 @@
 //! feasible one), then pairs that are no prefix, then single nodes, round robin over NodePools. Where one of these launches a
 //! node, several that are cheaper take its place. If none finds anything, [`NeighborhoodSearch`] replaces groups of nodes by
 //! several new ones. A search may take several steps. A node that was refused on its own stays refused while it does not change and no pod can find more room than
-//! before: a command only uses room up, so the search after it goes on where the last one was.
+//! before: a command only uses room up, so the search after it goes on where the last one was. When there is more room it stays refused while that is certain not to
+//! be enough: some of its pods need a new node all the same, at no lower price.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -284,6 +285,35 @@ struct ExaminedNode {
     node: Arc<StateNode>,
     /// The refusal compares the node with its NodePool, which every command changes.
     scored: bool,
+    /// No price lets a new node replace it.
+    is_irreplaceable: bool,
+    /// Since it was refused, pods can find more room.
+    is_doubtful: bool,
+}
+
+impl ExaminedNode {
+    fn new(candidate: &Candidate, refusal: &DisruptionRejection) -> Self {
+        Self {
+            node: Arc::clone(&candidate.node),
+            scored: refusal.scored.is_some(),
+            is_irreplaceable: refusal.is_spot_to_spot_disabled(),
+            is_doubtful: false,
+        }
+    }
+
+    /// Whether it is certain to be refused again.
+    fn stays_refused(&mut self, candidate: &Candidate, view: &DisruptionView<'_>) -> bool {
+        if self.is_doubtful {
+            let removed = &[candidate];
+            let stays = if self.is_irreplaceable {
+                !view.bound().lacking(removed, view).is_zero()
+            } else {
+                view.bound().certainly_refuses(removed, view)
+            };
+            self.is_doubtful = !stays;
+        }
+        !self.is_doubtful
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -316,12 +346,19 @@ impl ConsolidationSearch {
         *self = Self::default();
     }
 
-    /// Starts again after a change that gives pods more room. Groups of nodes that were refused are not examined again unless
-    /// one of them changed: more room elsewhere rarely makes several new nodes worth their moves.
-    pub fn restart_with_room(&mut self, nodes: &CandidateCache) {
-        self.stage = SearchStage::default();
-        self.examined.clear();
-        self.neighborhoods.resume(nodes);
+    /// Starts again after a change that gives pods more room, or time in which they may have got it unseen. Nodes that were
+    /// refused on their own are examined again where the room may be enough.
+    ///
+    /// Groups of nodes that were refused are examined again if one of them changed, or with `regroup`: more room elsewhere rarely
+    /// makes several new nodes worth their moves.
+    pub fn restart_with_room(&mut self, nodes: &CandidateCache, regroup: bool) {
+        self.resume(nodes);
+        for known in self.examined.values_mut() {
+            known.is_doubtful = true;
+        }
+        if regroup {
+            self.neighborhoods = NeighborhoodSearch::default();
+        }
     }
 
     /// Starts again after a change that gives no pod more room. Nodes that were refused on their own are not examined again
@@ -439,7 +476,8 @@ impl ConsolidationSearch {
         stop: &dyn Fn() -> bool,
     ) -> SearchOutcome {
         for candidate in interleaved(candidates) {
-            if self.examined.contains_key(&candidate.claim_name) {
+            let known = self.examined.get_mut(&candidate.claim_name);
+            if known.is_some_and(|known| known.stays_refused(candidate, view)) {
                 continue;
             }
             let reason = DisruptionReason::Underutilized;
@@ -451,10 +489,7 @@ impl ConsolidationSearch {
                 Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
                 Err(refusal) => {
                     refused(candidate, &refusal);
-                    let examined = ExaminedNode {
-                        node: Arc::clone(&candidate.node),
-                        scored: refusal.scored.is_some(),
-                    };
+                    let examined = ExaminedNode::new(candidate, &refusal);
                     self.examined.insert(candidate.claim_name.clone(), examined);
                 }
             }

@@ -57,6 +57,11 @@ pub fn what_if(
 ) -> Result<RelocationPlan, DisruptionRejection> {
     if rules == SimulationRules::Cheaper {
         view.bound().check(candidates)?;
+        // Why several nodes are not removed together is shown nowhere, so a general reason does.
+        if candidates.len() > 1 && view.bound().certainly_refuses(candidates, view) {
+            let reason = DisruptionBlocker::NoSingleInstanceType;
+            return Err(DisruptionRejection::from_reason(reason));
+        }
     }
     let closed = match rules {
         SimulationRules::AnyPrice => view.closed(),
