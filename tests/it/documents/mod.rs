@@ -144,7 +144,7 @@ fn annotations_are_those_of_the_sources() -> Result<()> {
 async fn the_page_about_simulations_shows_what_they_give() -> Result<()> {
     let mut page = Page::open("tasks/simulate.md")?;
     let compared = ["--compare", "karpenter"];
-    let alone = ["--compare", "mortise-alone"];
+    let alone = ["--compare", "mortise-alone", "--seeds", "5"];
     for (block, file, args) in [
         ("busy morning", "busy-morning.yaml", &[][..]),
         ("busy morning, compared", "busy-morning.yaml", &compared),
