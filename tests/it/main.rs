@@ -79,4 +79,5 @@ mod simulator;
 mod slow_launches;
 mod static_pools;
 mod strangers;
+mod undrainable;
 mod verdicts;

@@ -343,11 +343,13 @@ impl Engine {
     /// The same within a call that is recorded itself.
     fn freeze(&mut self, now: Timestamp) -> Arc<Snapshot> {
         self.index.expire(now);
-        if let Some(last) = &self.last
-            && !self.index.is_stale()
-            && !last.is_outlived_by(now)
-        {
-            return Arc::clone(last);
+        if let Some(last) = &self.last {
+            if last.is_outlived_by(now) {
+                self.index.outlive();
+            }
+            if !self.index.is_stale() {
+                return Arc::clone(last);
+            }
         }
         let snapshot = Arc::new(self.index.freeze(now));
         let changes = self.index.take_changes();

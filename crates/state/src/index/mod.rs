@@ -244,6 +244,11 @@ impl Index {
         }
     }
 
+    /// The next snapshot is a new one although no object changed: the same objects mean something else by now.
+    pub const fn outlive(&mut self) {
+        self.stale = true;
+    }
+
     /// Whether something changed since the last freeze.
     #[must_use]
     pub const fn is_stale(&self) -> bool {
