@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::command;
 use crate::objects::{budget, deployment, kwok_class, merged, never, small_pool};
-use crate::scene::{SOON, Scene};
+use crate::scene::{SOON, Scene, on_node};
 
 /// The pods of a workload, and the kind of what keeps their nodes.
 const KEPT: [(&str, &str); 3] = [
@@ -18,20 +18,23 @@ const KEPT: [(&str, &str); 3] = [
     ("annotated", "do_not_disrupt"),
 ];
 
-/// The nodes that `/debug/disruption` lists: of each, the workload that keeps it, the kind of the blocker, and what frees it.
+/// The nodes that `/debug/disruption` lists: of each, the workload on it, the kind of the blocker, and what frees it.
 async fn listed(scene: &Scene) -> Result<BTreeMap<String, (String, String)>> {
     let shown = scene.mortise.debug("disruption").await?;
     let nodes = shown["undrainable"].as_array().context("a list")?;
-    let of = |node: &Value| {
-        let blocker = &node["blockers"][0];
-        let text = |key: &str| blocker[key].as_str().unwrap_or_default().to_owned();
-        // `pod default/closed-6f7d-x2x` and the like.
-        let what = text("what");
-        let pod = what.rsplit('/').next().unwrap_or_default();
-        let app = pod.split('-').next().unwrap_or_default();
-        (app.to_owned(), (text("kind"), text("unblocks")))
-    };
-    Ok(nodes.iter().map(of).collect())
+    let mut found = BTreeMap::new();
+    for (app, _) in KEPT {
+        let pods = scene.pods(app).await?;
+        let has_a_pod =
+            |node: &&Value| pods.iter().any(|pod| on_node(pod) == node["node"].as_str());
+        for node in nodes.iter().filter(has_a_pod) {
+            let blocker = &node["blockers"][0];
+            let text = |key: &str| blocker[key].as_str().unwrap_or_default().to_owned();
+            found.insert(app.to_owned(), (text("kind"), text("unblocks")));
+        }
+    }
+    ensure!(found.len() == nodes.len(), "{found:?} of {shown}");
+    Ok(found)
 }
 
 async fn wait_for(scene: &Scene, kept: &[(&str, &str)]) -> Result<BTreeMap<String, String>> {

@@ -25,6 +25,22 @@ pub(super) const RESUME_MS: i64 = 100;
 /// After this, consolidation forgets what it refused. Events expire after an hour.
 const RENEW_MS: i64 = 30 * 60_000;
 
+/// What the methods read in a look, and what they say.
+pub(super) struct Look<'l, 'w, 'i> {
+    /// The cluster.
+    pub(super) world: &'l DisruptionView<'w>,
+    /// Until when nodes rest that moved pods came to.
+    pub(super) received: &'l BTreeMap<ClaimName, Timestamp>,
+    /// NodePools whose replacements failed.
+    pub(super) failures: &'l RequestTracker<PoolName>,
+    /// Events and records.
+    pub(super) words: DisruptionReporter<'l, 'i>,
+    /// When something that blocks a node ends by itself.
+    pub(super) wakes: Option<Timestamp>,
+    /// Whether time has run out.
+    pub(super) stop: &'l dyn Fn() -> bool,
+}
+
 /// What each method remembers from one look to the next, so that none has to begin where another ended.
 #[derive(Debug, Default)]
 pub(super) struct Methods {
@@ -89,20 +105,18 @@ impl Methods {
     /// A look that goes on with consolidation alone, among the same nodes, reads none of them again.
     pub(super) fn find(
         &mut self,
-        world: &DisruptionView<'_>,
-        received: &BTreeMap<ClaimName, Timestamp>,
-        failures: &mut RequestTracker<PoolName>,
-        words: &mut DisruptionReporter<'_, '_>,
-        wakes: &mut Option<Timestamp>,
-        stop: &dyn Fn() -> bool,
+        look: &mut Look<'_, '_, '_>,
     ) -> (Option<Box<FoundCommand>>, Option<Timestamp>) {
         let KeptNodes { eligible, mut due } = match self.kept.take() {
             Some(kept) => kept,
-            None => match self.others(world, received, failures, words, wakes, stop) {
+            None => match self.others(look) {
                 Ok(nodes) => nodes,
                 Err((found, due)) => return (Some(found), due.at),
             },
         };
+        let Look {
+            world, words, stop, ..
+        } = look;
         let refused = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
             words.unconsolidatable(candidate, refusal);
         };
@@ -121,13 +135,16 @@ impl Methods {
     /// The methods before consolidation. Returns the nodes that consolidation may have, or what was found.
     fn others(
         &mut self,
-        world: &DisruptionView<'_>,
-        received: &BTreeMap<ClaimName, Timestamp>,
-        failures: &mut RequestTracker<PoolName>,
-        words: &mut DisruptionReporter<'_, '_>,
-        wakes: &mut Option<Timestamp>,
-        stop: &dyn Fn() -> bool,
+        look: &mut Look<'_, '_, '_>,
     ) -> Result<KeptNodes, (Box<FoundCommand>, NextLook)> {
+        let Look {
+            world,
+            received,
+            failures,
+            words,
+            wakes,
+            stop,
+        } = look;
         let mut due = NextLook::default();
         let mut graceful: Vec<Candidate> = Vec::new();
         let mut eventual: Vec<Candidate> = Vec::new();

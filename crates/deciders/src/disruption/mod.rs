@@ -44,7 +44,7 @@ use crate::tracking::event_throttle::EventThrottle;
 use crate::tracking::request_tracker::RequestTracker;
 use change_filter::{ChangeFilter, RelevantChange};
 use cleanup_queue::CleanupQueue;
-use methods::{Methods, RESUME_MS};
+use methods::{Look, Methods, RESUME_MS};
 use mortise_apis::names::{ClaimName, NamespacedName, ObjectRef, PoolName};
 use mortise_apis::values::after;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};
@@ -244,9 +244,8 @@ impl DisruptionDecider {
         self.evaluated_at = Some(input.now);
         self.resume_at = None;
         let others = &self.commands;
-        let assumed = self.methods.assumed.as_ref();
-        let is_same = assumed.is_some_and(|known| known.is_of(input.context(), others));
-        let world = DisruptionView::resumed(input.context(), others, &mut self.methods.assumed);
+        let (world, is_same) =
+            DisruptionView::resumed(input.context(), others, &mut self.methods.assumed);
         if is_fresh || !is_same {
             self.methods.refresh(&world);
         }
@@ -267,15 +266,16 @@ impl DisruptionDecider {
             step,
         };
         tell_budgets(&world, &mut words);
-        let mut wakes = None;
-        let (found, resume) = self.methods.find(
-            &world,
-            &self.received,
-            &mut self.failures,
-            &mut words,
-            &mut wakes,
+        let mut look = Look {
+            world: &world,
+            received: &self.received,
+            failures: &self.failures,
+            words,
+            wakes: None,
             stop,
-        );
+        };
+        let (found, resume) = self.methods.find(&mut look);
+        let wakes = look.wakes;
         if let Some(at) = resume {
             self.resume_no_later_than(at);
         }

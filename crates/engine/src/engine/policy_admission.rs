@@ -33,7 +33,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use jiff::Timestamp;
+    use mortise_apis::karpenter::nodepool::NodePool;
     use mortise_apis::labels::WellKnown;
+    use mortise_apis::node_pool_policy::NodePoolPolicy;
     use mortise_apis::values::after;
     use mortise_planning::settings::Settings;
     use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
@@ -52,13 +54,13 @@ mod tests {
             engine.apply(EngineInput::News(event), start);
         };
         let class = json!({ "group": "g", "kind": "K", "name": "n" });
-        let pool: mortise_apis::karpenter::nodepool::NodePool = serde_json::from_value(json!({
+        let pool: NodePool = serde_json::from_value(json!({
             "metadata": { "name": "p", "uid": "1", "resourceVersion": "1" },
             "spec": { "template": { "spec": { "nodeClassRef": class, "requirements": [] } } },
         }))
         .unwrap();
         apply(pool.into());
-        let policy: mortise_apis::node_pool_policy::NodePoolPolicy = serde_json::from_value(json!({
+        let policy: NodePoolPolicy = serde_json::from_value(json!({
             "metadata": { "name": "slow", "uid": "2", "resourceVersion": "2" },
             "spec": { "nodePools": ["p"], "scaling": { "maxNewNodesPerWindow": { "nodes": 1, "window": "10m" } } },
         }))

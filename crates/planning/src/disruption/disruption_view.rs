@@ -135,8 +135,7 @@ impl AssumedCluster {
     }
 
     /// Whether it would be the same if it were made now, without a command of one's own.
-    #[must_use]
-    pub fn is_of(
+    fn is_of(
         &self,
         context: PlanningContext<'_>,
         commands: &BTreeMap<u64, DisruptionCommand>,
@@ -188,16 +187,17 @@ impl<'a> DisruptionView<'a> {
     }
 
     /// The view of a command that is still to be found, as [`Self::new`]. What was assumed last time is used again while the
-    /// cluster and the commands are the same.
+    /// cluster and the commands are the same; next to the view: whether they are.
     pub fn resumed(
         context: PlanningContext<'a>,
         commands: &BTreeMap<u64, DisruptionCommand>,
         last: &mut Option<AssumedCluster>,
-    ) -> Self {
+    ) -> (Self, bool) {
         let known = last.take().filter(|known| known.is_of(context, commands));
+        let is_same = known.is_some();
         let known = known.unwrap_or_else(|| AssumedCluster::new(context, commands, None));
         let view = Arc::clone(&last.insert(known).view);
-        Self::with(context, commands, None, view)
+        (Self::with(context, commands, None, view), is_same)
     }
 
     fn with(

@@ -190,7 +190,7 @@ fn may_repel(snapshot: &Snapshot) -> bool {
 
 /// No series of unused nodes is launched for one pod.
 fn check_unused(snapshot: &Snapshot, now: Timestamp, found: &mut Vec<String>) {
-    if snapshot.pending.values().next().is_none() {
+    if snapshot.pending.is_empty() {
         return;
     }
     let mut unused: BTreeMap<&str, usize> = BTreeMap::new();
