@@ -1,8 +1,11 @@
 //! Capacity buffers: room that is there before pods need it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use mortise_apis::{CapacityBuffer, Condition};
 use mortise_tests::harness::wait_until;
@@ -243,7 +246,7 @@ async fn limits_of_buffer_and_pool_hold() -> Result<()> {
     has_room(&scene, "room").await?;
     let shown = scene.mortise.debug("buffers").await?;
     let expected = json!([{
-        "buffer": "default/room", "pods": 4, "ready": 4, "coming": 0, "failed": 0, "problem": null,
+        "buffer": "default/room", "pods": 4, "ready": 4, "coming": 0, "failed": 0, "closedUntil": null, "problem": null,
     }]);
     ensure!(shown == expected, "{shown}");
     scene.end().await;
@@ -345,6 +348,44 @@ async fn without_the_definition_the_service_says_so_and_goes_on() -> Result<()> 
         log.contains("CRD capacitybuffers.autoscaling.x-k8s.io is not installed"),
         "nothing is said"
     );
+    scene.end().await;
+    Ok(())
+}
+
+/// Room by a schedule: none before, nodes when its time comes, none when it ends. No object is changed.
+#[tokio::test]
+async fn a_buffer_with_a_schedule_keeps_room_while_it_holds() -> Result<()> {
+    let scene = scene().await?;
+    let mut of = buffer("room", of_template(1));
+    // Late enough to be seen before it comes.
+    let begin = (Timestamp::now() + Duration::from_secs(90)).to_zoned(TimeZone::UTC);
+    let schedule = format!("{} {} * * *", begin.minute(), begin.hour());
+    of["metadata"]["annotations"] =
+        json!({ "mortise.sh/buffer-schedule": schedule, "mortise.sh/buffer-duration": "1m" });
+    let soon = json!({ "disruption": { "consolidateAfter": "0s" } });
+    scene
+        .apply(&[
+            kwok_class(),
+            small_pool("default", soon),
+            template("1200m"),
+            of,
+        ])
+        .await?;
+    let message = told(&scene, "room", PROVISIONING, ("False", "BufferEmpty")).await?;
+    let first = begin.strftime("%Y-%m-%dT%H:%M:00Z");
+    ensure!(
+        message == format!("outside of its schedule, which begins next at {first}"),
+        "{message}"
+    );
+    let claims = scene.claims().await?;
+    ensure!(claims.is_empty(), "{claims:?}");
+    scene.settled(1).await?;
+    has_room(&scene, "room").await?;
+    scene.empty().await?;
+    let message = told(&scene, "room", PROVISIONING, ("False", "BufferEmpty")).await?;
+    let tomorrow = begin.checked_add(1.day())?;
+    let next = tomorrow.strftime("%Y-%m-%dT%H:%M:00Z").to_string();
+    ensure!(message.ends_with(&next), "{message}");
     scene.end().await;
     Ok(())
 }

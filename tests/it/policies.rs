@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use mortise_apis::NodePool;
@@ -115,7 +116,7 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
     kubectl(&scene, &["replace"], &slow(1)).await?.ok()?;
     let waiting = [
         "scaling.maxNewNodesPerWindow of NodePoolPolicy team allows 1 in 10m0s",
-        "to free it: wait until earlier nodes leave the window",
+        "earlier ones leave the window",
     ];
     waits_because(&scene, "web", &waiting).await?;
     ensure!(
@@ -127,6 +128,55 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
     scene.running("web", 2).await?;
 
     contradictions_are_said(&scene).await?;
+    scene.end().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_calendar_allows_more_nodes_when_its_time_comes() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    // Late enough for the pods to wait before it comes.
+    let begin = (Timestamp::now() + Duration::from_secs(110)).to_zoned(TimeZone::UTC);
+    let schedule = format!("{} {} * * *", begin.minute(), begin.hour());
+    let more =
+        json!({ "name": "rush", "schedule": schedule, "duration": "1h", "limits": { "nodes": 2 } });
+    scene
+        .apply(&[
+            kwok_class(),
+            small_pool("general", never()),
+            policy(
+                "team",
+                json!({ "nodePools": ["general"], "limits": { "nodes": 1 }, "calendar": [more] }),
+            ),
+            deployment("web", 3, ("1500m", "256Mi"), json!({})),
+        ])
+        .await?;
+    scene.settled(1).await?;
+    let waiting = ["limits.nodes of NodePoolPolicy team is 1, 1 are there"];
+    waits_because(&scene, "web", &waiting).await?;
+    let url = scene.mortise.url("");
+    let said = command::run("explain", &["nodepool", "general", "--url", &url], None).await?;
+    let minute = begin.strftime("%Y-%m-%dT%H:%M:00Z");
+    for part in [
+        "team: nodes: 1 of 1".to_owned(),
+        format!("calendar: its limits change at {minute}"),
+    ] {
+        ensure!(said.stdout.contains(&part), "no {part:?} in {said:?}");
+    }
+    // Nothing is changed: it is the time that allows it.
+    scene.settled(2).await?;
+    let now = Timestamp::now().to_zoned(TimeZone::UTC);
+    ensure!(
+        (now.hour(), now.minute()) >= (begin.hour(), begin.minute()),
+        "{now} is before {minute}"
+    );
+    let waiting = ["calendar[0] (rush).limits.nodes of NodePoolPolicy team is 2, 2 are there"];
+    waits_because(&scene, "web", &waiting).await?;
+    ensure!(
+        scene.claims().await?.len() == 2,
+        "{:?}",
+        scene.claims().await?
+    );
     scene.end().await;
     Ok(())
 }

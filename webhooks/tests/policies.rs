@@ -63,6 +63,28 @@ fn a_policy_is_compared_with_pools_other_policies_and_what_is_in_use() {
 }
 
 #[test]
+fn fewer_nodes_than_there_are_is_said_with_the_entry_of_the_calendar() {
+    let mut cluster = TestCluster::new();
+    cluster.pool(&pool("default", &json!({})));
+    cluster.node("default", "m5.large", 1, 1);
+    let of = |nodes: u8| {
+        let mut policy = policy("team", &["default"], "25");
+        let always = json!({ "name": "always", "schedule": "0 * * * *", "duration": "1h", "limits": { "nodes": nodes } });
+        policy["spec"]["calendar"] = json!([always]);
+        policy
+    };
+    let answer = cluster.admit("CREATE", &of(1), None);
+    assert_eq!(answer.warnings, Vec::<String>::new());
+    let answer = cluster.admit("CREATE", &of(0), None);
+    assert_eq!(
+        warned(&answer),
+        [
+            "0 is below the 1 nodes that are there: none is launched until others are gone; none is removed"
+        ]
+    );
+}
+
+#[test]
 fn a_pause_that_has_ended_is_said() {
     let mut cluster = TestCluster::new();
     cluster.pool(&pool("default", &json!({})));

@@ -335,6 +335,10 @@ pub const EXPECTED_DURATION: &str = "mortise.sh/expected-duration";
 pub const SPOT_PERCENT: &str = "mortise.sh/spot-percent";
 /// Annotation of pods: number of the workload's pods that should not run on spot capacity in any case.
 pub const ON_DEMAND_BASE_CAPACITY: &str = "mortise.sh/on-demand-base-capacity";
+/// Annotation of CapacityBuffers: when it begins to keep room, a cron expression in UTC; without it the buffer always does.
+pub const BUFFER_SCHEDULE: &str = "mortise.sh/buffer-schedule";
+/// Annotation next to [`BUFFER_SCHEDULE`]: how long it keeps room from each beginning, such as `11h`.
+pub const BUFFER_DURATION: &str = "mortise.sh/buffer-duration";
 /// Annotation of Nodes: when the extender last requested that pending pods be retried.
 pub const CAPACITY_FREED_AT: &str = "mortise.sh/capacity-freed-at";
 /// Label of namespaces: scheduler of new pods, if its webhook is installed.

@@ -1,7 +1,9 @@
-//! NodePoolPolicy: what NodePools may spend together, how fast they may grow, how much of them is on-demand, and which nodes
-//! consolidation leaves alone.
+//! NodePoolPolicy: what NodePools may spend together and when, how fast they may grow, how much of them is on-demand, and which
+//! nodes consolidation leaves alone.
 //!
 //! An own kind, because nothing is added to Karpenter's definitions: without an object of it, everything is as in Karpenter.
+
+mod calendar;
 
 use std::sync::Arc;
 
@@ -15,6 +17,8 @@ use crate::schema::groups::{OWN_GROUP, V1ALPHA1};
 use crate::schema::object::{is_default, null_as_default, object};
 use crate::values::money::MicroUsd;
 use crate::values::{GoDuration, stated_time};
+
+pub use calendar::{LimitInForce, LimitSource, LimitsInForce, PolicyCalendarEntry};
 
 object! {
     /// Limits what the NodePools that it names cost together, how fast they grow, and which of their nodes are consolidated.
@@ -38,9 +42,16 @@ pub struct NodePoolPolicySpec {
         extend("minItems" = 1, "maxItems" = 100, "x-kubernetes-list-type" = "set")
     )]
     pub node_pools: Vec<String>,
-    /// What the nodes may cost.
+    /// How many the nodes may be, and what they may cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<PolicyLimits>,
+    /// Other limits at some times. They hold for what is launched: no node is removed because a limit has fallen.
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    #[schemars(extend("maxItems" = 50, "x-kubernetes-list-type" = "atomic"))]
+    pub calendar: Vec<PolicyCalendarEntry>,
     /// How the NodePools grow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scaling: Option<PolicyScaling>,
@@ -49,7 +60,7 @@ pub struct NodePoolPolicySpec {
     pub disruption: Option<PolicyDisruption>,
 }
 
-/// What the nodes of a policy may cost.
+/// How many the nodes of a policy may be, and what they may cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyLimits {
@@ -57,6 +68,23 @@ pub struct PolicyLimits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = HOURLY_PRICE))]
     pub hourly_price: Option<String>,
+    /// Most nodes of the NodePools together. A node counts from the creation of its NodeClaim until its instance is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = 0))]
+    pub nodes: Option<i32>,
+}
+
+impl PolicyLimits {
+    /// The limit on the price per hour. A text that cannot be read allows nothing: a limit must not end with a typo.
+    fn hourly_price(&self) -> Option<MicroUsd> {
+        let text = self.hourly_price.as_ref()?;
+        Some(MicroUsd::parse_dollars(text).unwrap_or_default())
+    }
+
+    /// The limit on the number of nodes. Less than none is none.
+    fn nodes(&self) -> Option<i64> {
+        Some(self.nodes?.max(0).into())
+    }
 }
 
 /// How the NodePools of a policy grow.
@@ -267,13 +295,6 @@ impl NodePoolPolicy {
         (created.map(|time| time.0), self.name())
     }
 
-    /// The limit on the price per hour. A text that cannot be read allows nothing: a limit must not end with a typo.
-    #[must_use]
-    pub fn hourly_price(&self) -> Option<MicroUsd> {
-        let text = self.spec.limits.as_ref()?.hourly_price.as_ref()?;
-        Some(MicroUsd::parse_dollars(text).unwrap_or_default())
-    }
-
     /// The limit on new nodes. A window that cannot be read allows none.
     #[must_use]
     pub fn launch_rate(&self) -> Option<LaunchRate> {
@@ -380,14 +401,17 @@ mod tests {
     #[test]
     fn what_cannot_be_read_allows_nothing() {
         let price = |text: &str| {
-            policy(serde_json::json!({ "limits": { "hourlyPrice": text } })).hourly_price()
+            let policy = policy(serde_json::json!({ "limits": { "hourlyPrice": text } }));
+            let limits = policy.limits_in_force(Timestamp::UNIX_EPOCH);
+            limits.hourly_price.map(|limit| limit.most)
         };
         assert_eq!(price("12.5"), Some(MicroUsd(12_500_000)));
         assert_eq!(price("0.000001"), Some(MicroUsd(1)));
         for odd in ["", "-1", "1e3", "1.", ".5", "1.0000001", "12,5"] {
             assert_eq!(price(odd), Some(MicroUsd(0)), "{odd:?}");
         }
-        assert_eq!(policy(serde_json::json!({})).hourly_price(), None);
+        let none = policy(serde_json::json!({})).limits_in_force(Timestamp::UNIX_EPOCH);
+        assert_eq!(none, LimitsInForce::default());
         let rate = |window: &str| {
             let rate = serde_json::json!({ "nodes": 3, "window": window });
             policy(serde_json::json!({ "scaling": { "maxNewNodesPerWindow": rate } })).launch_rate()

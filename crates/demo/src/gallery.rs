@@ -19,7 +19,7 @@ macro_rules! scenarios {
 }
 
 /// All of them, by name.
-pub const GALLERY: [GalleryScenario; 15] = scenarios![
+pub const GALLERY: [GalleryScenario; 16] = scenarios![
     "bad-image-300",
     "bad-image",
     "black-friday",
@@ -31,6 +31,7 @@ pub const GALLERY: [GalleryScenario; 15] = scenarios![
     "eventful-afternoon",
     "frozen-cluster",
     "heavy-agents",
+    "office-hours",
     "rolling-upgrade",
     "room-kept-free",
     "shortage",

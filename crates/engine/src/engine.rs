@@ -344,7 +344,7 @@ impl Engine {
     fn freeze(&mut self, now: Timestamp) -> Arc<Snapshot> {
         self.index.expire(now);
         if let Some(last) = &self.last {
-            if last.is_outlived_by(now) {
+            if last.outlived_at().is_some_and(|at| at <= now) {
                 self.index.outlive();
             }
             if !self.index.is_stale() {
@@ -371,6 +371,7 @@ impl Engine {
             .filter(|slot| slot.decider.is_some())
             .filter_map(|slot| slot.wake)
             .chain(self.index.next_expiry())
+            .chain(self.last.as_ref().and_then(|last| last.outlived_at()))
             .min()
     }
 

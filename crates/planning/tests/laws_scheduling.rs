@@ -217,12 +217,14 @@ fn keeps_limits(snapshot: &Snapshot, plan: &LaunchPlan) -> Result<(), TestCaseEr
 
 /// One policy for all NodePools of a snapshot.
 fn with_policy(snapshot: &mut Snapshot, millis: u32, nodes: u32) {
+    // Few nodes where many new ones are allowed, so that either limit is the lower one of some plan.
+    let most = snapshot.claims.len() + 8_usize.saturating_sub(nodes as usize);
     let pools: Vec<&str> = snapshot.pools.keys().map(|pool| pool.as_str()).collect();
     let policy: NodePoolPolicy = serde_json::from_value(serde_json::json!({
         "metadata": { "name": "all" },
         "spec": {
             "nodePools": pools,
-            "limits": { "hourlyPrice": format!("{}.{:03}", millis / 1000, millis % 1000) },
+            "limits": { "hourlyPrice": format!("{}.{:03}", millis / 1000, millis % 1000), "nodes": most },
             "scaling": { "maxNewNodesPerWindow": { "nodes": nodes, "window": "10m" } },
         },
     }))
@@ -261,9 +263,10 @@ fn keeps_policy(
     else {
         return Ok(false);
     };
-    let (price, rate) = (
+    let (price, rate, nodes) = (
         policy.price.as_ref().unwrap(),
         policy.rate.as_ref().unwrap(),
+        policy.nodes.as_ref().unwrap(),
     );
     let mut used = price.used.0;
     let new = plan.claims.len() as i64;
@@ -274,6 +277,10 @@ fn keeps_policy(
     prop_assert!(
         new == 0 || rate.recent + new <= rate.limit.nodes,
         "{new}: {rate:?}"
+    );
+    prop_assert!(
+        new == 0 || nodes.used + new <= nodes.limit,
+        "{new}: {nodes:?}"
     );
     let mut reasons = report.unplaced.iter().flat_map(|each| &each.reasons);
     Ok(reasons.any(|reason| {

@@ -38,7 +38,7 @@ const REMEDIES: [(&str, &str); 22] = [
     ),
     (
         "policy",
-        "wait until earlier nodes leave the window, or change the NodePoolPolicy that the detail names",
+        "wait until nodes go, earlier ones leave the window or the calendar allows more, or change the NodePoolPolicy that the detail names",
     ),
     ("node_limit", "raise spec.limits.nodes of the NodePool"),
     ("min_values", "lower minValues"),

@@ -195,6 +195,7 @@ fn node_pool_policy() -> CrdManifest {
     );
     let columns = json!([
         column("HourlyPrice", "string", ".spec.limits.hourlyPrice"),
+        column("Nodes", "integer", ".spec.limits.nodes"),
         column(
             "NewNodes",
             "integer",

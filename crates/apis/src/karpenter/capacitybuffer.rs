@@ -1,5 +1,7 @@
 //! CapacityBuffer: room that is kept free in advance.
 
+mod schedule;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -23,6 +25,8 @@ object! {
         pub status as "status": CapacityBufferStatus,
     }
 }
+
+pub use schedule::{BufferScheduleError, buffer_window};
 
 /// The strategy that is served: nodes are launched in advance. It is the default.
 pub const ACTIVE_CAPACITY: &str = "buffer.x-k8s.io/active-capacity";

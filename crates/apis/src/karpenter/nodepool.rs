@@ -356,13 +356,11 @@ pub struct Budget {
     pub nodes: String,
     /// Start of the budget, a cron expression in UTC. Without it the budget is always active.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend(
-        "pattern" = r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$"
-    ))]
+    #[schemars(extend("pattern" = fields::CRON))]
     pub schedule: Option<String>,
     /// How long the budget is active after each start, in hours and minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("pattern" = "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$"))]
+    #[schemars(extend("pattern" = fields::HOURS_AND_MINUTES))]
     pub duration: Option<DurationText>,
 }
 

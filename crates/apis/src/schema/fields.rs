@@ -13,6 +13,11 @@ pub const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i
 pub const DURATION: &str = "^([0-9]+(s|m|h))+$";
 /// The same, or `Never`.
 pub const DURATION_OR_NEVER: &str = "^(([0-9]+(s|m|h))+|Never)$";
+/// When budgets and calendars begin. The macros need only stand at the beginning, and the fields only at the end.
+pub const CRON: &str =
+    r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$";
+/// How long budgets and entries of calendars hold.
+pub const HOURS_AND_MINUTES: &str = "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$";
 /// Operators of a requirement.
 pub const OPERATORS: [&str; 8] = [
     "In",

@@ -46,14 +46,12 @@ pub(super) fn description(
             "a number of nodes, or a percentage from 0% to 100%",
             "10%",
         ),
-        r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$" => {
-            describe(
-                cron,
-                "a cron expression: minute, hour, day of month, month and day of week in UTC, or @hourly, @daily, @weekly, @monthly, @annually",
-                "0 9 * * 1-5",
-            )
-        }
-        "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$" => {
+        fields::CRON => describe(
+            cron,
+            "a cron expression: minute, hour, day of month, month and day of week in UTC, or @hourly, @daily, @weekly, @monthly, @annually",
+            "0 9 * * 1-5",
+        ),
+        fields::HOURS_AND_MINUTES => {
             describe(window, "hours and minutes, such as 8h, 30m or 8h30m", "8h")
         }
         "^[^/]*$" => describe(

@@ -1,6 +1,9 @@
 //! What no definition can say about a single object: objects with such faults are stored, and then nothing is ever done
 //! with them (`UnusablePool`), or something else than their author thinks (`Suspicious`).
 
+mod capacity_buffer;
+mod node_pool_policy;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,7 +12,6 @@ use serde_json::Value;
 
 use super::syntax::{is_label_value, is_qualified_name};
 use crate::issues::{Found, IssueCollector, either, meant};
-use crate::karpenter::capacitybuffer::{ACTIVE_CAPACITY, is_foreign_strategy};
 use crate::labels::{self, WellKnown};
 use crate::nearest::nearest;
 use crate::node_class::NodeClassRegistry;
@@ -40,8 +42,11 @@ pub(super) fn faults(
             requirements(spec, "spec", well_known, true, &mut sink);
         }
         "NodeOverlay" => overlay(spec, well_known, &mut sink),
-        "CapacityBuffer" => buffer(spec, &mut sink),
-        "NodePoolPolicy" => policy(spec, &mut sink),
+        "CapacityBuffer" => {
+            capacity_buffer::schedule(object, &mut sink);
+            capacity_buffer::spec(spec, &mut sink);
+        }
+        "NodePoolPolicy" => node_pool_policy::spec(spec, &mut sink),
         _ => {
             if let Some(class) = classes.of_kind(kind) {
                 class.issues(spec, &mut sink);
@@ -122,7 +127,21 @@ fn pool(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollector) {
     taints(inner, "spec.template.spec", sink);
     requirements(inner, "spec.template.spec", well_known, false, sink);
     for (n, budget) in list(spec.get("disruption").unwrap_or(&Value::Null), "budgets") {
-        schedule(budget, &format!("spec.disruption.budgets[{n}]"), sink);
+        let at = format!("spec.disruption.budgets[{n}]");
+        schedule(
+            budget,
+            &at,
+            "a budget that never starts would block indefinitely",
+            sink,
+        );
+        no_time(budget, &at, sink, |field, value, sink| {
+            sink.suspicious(
+                field,
+                value,
+                "ends as soon as it begins, so that the budget never holds",
+                "write how long it holds, such as 8h",
+            );
+        });
     }
     let limits = spec.get("limits").and_then(Value::as_object);
     for (name, limit) in limits.into_iter().flatten().take(MOST_ITEMS) {
@@ -324,40 +343,46 @@ fn closed_values(
     }
 }
 
-fn schedule(budget: &Value, at: &str, sink: &mut IssueCollector) {
-    if let Some(cron) = budget.get("schedule").and_then(Value::as_str) {
-        let field = format!("{at}.schedule");
-        match CronSchedule::parse(cron) {
-            Err(_) if cron.starts_with("TZ=") || cron.starts_with("CRON_TZ=") => sink.unusable(
-                field,
-                &Value::from(cron),
-                "names a time zone, but schedules are in UTC only",
-                "take the time zone out and move the hours to UTC",
-            ),
-            Err(error) => sink.unusable(
-                field,
-                &Value::from(cron),
-                format!("cannot be read: {}", error.reason),
-                "write minute, hour, day of month, month and day of week in UTC, such as \"0 9 * * 1-5\"",
-            ),
-            // From a fixed day on, so that the answer never depends on when it is asked.
-            Ok(schedule) if schedule.next(Timestamp::UNIX_EPOCH).is_none() => sink.unusable(
-                field,
-                &Value::from(cron),
-                "never occurs: there is no such day; a budget that never starts would block indefinitely",
-                "use a day that the month has, such as \"0 0 28 2 *\"",
-            ),
-            Ok(_) => {}
-        }
+/// The beginning of a budget or of an entry of a calendar; `never` says what follows if there is none.
+fn schedule(of: &Value, at: &str, never: &str, sink: &mut IssueCollector) {
+    let Some(cron) = of.get("schedule").and_then(Value::as_str) else {
+        return;
+    };
+    let field = format!("{at}.schedule");
+    match CronSchedule::parse(cron) {
+        Err(_) if cron.starts_with("TZ=") || cron.starts_with("CRON_TZ=") => sink.unusable(
+            field,
+            &Value::from(cron),
+            "names a time zone, but schedules are in UTC only",
+            "take the time zone out and move the hours to UTC",
+        ),
+        Err(error) => sink.unusable(
+            field,
+            &Value::from(cron),
+            format!("cannot be read: {}", error.reason),
+            "write minute, hour, day of month, month and day of week in UTC, such as \"0 9 * * 1-5\"",
+        ),
+        // From a fixed day on, so that the answer never depends on when it is asked.
+        Ok(schedule) if schedule.next(Timestamp::UNIX_EPOCH).is_none() => sink.unusable(
+            field,
+            &Value::from(cron),
+            format!("never occurs: there is no such day; {never}"),
+            "use a day that the month has, such as \"0 0 28 2 *\"",
+        ),
+        Ok(_) => {}
     }
-    let duration = text(budget, "duration");
+}
+
+/// Says what follows if the `duration` of a budget or of an entry of a calendar is no time at all.
+fn no_time(
+    of: &Value,
+    at: &str,
+    sink: &mut IssueCollector,
+    say: impl FnOnce(String, &Value, &mut IssueCollector),
+) {
+    let duration = text(of, "duration");
     if GoDuration::parse(duration).is_ok_and(|duration| duration.as_nanos() == 0) {
-        sink.suspicious(
-            format!("{at}.duration"),
-            &Value::from(duration),
-            "ends as soon as it begins, so that the budget never holds",
-            "write how long it holds, such as 8h",
-        );
+        say(format!("{at}.duration"), &Value::from(duration), sink);
     }
 }
 
@@ -374,126 +399,6 @@ fn overlay(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollector) {
                 changes.join(", ")
             ),
             "add priceAdjustment: -10%, price or capacity",
-        );
-    }
-}
-
-fn policy(spec: &Value, sink: &mut IssueCollector) {
-    let no_time = [
-        (
-            "/scaling/maxNewNodesPerWindow/window",
-            "is no time at all, so that any number of nodes may be created; a duration of at least 1s is allowed",
-            "write for example 10m",
-        ),
-        (
-            "/disruption/drift/readyFor",
-            "is no time at all, so that new nodes count before their pods have started; a duration of at least 1s is allowed",
-            "write for example 2m",
-        ),
-    ];
-    for (pointer, problem, fix) in no_time {
-        if let Some(text) = spec.pointer(pointer).and_then(Value::as_str)
-            && GoDuration::parse(text).is_ok_and(|span| span.as_nanos() == 0)
-        {
-            let field = format!("spec{}", pointer.replace('/', "."));
-            sink.unusable(field, &Value::from(text), problem, fix);
-        }
-    }
-    if let Some(asked) = spec
-        .pointer("/scaling/onDemand")
-        .filter(|asked| asked.is_object())
-    {
-        let is_zero = |name: &str| asked.get(name).and_then(Value::as_i64).unwrap_or(0) == 0;
-        if is_zero("baseCPU") && is_zero("percentageAboveBase") {
-            sink.suspicious(
-                "spec.scaling.onDemand".to_owned(),
-                asked,
-                "asks for no on-demand capacity",
-                "add baseCPU: 8, or percentageAboveBase: 30",
-            );
-        }
-    }
-    let demands = [
-        "/limits/hourlyPrice",
-        "/scaling/maxNewNodesPerWindow",
-        "/scaling/onDemand",
-        "/disruption/minimumUtilization",
-        "/disruption/minimumSavingsPerMove",
-        "/disruption/drift",
-        "/disruption/expiration",
-        "/disruption/pause",
-    ];
-    let set = |pointer: &&str| spec.pointer(pointer).is_some_and(|value| !value.is_null());
-    if spec.is_object() && !demands.iter().any(set) {
-        sink.suspicious(
-            "spec.limits".to_owned(),
-            spec.get("limits").unwrap_or(&Value::Null),
-            "and nothing else of the policy asks anything of its NodePools",
-            "add limits.hourlyPrice, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.drift, disruption.expiration or disruption.pause",
-        );
-    }
-}
-
-fn buffer(spec: &Value, sink: &mut IssueCollector) {
-    let has = |name: &str| spec.get(name).is_some_and(|value| !value.is_null());
-    if !has("podTemplateRef") && !has("scalableRef") {
-        sink.unusable(
-            "spec.scalableRef".to_owned(),
-            &Value::Null,
-            "but one of podTemplateRef and scalableRef is required",
-            "add scalableRef: {apiGroup: apps, kind: Deployment, name: <name>}",
-        );
-    }
-    if let Some(reference) = spec.get("scalableRef").filter(|value| value.is_object()) {
-        let kinds = ["Deployment", "StatefulSet", "ReplicaSet"];
-        let (kind, group) = (text(reference, "kind"), text(reference, "apiGroup"));
-        if !kind.is_empty() && !kinds.contains(&kind) {
-            sink.unusable(
-                "spec.scalableRef.kind".to_owned(),
-                &Value::from(kind),
-                format!("is not one of {}", kinds.join(", ")),
-                meant(kind, kinds, || {
-                    "use podTemplateRef for other kinds".to_owned()
-                }),
-            );
-        } else if !kind.is_empty() && group != "apps" {
-            sink.unusable(
-                "spec.scalableRef.apiGroup".to_owned(),
-                reference.get("apiGroup").unwrap_or(&Value::Null),
-                format!("is not the group of {kind}; apps is allowed"),
-                "write apiGroup: apps (without a version)",
-            );
-        }
-        if !has("replicas") && !has("percentage") && !has("limits") {
-            sink.suspicious(
-                "spec.replicas".to_owned(),
-                &Value::Null,
-                "and so are percentage and limits: the size of the buffer is undefined",
-                "add percentage: 20, or replicas: 3",
-            );
-        }
-    }
-    if has("percentage") && !has("scalableRef") {
-        sink.suspicious(
-            "spec.percentage".to_owned(),
-            spec.get("percentage").unwrap_or(&Value::Null),
-            "has no effect: it is a percentage of the replicas of scalableRef, which is absent",
-            "write replicas instead",
-        );
-    }
-    let strategy = text(spec, "provisioningStrategy");
-    let known = [ACTIVE_CAPACITY];
-    if !strategy.is_empty() && !known.contains(&strategy) {
-        let consequence = if is_foreign_strategy(strategy) {
-            format!("is left to its own controller; mortise serves {ACTIVE_CAPACITY}")
-        } else {
-            format!("is not served, and the buffer gets no room; {ACTIVE_CAPACITY} is")
-        };
-        sink.suspicious(
-            "spec.provisioningStrategy".to_owned(),
-            &Value::from(strategy),
-            consequence,
-            meant(strategy, known, || "take it out".to_owned()),
         );
     }
 }

@@ -96,6 +96,24 @@ impl BudgetWindow {
         self.schedule.next(start).is_none_or(|hit| hit <= now)
     }
 
+    /// When it begins or ends next after a time; `None` without times of its own. It may begin while it is active, and end when it
+    /// begins again.
+    ///
+    /// # Cost
+    /// Two evaluations of the schedule.
+    #[must_use]
+    pub fn changes_after(&self, now: Timestamp) -> Option<Timestamp> {
+        let begin = self
+            .schedule
+            .next(now)
+            .filter(|_| !self.schedule.is_relative())?;
+        let running = self.schedule.prev(now);
+        let end = running
+            .and_then(|at| at.checked_add(SignedDuration::from(self.duration)).ok())
+            .filter(|end| *end > now);
+        Some(end.map_or(begin, |end| end.min(begin)))
+    }
+
     /// How often it is active: always, where each window lasts until the next begins. Looks at the next 300 windows.
     #[must_use]
     pub fn holds(&self, now: Timestamp) -> BudgetActivity {

@@ -304,6 +304,13 @@ impl CronSchedule {
         matches!(self.rule, Rule::Every(_))
     }
 
+    /// It fires at times of its own: it is not counted from another time, and there is a day on which it fires.
+    #[must_use]
+    pub fn has_times(&self) -> bool {
+        // From a fixed day on, so that the answer never depends on when it is asked.
+        !self.is_relative() && self.next(Timestamp::UNIX_EPOCH).is_some()
+    }
+
     /// The first fire time after a time; `None` when there is none within five years.
     #[must_use]
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {

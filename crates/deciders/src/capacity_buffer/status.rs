@@ -41,8 +41,11 @@ pub(super) fn new_status(
             // Until a pass has placed its pods, what was found before stays.
             let room = room.filter(|room| room.revision == demand.revision);
             if resolved.replicas == 0 {
-                let message = "the buffer has no virtual pods";
-                conditions.set_false(PROVISIONING, "BufferEmpty", message);
+                let message = match resolved.closed_until {
+                    Some(until) => format!("outside of its schedule, which begins next at {until}"),
+                    None => "the buffer has no virtual pods".to_owned(),
+                };
+                conditions.set_false(PROVISIONING, "BufferEmpty", &message);
             } else if let Some(room) = room {
                 set_room(&mut conditions, room);
             }

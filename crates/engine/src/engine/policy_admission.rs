@@ -36,7 +36,7 @@ mod tests {
     use mortise_apis::karpenter::nodepool::NodePool;
     use mortise_apis::labels::WellKnown;
     use mortise_apis::node_pool_policy::NodePoolPolicy;
-    use mortise_apis::values::after;
+    use mortise_apis::values::{after, since};
     use mortise_planning::settings::Settings;
     use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent};
     use serde_json::json;
@@ -44,10 +44,8 @@ mod tests {
     use super::*;
     use crate::engine::{Engine, EngineInput};
 
-    /// Nothing happens in the cluster while the window passes.
-    #[test]
-    fn a_window_ends_without_a_change_of_any_object() {
-        let start = Timestamp::UNIX_EPOCH;
+    /// An engine with a NodePool, a policy for it and a NodeClaim.
+    fn engine(start: Timestamp, asked: &serde_json::Value) -> Engine {
         let mut engine = Engine::new(Vec::new(), Settings::default(), WellKnown::none(), 0, start);
         let mut apply = |object: Object| {
             let event = ObjectEvent::Applied(object, EventSource::Watch);
@@ -61,8 +59,8 @@ mod tests {
         .unwrap();
         apply(pool.into());
         let policy: NodePoolPolicy = serde_json::from_value(json!({
-            "metadata": { "name": "slow", "uid": "2", "resourceVersion": "2" },
-            "spec": { "nodePools": ["p"], "scaling": { "maxNewNodesPerWindow": { "nodes": 1, "window": "10m" } } },
+            "metadata": { "name": "team", "uid": "2", "resourceVersion": "2" },
+            "spec": asked,
         }))
         .unwrap();
         apply(policy.into());
@@ -76,6 +74,15 @@ mod tests {
         .unwrap();
         apply(claim.into());
         engine.apply(EngineInput::Synced, start);
+        engine
+    }
+
+    /// Nothing happens in the cluster while the window passes.
+    #[test]
+    fn a_window_ends_without_a_change_of_any_object() {
+        let start = Timestamp::UNIX_EPOCH;
+        let slow = json!({ "nodePools": ["p"], "scaling": { "maxNewNodesPerWindow": { "nodes": 1, "window": "10m" } } });
+        let mut engine = engine(start, &slow);
         let mut recent = |ms| {
             let snapshot = engine.snapshot(after(start, ms));
             let used = snapshot
@@ -93,5 +100,29 @@ mod tests {
             (second, 0),
             "nothing is left to wait for"
         );
+    }
+
+    #[test]
+    fn an_entry_of_the_calendar_begins_and_ends_without_a_change_of_any_object() {
+        let start = Timestamp::UNIX_EPOCH;
+        let day = json!({ "schedule": "30 0 * * *", "duration": "1h", "limits": { "nodes": 5 } });
+        let by_day = json!({ "nodePools": ["p"], "limits": { "nodes": 1 }, "calendar": [day] });
+        let mut engine = engine(start, &by_day);
+        let mut limit = |minute: i64| {
+            let snapshot = engine.snapshot(after(start, minute * 60_000));
+            let nodes = snapshot
+                .policy_of("p")
+                .and_then(|policy| policy.nodes.clone())
+                .unwrap();
+            let changes = snapshot.outlived_at().map(|at| since(at, start) / 60_000);
+            (snapshot.generation, nodes.limit, nodes.used, changes)
+        };
+        let (first, of, used, changes) = limit(1);
+        assert_eq!((of, used, changes), (1, 1, Some(30)));
+        assert_eq!(limit(29).0, first);
+        let (second, of, _, changes) = limit(30);
+        assert_eq!((of, changes, second > first), (5, Some(90), true));
+        let (third, of, _, changes) = limit(90);
+        assert_eq!((of, changes, third > second), (1, Some(24 * 60 + 30), true));
     }
 }

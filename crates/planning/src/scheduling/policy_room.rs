@@ -46,13 +46,14 @@ impl PolicyRoom {
         known.flat_map(|prices| types.iter().filter_map(|at| prices.get(at).copied()))
     }
 
-    /// Why no NodeClaim at all is allowed: the number of new nodes, or an unknown price.
+    /// Why no NodeClaim at all is allowed: the number of nodes, or of new ones, or an unknown price.
     pub(super) fn closed(&self) -> Option<PolicyExceeded> {
-        match self.policy.admits(MicroUsd(0)) {
-            Err(why @ (PolicyExceeded::Rate { .. } | PolicyExceeded::UnknownPrice { .. })) => {
-                Some(why)
-            }
-            _ => None,
+        let why = self.policy.admits(MicroUsd(0)).err()?;
+        match why {
+            PolicyExceeded::Price { .. } => None,
+            PolicyExceeded::Nodes { .. }
+            | PolicyExceeded::Rate { .. }
+            | PolicyExceeded::UnknownPrice { .. } => Some(why),
         }
     }
 
@@ -82,11 +83,12 @@ impl PolicyRoom {
         match why {
             Some(PolicyExceeded::Price {
                 policy,
+                stated_in,
                 limit,
                 used,
                 more,
             }) => format!(
-                "limits.hourlyPrice of NodePoolPolicy {policy} is {limit}, {used} are in use, the cheapest type that would do may cost {more}"
+                "{stated_in}.hourlyPrice of NodePoolPolicy {policy} is {limit}, {used} are in use, the cheapest type that would do may cost {more}"
             ),
             Some(why) => why.to_string(),
             None => String::new(),
@@ -98,8 +100,10 @@ impl PolicyRoom {
         let is_within =
             |used: i64, more: i64, limit: i64| more <= 0 || used.saturating_add(more) <= limit;
         let of_price = self.policy.price.as_ref();
+        let of_nodes = self.policy.nodes.as_ref();
         let of_rate = self.policy.rate.as_ref();
-        of_price.is_none_or(|own| is_within(own.used.0, price, own.limit.0))
+        of_nodes.is_none_or(|own| is_within(own.used, nodes, own.limit))
+            && of_price.is_none_or(|own| is_within(own.used.0, price, own.limit.0))
             && of_rate.is_none_or(|own| is_within(own.recent, nodes, own.limit.nodes))
     }
 

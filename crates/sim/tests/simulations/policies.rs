@@ -63,3 +63,41 @@ fn a_limit_on_new_nodes_holds_and_is_reached() {
         assert_eq!(new, 2, "seed {seed}");
     }
 }
+
+/// Runs a morning with few nodes in the first hour, more in the second, and few again; returns the most nodes of the first two.
+fn run_by_calendar(seed: u64) -> [usize; 2] {
+    let mut options = options(seed);
+    let second = json!({ "schedule": "0 1 * * *", "duration": "1h", "limits": { "nodes": 8 }, "name": "second" });
+    let policy = json!({
+        "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "team", "generation": 1 },
+        "spec": { "nodePools": ["general"], "limits": { "nodes": 3 }, "calendar": [second] },
+    });
+    let key = ObjectKey::Policy("team".into());
+    options.others.push((key, policy));
+    // Nodes are small, so that the limit matters.
+    let few = json!({ "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["t4", "t8"] });
+    let requirements = &mut options.pools[0]["spec"]["template"]["spec"]["requirements"];
+    requirements.as_array_mut().unwrap().push(few);
+    let mut simulation = Simulation::new(options, mortise_deciders::all());
+    let mut most = [0; 2];
+    for minute in 1..180_usize {
+        if minute % 50 == 7 {
+            let target = FaultTarget::Kind("create_claim");
+            simulation.disturb(target, 1, Fault::CrashAfter, mortise_deciders::all());
+        }
+        simulation.run_until(after(simulation.now(), 60_000));
+        // In the third hour the nodes of the second stay while they are needed, which is what the invariant is about.
+        if let Some(most) = most.get_mut(minute / 60) {
+            *most = simulation.snapshot().claims.len().max(*most);
+        }
+    }
+    assert_eq!(simulation.stats().violations, NOTHING, "seed {seed}");
+    most
+}
+
+#[test]
+fn limits_of_the_calendar_hold_while_they_are_in_force() {
+    for seed in 10..12 {
+        assert_eq!(run_by_calendar(seed), [3, 8], "seed {seed}");
+    }
+}

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::Index;
 use crate::snapshot::demand::{demand_of, reference_of};
 use crate::snapshot::{BufferTemplate, TemplateKey, TemplateKind};
@@ -18,6 +20,8 @@ pub(super) struct DemandIndex {
     references: BTreeMap<NamespacedName, TemplateKey>,
     /// Buffers that changed, or whose template did.
     outdated: BTreeSet<NamespacedName>,
+    /// When the schedules of buffers begin or end next.
+    changes_at: BTreeMap<NamespacedName, Timestamp>,
     /// Number of the last resolution.
     revision: u64,
 }
@@ -45,6 +49,11 @@ impl DemandIndex {
                 self.by_template.remove(&template);
             }
         }
+    }
+
+    /// When to call [`expire`] again.
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
+        self.changes_at.values().min().copied()
     }
 
     /// Marks the buffers that refer to a template.
@@ -83,6 +92,17 @@ pub(super) fn remove_template(index: &mut Index, key: &TemplateKey) {
     index.changes.demand = true;
 }
 
+/// Marks the buffers whose schedule has begun or ended.
+pub(super) fn expire(index: &mut Index, now: Timestamp) {
+    let due = index.demand.changes_at.iter().filter(|(_, at)| **at <= now);
+    let due: Vec<NamespacedName> = due.map(|(key, _)| key.clone()).collect();
+    if !due.is_empty() {
+        index.demand.outdated.extend(due);
+        index.changes.demand = true;
+        index.stale = true;
+    }
+}
+
 /// Resolves the buffers again that changed, or whose template did.
 pub(super) fn resolve_buffers(index: &mut Index) {
     for key in std::mem::take(&mut index.demand.outdated) {
@@ -92,7 +112,13 @@ pub(super) fn resolve_buffers(index: &mut Index) {
             });
         let known = index.state.demand.get(&key);
         let next = index.demand.revision + 1;
-        let now = served.map(|buffer| demand_of(buffer, known, &index.state, next));
+        let time = index.now;
+        let window = served.and_then(|buffer| buffer.window().ok().flatten());
+        match window.and_then(|window| window.changes_after(time)) {
+            Some(at) => index.demand.changes_at.insert(key.clone(), at),
+            None => index.demand.changes_at.remove(&key),
+        };
+        let now = served.map(|buffer| demand_of(buffer, known, &index.state, (next, time)));
         match (known, now) {
             (Some(known), Some(now)) if Arc::ptr_eq(known, &now) => {}
             (_, Some(now)) => {

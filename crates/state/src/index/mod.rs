@@ -135,14 +135,18 @@ impl Index {
     #[must_use]
     pub fn next_expiry(&self) -> Option<Timestamp> {
         let nominations = self.next_nomination_expiry().into_iter();
-        nominations.chain(self.boot_taints.next_expiry()).min()
+        nominations
+            .chain(self.boot_taints.next_expiry())
+            .chain(self.demand.next_expiry())
+            .min()
     }
 
-    /// Ends what has expired: nominations, and the patience with boot taints. Cost: what expired.
+    /// Ends what has expired: nominations, the patience with boot taints, and times of buffers. Cost: what expired.
     pub fn expire(&mut self, now: Timestamp) {
         self.set_time(now);
         self.expire_nominations(now);
         boot_taints::expire(self, now);
+        demand::expire(self, now);
     }
 
     /// Sets the catalog of a node class.
@@ -247,6 +251,8 @@ impl Index {
     /// The next snapshot is a new one although no object changed: the same objects mean something else by now.
     pub const fn outlive(&mut self) {
         self.stale = true;
+        // Policies are among the surroundings.
+        self.changes.cluster_objects = true;
     }
 
     /// Whether something changed since the last freeze.

@@ -43,7 +43,8 @@ pub use pod_class::{PodClass, PodClasses, PodLabels, PodVolume};
 pub use pod_label_index::{AntiAffinityPods, NodePodCounts, PodLabelIndex, PodLabelKey};
 pub use pod_predicates::EvictionCost;
 pub use policy_use::{
-    PolicyExceeded, PolicyUse, PolicyUseCell, PriceUse, RateUse, highest_price_of, policies_by_pool,
+    NodesUse, PolicyExceeded, PolicyUse, PolicyUseCell, PriceUse, RateUse, highest_price_of,
+    policies_by_pool,
 };
 pub use pool_usage::most_of;
 pub use pool_usage::{LimitExceeded, PoolUsage};
@@ -363,15 +364,15 @@ impl Snapshot {
         self.policy_use.get(self).get(pool)
     }
 
-    /// Whether NodePoolPolicies allow more new nodes by now than at the time of the snapshot, although no object changed: a NodeClaim
-    /// has left its window.
+    /// When the same objects mean something else: NodePoolPolicies allow more new nodes because a NodeClaim leaves their window, or
+    /// other limits of their calendar hold. `None` if nothing but changes of objects makes a difference.
     #[must_use]
-    pub fn is_outlived_by(&self, now: Timestamp) -> bool {
-        !self.policies.is_empty()
-            && self.policy_use.get(self).values().any(|policy| {
-                let frees_at = policy.rate.as_ref().and_then(|rate| rate.frees_at);
-                frees_at.is_some_and(|at| at <= now)
-            })
+    pub fn outlived_at(&self) -> Option<Timestamp> {
+        if self.policies.is_empty() {
+            return None;
+        }
+        let policies = self.policy_use.get(self).values();
+        policies.filter_map(|policy| policy.outlived_at()).min()
     }
 
     /// The policies by NodePool: of those that name it, the oldest, and of equally old ones the first by name.

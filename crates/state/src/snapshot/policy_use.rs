@@ -22,7 +22,9 @@ use crate::catalog::{Catalog, UNKNOWN_PRICE};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName};
-use mortise_apis::node_pool_policy::{DriftWaves, LaunchRate, NodePoolPolicy, StatedPause};
+use mortise_apis::node_pool_policy::{
+    DriftWaves, LaunchRate, LimitSource, NodePoolPolicy, StatedPause,
+};
 use mortise_apis::requirements::Requirements;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{after, since, span_text};
@@ -33,8 +35,12 @@ use mortise_cloudprovider::{InstanceType, Offering};
 pub struct PolicyUse {
     /// Its name.
     pub name: Arc<str>,
-    /// The limit on the price per hour, and what is used of it.
+    /// The limit on nodes that holds at the time of the snapshot, and what is used of it.
+    pub nodes: Option<NodesUse>,
+    /// The limit on the price per hour that holds at the time of the snapshot, and what is used of it.
     pub price: Option<PriceUse>,
+    /// When an entry of the calendar begins or ends, so that other limits may hold.
+    pub limits_until: Option<Timestamp>,
     /// The limit on new nodes, and what is used of it.
     pub rate: Option<RateUse>,
     /// The least share of capacity that is on-demand, and what is.
@@ -53,11 +59,24 @@ pub struct PolicyUse {
     highest_prices: BTreeMap<PoolName, Arc<[MicroUsd]>>,
 }
 
+/// Use of a limit on nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodesUse {
+    /// The limit.
+    pub limit: i64,
+    /// Where it is written.
+    pub source: LimitSource,
+    /// NodeClaims.
+    pub used: i64,
+}
+
 /// Use of a limit on the price per hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceUse {
     /// The limit.
     pub limit: MicroUsd,
+    /// Where it is written.
+    pub source: LimitSource,
     /// What the NodeClaims cost together; [`UNKNOWN_PRICE`] if the price of one is unknown.
     pub used: MicroUsd,
     /// The first NodeClaim with an unknown price, by name.
@@ -78,13 +97,27 @@ pub struct RateUse {
 /// A limit of a policy that a NodeClaim would exceed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyExceeded {
+    /// The number of nodes.
+    #[error("{stated_in}.nodes of NodePoolPolicy {policy} is {limit}, {used} are there")]
+    Nodes {
+        /// The policy.
+        policy: Arc<str>,
+        /// Where the limit is written.
+        stated_in: LimitSource,
+        /// The limit.
+        limit: i64,
+        /// NodeClaims that are there.
+        used: i64,
+    },
     /// The price.
     #[error(
-        "limits.hourlyPrice of NodePoolPolicy {policy} is {limit}, {used} are in use, and the NodeClaim may cost {more}"
+        "{stated_in}.hourlyPrice of NodePoolPolicy {policy} is {limit}, {used} are in use, and the NodeClaim may cost {more}"
     )]
     Price {
         /// The policy.
         policy: Arc<str>,
+        /// Where the limit is written.
+        stated_in: LimitSource,
         /// The limit.
         limit: MicroUsd,
         /// What is in use.
@@ -94,11 +127,13 @@ pub enum PolicyExceeded {
     },
     /// A price is unknown.
     #[error(
-        "limits.hourlyPrice of NodePoolPolicy {policy} cannot be kept: the price of {what} is unknown"
+        "{stated_in}.hourlyPrice of NodePoolPolicy {policy} cannot be kept: the price of {what} is unknown"
     )]
     UnknownPrice {
         /// The policy.
         policy: Arc<str>,
+        /// Where the limit is written.
+        stated_in: LimitSource,
         /// The NodeClaim, or `the new NodeClaim`.
         what: String,
     },
@@ -143,7 +178,14 @@ impl PolicyUse {
     /// Whether it limits what is launched, and does not only say which nodes are disrupted.
     #[must_use]
     pub const fn limits_launches(&self) -> bool {
-        self.price.is_some() || self.rate.is_some()
+        self.nodes.is_some() || self.price.is_some() || self.rate.is_some()
+    }
+
+    /// When the limits are others, or more of them is free, although no object changes.
+    #[must_use]
+    pub fn outlived_at(&self) -> Option<Timestamp> {
+        let frees_at = self.rate.as_ref().and_then(|rate| rate.frees_at);
+        frees_at.into_iter().chain(self.limits_until).min()
     }
 
     /// Whether one more NodeClaim that may cost this much is within the limits.
@@ -163,26 +205,41 @@ impl PolicyUse {
                 recent: rate.recent,
             });
         }
+        if let Some(nodes) = self
+            .nodes
+            .as_ref()
+            .filter(|nodes| nodes.used >= nodes.limit)
+        {
+            return Err(PolicyExceeded::Nodes {
+                policy: Arc::clone(&self.name),
+                stated_in: nodes.source.clone(),
+                limit: nodes.limit,
+                used: nodes.used,
+            });
+        }
         let Some(PriceUse {
             limit,
+            source,
             used,
             unknown,
         }) = &self.price
         else {
             return Ok(());
         };
-        let policy = Arc::clone(&self.name);
-        if let Some(claim) = unknown {
-            let what = format!("NodeClaim {claim}");
-            return Err(PolicyExceeded::UnknownPrice { policy, what });
-        }
-        if more == UNKNOWN_PRICE {
-            let what = "the new NodeClaim".to_owned();
-            return Err(PolicyExceeded::UnknownPrice { policy, what });
+        let (policy, stated_in) = (Arc::clone(&self.name), source.clone());
+        let unknown = unknown.as_ref().map(|claim| format!("NodeClaim {claim}"));
+        let unpriced = || (more == UNKNOWN_PRICE).then(|| "the new NodeClaim".to_owned());
+        if let Some(what) = unknown.or_else(unpriced) {
+            return Err(PolicyExceeded::UnknownPrice {
+                policy,
+                stated_in,
+                what,
+            });
         }
         if *used + more > *limit {
             return Err(PolicyExceeded::Price {
                 policy,
+                stated_in,
                 limit: *limit,
                 used: *used,
                 more,
@@ -196,19 +253,30 @@ impl PolicyUse {
         if let Some(price) = &mut self.price {
             price.used += more;
         }
+        if let Some(nodes) = &mut self.nodes {
+            nodes.used += 1;
+        }
         if let Some(rate) = &mut self.rate {
             rate.recent += 1;
         }
     }
 
-    fn new(policy: &NodePoolPolicy) -> Self {
+    fn new(policy: &NodePoolPolicy, now: Timestamp) -> Self {
+        let limits = policy.limits_in_force(now);
         Self {
             name: policy.name(),
-            price: policy.hourly_price().map(|limit| PriceUse {
-                limit,
+            nodes: limits.nodes.map(|limit| NodesUse {
+                limit: limit.most,
+                source: limit.source,
+                used: 0,
+            }),
+            price: limits.hourly_price.map(|limit| PriceUse {
+                limit: limit.most,
+                source: limit.source,
                 used: MicroUsd(0),
                 unknown: None,
             }),
+            limits_until: limits.until,
             rate: policy.launch_rate().map(|limit| RateUse {
                 limit,
                 recent: 0,
@@ -229,6 +297,9 @@ impl PolicyUse {
             && let Some(cpu) = NodeCpu::of_claim(name, claim, snapshot)
         {
             on_demand.add(cpu);
+        }
+        if let Some(nodes) = &mut self.nodes {
+            nodes.used += 1;
         }
         if let Some(price) = &mut self.price {
             let own = price_of_existing(name, claim, snapshot);
@@ -348,7 +419,7 @@ fn uses(snapshot: &Snapshot) -> BTreeMap<PoolName, Arc<PolicyUse>> {
     for (name, policy) in &in_force {
         let of = uses
             .entry(policy.name())
-            .or_insert_with(|| PolicyUse::new(policy));
+            .or_insert_with(|| PolicyUse::new(policy, snapshot.taken_at));
         if of.price.is_some()
             && let Some(pool) = snapshot.pools.get(name)
             && let Some(catalog) = snapshot.catalog_of(pool)

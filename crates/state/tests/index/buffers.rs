@@ -220,6 +220,58 @@ fn what_stays_the_same_is_resolved_once() {
     );
 }
 
+/// Nothing changes but the time.
+#[test]
+fn a_buffer_with_a_schedule_keeps_room_while_it_holds() {
+    let mut index = index();
+    put_workload(&mut index, TemplateKind::PodTemplate, None, "1");
+    let put = |index: &mut Index, schedule: &str| {
+        let value = json!({
+            "metadata": { "name": "room", "namespace": "ns", "uid": "u", "annotations": {
+                "mortise.sh/buffer-schedule": schedule, "mortise.sh/buffer-duration": "2h",
+            } },
+            "spec": { "podTemplateRef": { "name": "web" }, "replicas": 3 },
+        });
+        let buffer = serde_json::from_value(value).unwrap();
+        apply(index, Object::Buffer(Box::new(buffer)));
+    };
+    put(&mut index, "30 1 * * *");
+    let hour = |hour: i64| Timestamp::from_second(hour * 3_600).unwrap();
+    let minute = |minute: i64| Timestamp::from_second(minute * 60).unwrap();
+    // Pods, when its schedule keeps room next, and when the index is to be asked again.
+    let look = |index: &mut Index, now: Timestamp| {
+        index.expire(now);
+        let snapshot = index.freeze(now);
+        let demand = &snapshot.demand[&NamespacedName::new("ns", "room")];
+        let resolved = demand.resolution.as_ref().unwrap();
+        assert_eq!(resolved.replicas, demand.pods.len());
+        (
+            resolved.replicas,
+            resolved.closed_until,
+            index.next_expiry(),
+        )
+    };
+    let (begin, end, tomorrow) = (minute(90), minute(210), minute(25 * 60 + 30));
+    assert_eq!(look(&mut index, hour(1)), (0, Some(begin), Some(begin)));
+    index.take_changes();
+    assert_eq!(look(&mut index, minute(89)), (0, Some(begin), Some(begin)));
+    assert!(!index.take_changes().demand);
+    assert_eq!(look(&mut index, begin), (3, None, Some(end)));
+    assert!(index.take_changes().demand);
+    assert_eq!(look(&mut index, hour(3)), (3, None, Some(end)));
+    let closed = (0, Some(tomorrow), Some(tomorrow));
+    assert_eq!(look(&mut index, end), closed);
+    // One that cannot be read keeps no room, and says so.
+    put(&mut index, "at noon");
+    index.freeze(end);
+    let text = resolved(&mut index).unwrap_err();
+    assert!(
+        text.starts_with("ResolutionFailed: annotation mortise.sh/buffer-schedule: "),
+        "{text}"
+    );
+    assert_eq!(index.next_expiry(), None);
+}
+
 #[test]
 fn buffers_of_another_controller_and_those_that_go_ask_for_nothing() {
     let mut index = index();

@@ -6,6 +6,7 @@ use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_apis::values::Quantity;
+use mortise_state::snapshot::PolicyUse;
 
 use super::super::text::did_you_mean;
 use super::{AdmissionContext, AdmissionRequest, AdmissionResult, Check};
@@ -89,8 +90,26 @@ pub(super) fn run(
             "",
         );
     }
-    if let Some(price) = own.and_then(|own| own.price.as_ref()) {
-        let field = "spec.limits.hourlyPrice";
+    if let Some(own) = own {
+        exceeded(own, answer);
+    }
+}
+
+/// Limits that are exceeded from the start.
+fn exceeded(own: &PolicyUse, answer: &mut AdmissionResult) {
+    if let Some(nodes) = own.nodes.as_ref().filter(|nodes| nodes.used > nodes.limit) {
+        answer.warn(
+            Check::Policy,
+            format!("spec.{}.nodes", nodes.source),
+            format!(
+                "{} is below the {} nodes that are there: none is launched until others are gone; none is removed",
+                nodes.limit, nodes.used
+            ),
+            "",
+        );
+    }
+    if let Some(price) = &own.price {
+        let field = format!("spec.{}.hourlyPrice", price.source);
         if let Some(claim) = &price.unknown {
             answer.warn(
                 Check::Policy,

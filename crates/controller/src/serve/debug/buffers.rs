@@ -12,7 +12,15 @@ use crate::service_state::ServiceState;
 pub(super) fn view(shared: &ServiceState) -> DebugView {
     let snapshot = shared.snapshot();
     let rooms = &snapshot.ledger.rooms().0;
-    let mut table = TextTable::new(&["BUFFER", "PODS", "READY", "COMING", "FAILED", "PROBLEM"]);
+    let mut table = TextTable::new(&[
+        "BUFFER",
+        "PODS",
+        "READY",
+        "COMING",
+        "FAILED",
+        "CLOSED UNTIL",
+        "PROBLEM",
+    ]);
     let mut rows: Vec<Value> = Vec::new();
     for (key, demand) in snapshot.demand.iter() {
         // Room that was found for an earlier size or template says nothing.
@@ -27,6 +35,7 @@ pub(super) fn view(shared: &ServiceState) -> DebugView {
             "ready": room.map(|room| room.ready),
             "coming": room.map(|room| room.coming),
             "failed": room.map(|room| room.failed),
+            "closedUntil": closed_until(demand),
             "problem": problem,
         }));
     }
@@ -34,6 +43,12 @@ pub(super) fn view(shared: &ServiceState) -> DebugView {
         text: table.render("no capacity buffer is served"),
         json: json!(rows),
     }
+}
+
+/// When its schedule keeps room next.
+fn closed_until(demand: &BufferDemand) -> Option<String> {
+    let resolved = demand.resolution.as_ref().ok()?;
+    resolved.closed_until.map(|until| until.to_string())
 }
 
 fn cells(
@@ -51,6 +66,7 @@ fn cells(
         of_room(|room| room.ready),
         of_room(|room| room.coming),
         of_room(|room| room.failed),
+        closed_until(demand).unwrap_or_else(|| "-".to_owned()),
         problem.unwrap_or("-").to_owned(),
     ]
 }

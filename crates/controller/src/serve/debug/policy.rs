@@ -1,19 +1,31 @@
 //! The NodePoolPolicy that holds for a NodePool, and how much of it is used.
 
 use jiff::Timestamp;
+use mortise_apis::node_pool_policy::LimitSource;
 use mortise_apis::values::{Quantity, span_text};
 use mortise_state::snapshot::PolicyUse;
 use serde_json::{Value, json};
 
 /// A line for each limit.
 pub(super) fn lines(policy: &PolicyUse, now: Timestamp) -> Vec<String> {
-    let price = policy.price.as_ref().map(|price| match &price.unknown {
-        Some(claim) => format!(
-            "hourlyPrice: unknown for NodeClaim {claim}, limit {}",
-            price.limit
-        ),
-        None => format!("hourlyPrice: {} of {}", price.used, price.limit),
+    let by = |source: &LimitSource| match source {
+        LimitSource::Limits => String::new(),
+        LimitSource::Calendar { .. } => format!(", by {source}"),
+    };
+    let nodes = policy.nodes.as_ref().map(|nodes| {
+        let by = by(&nodes.source);
+        format!("nodes: {} of {}{by}", nodes.used, nodes.limit)
     });
+    let price = policy.price.as_ref().map(|price| {
+        let (limit, by) = (price.limit, by(&price.source));
+        match &price.unknown {
+            Some(claim) => format!("hourlyPrice: unknown for NodeClaim {claim}, limit {limit}{by}"),
+            None => format!("hourlyPrice: {} of {limit}{by}", price.used),
+        }
+    });
+    let calendar = policy
+        .limits_until
+        .map(|until| format!("calendar: its limits change at {until} at the earliest"));
     let rate = policy.rate.as_ref().map(|rate| {
         let (recent, limit) = (rate.recent, rate.limit);
         let window = span_text(limit.window_ms);
@@ -48,7 +60,9 @@ pub(super) fn lines(policy: &PolicyUse, now: Timestamp) -> Vec<String> {
         let end = end.unwrap_or_default();
         format!("disruption is paused{end}: {}", pause.reason)
     });
-    let all = [price, rate, on_demand, kept, worth, waves, expired, pause];
+    let all = [
+        nodes, price, calendar, rate, on_demand, kept, worth, waves, expired, pause,
+    ];
     all.into_iter().flatten().collect()
 }
 

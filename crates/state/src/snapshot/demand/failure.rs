@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::size::MOST_PODS;
 use super::template::TemplateKind;
-use mortise_apis::karpenter::capacitybuffer::ACTIVE_CAPACITY;
+use mortise_apis::karpenter::capacitybuffer::{ACTIVE_CAPACITY, BufferScheduleError};
 use mortise_apis::nearest::nearest;
 
 /// Why a buffer could not be resolved.
@@ -42,6 +42,8 @@ pub enum BufferFailure {
     UnlimitedPods(String),
     /// More pods than one buffer may have.
     TooManyPods(i64),
+    /// Its schedule cannot be used.
+    Schedule(BufferScheduleError),
 }
 
 impl BufferFailure {
@@ -107,6 +109,7 @@ impl fmt::Display for BufferFailure {
                 f,
                 "spec.limits is the only size, and the pods request no {names}; set replicas, or limit a resource that they request"
             ),
+            Self::Schedule(error) => error.fmt(f),
             Self::TooManyPods(pods) => write!(
                 f,
                 "the buffer is for {pods} pods; at most {MOST_PODS} are allowed, lower replicas, percentage or limits"

@@ -3,8 +3,8 @@
 //! A buffer is resolved to virtual pods: pods that exist in memory only, and that the scheduler places after all others. They
 //! are never nominated, and nothing ever waits for them: a real pod takes their room by being there.
 //!
-//! Invariant: what a buffer is resolved to is a function of the buffer and of the object that it refers to. Every replica
-//! derives the same, and a change of either shows in the next snapshot.
+//! Invariant: what a buffer is resolved to is a function of the buffer, of the object that it refers to and, with a schedule, of
+//! the time. Every replica derives the same, and a change of any shows in the next snapshot.
 //!
 //! # Source
 //! karpenter-core 1.5 and 7.4.

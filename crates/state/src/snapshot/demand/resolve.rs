@@ -19,8 +19,10 @@ pub struct ResolvedBuffer {
     pub pod_template: Option<Arc<str>>,
     /// The pods that it keeps room for.
     pub template: Arc<BufferTemplate>,
-    /// How many.
+    /// How many: none while its schedule keeps no room.
     pub replicas: usize,
+    /// When its schedule keeps room next; `None` while it does, and without a schedule.
+    pub closed_until: Option<Timestamp>,
 }
 
 /// What a buffer asks for.
@@ -66,7 +68,11 @@ pub(crate) fn reference_of(buffer: &CapacityBuffer) -> Result<TemplateKey, Buffe
     }
 }
 
-fn resolve(buffer: &CapacityBuffer, state: &Snapshot) -> Result<ResolvedBuffer, BufferFailure> {
+fn resolve(
+    buffer: &CapacityBuffer,
+    state: &Snapshot,
+    now: Timestamp,
+) -> Result<ResolvedBuffer, BufferFailure> {
     let strategy = buffer.strategy();
     if strategy != ACTIVE_CAPACITY {
         return Err(BufferFailure::UnknownStrategy(strategy.to_owned()));
@@ -79,10 +85,17 @@ fn resolve(buffer: &CapacityBuffer, state: &Snapshot) -> Result<ResolvedBuffer, 
         return Err(BufferFailure::InvalidTemplate(fault.to_string()));
     }
     let size = buffer_size(&buffer.spec, template.replicas, &template.class().requests)?;
+    let window = buffer.window().map_err(BufferFailure::Schedule)?;
+    let closed = window.filter(|window| !window.is_active(now));
+    let closed_until = closed.and_then(|window| window.schedule.next(now));
     Ok(ResolvedBuffer {
         pod_template: (key.kind == TemplateKind::PodTemplate).then_some(key.name.name),
         template: Arc::clone(template),
-        replicas: usize::try_from(size).unwrap_or_default(),
+        replicas: match closed_until {
+            None => usize::try_from(size).unwrap_or_default(),
+            Some(_) => 0,
+        },
+        closed_until,
     })
 }
 
@@ -103,10 +116,10 @@ pub(crate) fn demand_of(
     buffer: &CapacityBuffer,
     known: Option<&Arc<BufferDemand>>,
     state: &Snapshot,
-    revision: u64,
+    (revision, now): (u64, Timestamp),
 ) -> Arc<BufferDemand> {
     let uid: Uid = buffer.metadata.uid.as_deref().unwrap_or_default().into();
-    let resolution = resolve(buffer, state);
+    let resolution = resolve(buffer, state, now);
     if let Some(known) = known.filter(|known| known.uid == uid && known.resolution == resolution) {
         return Arc::clone(known);
     }
