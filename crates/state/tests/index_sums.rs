@@ -106,6 +106,25 @@ fn apply(of: &ClusterEvent, index: &mut Index) {
 
 /// Number of pods by namespace, labels and Node.
 type LabelCounts = BTreeMap<(String, String, String), u32>;
+/// Every node once, in the order in which it is tried.
+fn check_order(snapshot: &Snapshot) {
+    let mut order: Vec<_> = snapshot.nodes.values().collect();
+    order.sort_by_key(|node| {
+        let last = node.allocatable.has_accelerators();
+        (
+            last,
+            !node.initialized,
+            node.name().to_owned(),
+            node.key.clone(),
+        )
+    });
+    let keys = |node: &std::sync::Arc<mortise_state::snapshot::StateNode>| node.key.clone();
+    let order: Vec<_> = order.into_iter().map(keys).collect();
+    assert_eq!(
+        snapshot.ordered_nodes.iter().map(keys).collect::<Vec<_>>(),
+        order
+    );
+}
 
 fn check(snapshot: &Snapshot) {
     let pods: Vec<_> = snapshot.pods.values().collect();
@@ -172,14 +191,7 @@ fn check(snapshot: &Snapshot) {
         newest
     );
 
-    let mut order: Vec<_> = snapshot.nodes.values().collect();
-    order.sort_by_key(|node| (!node.initialized, node.name().to_owned(), node.key.clone()));
-    let keys = |node: &std::sync::Arc<mortise_state::snapshot::StateNode>| node.key.clone();
-    let order: Vec<_> = order.into_iter().map(keys).collect();
-    assert_eq!(
-        snapshot.ordered_nodes.iter().map(keys).collect::<Vec<_>>(),
-        order
-    );
+    check_order(snapshot);
 
     let mut values: BTreeMap<(String, String), u32> = BTreeMap::new();
     for node in snapshot.nodes.values().filter(|node| node.node.is_some()) {

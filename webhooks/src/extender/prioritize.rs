@@ -7,6 +7,7 @@
 //! |---|---|
 //! | 10 | the pod is nominated to it |
 //! | 2..9 | 2 + packing (0..3) + stays (0..2) + price (0..1) + company (0..1), halved (but 2 at least) on capacity that the workload does not want now |
+//! | 2 | it has accelerators, and the pod asks for none: they stay free for pods that do |
 //! | 1 | it is not initialized yet, should go, or ends before the pod does |
 //! | 0 | it is fenced, or not known |
 //!
@@ -111,7 +112,11 @@ impl<'a> Scores<'a> {
         {
             return 1;
         }
-        let packing = 3 * fill_percent(&self.incoming.pod.class.requests, node) / 100;
+        let requests = &self.incoming.pod.class.requests;
+        if node.allocatable.has_accelerators() && !requests.has_accelerators() {
+            return 2;
+        }
+        let packing = 3 * fill_percent(requests, node) / 100;
         let cheap = self.cheap.zip(entry.price_share);
         let price = i64::from(cheap.is_some_and(|(cheap, own)| own <= cheap));
         let affinity = i64::from(

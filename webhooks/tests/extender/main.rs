@@ -255,6 +255,23 @@ fn fuller_nodes_and_retained_nodes_score_higher() {
 }
 
 #[test]
+fn pods_that_need_no_accelerator_leave_nodes_with_accelerators_free() {
+    let mut stage = Stage::new();
+    // The fuller one, which would win otherwise.
+    stage.cluster.pod("more", "web-1", json!({}));
+    let before = stage.scores(&pod("x", "1"));
+    stage.cluster.device("web-1", "nvidia.com/gpu");
+    stage.cluster.device("web-2", "example.com/pod-eni");
+    let none = stage.scores(&pod("x", "1"));
+    assert_eq!(none["web-1"], 2, "{none:?}");
+    assert_eq!(none["web-0"], before["web-0"]);
+    assert_eq!(none["web-2"], before["web-2"], "no accelerator");
+    let one = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "1" }, "limits": { "nvidia.com/gpu": "1" } } }] } });
+    let one = stage.scores(&with(pod("x", "1"), one));
+    assert_eq!(one["web-1"], before["web-1"], "{one:?}");
+}
+
+#[test]
 fn a_workload_gets_its_preferred_percentage_of_spot() {
     let mut stage = Stage::new();
     stage.cluster.spot("web-0");

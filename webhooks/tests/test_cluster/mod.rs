@@ -317,6 +317,17 @@ impl TestCluster {
         self.apply(Object::Node(Box::new(node)));
     }
 
+    /// A node has one of a device.
+    pub(crate) fn device(&mut self, name: &str, resource: &str) {
+        let mut node = json!(self.index.node(&name.into()).unwrap());
+        for list in ["capacity", "allocatable"] {
+            node["status"][list][resource] = json!("1");
+        }
+        self.apply(Object::Node(Box::new(
+            serde_json::from_value(node).unwrap(),
+        )));
+    }
+
     /// Applies a DaemonSet that runs on every node.
     pub(crate) fn daemon_set(&mut self, name: &str, cpu: &str) {
         let spec = json!({ "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }],

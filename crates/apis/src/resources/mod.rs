@@ -9,11 +9,13 @@ use smallvec::SmallVec;
 
 use crate::values::{ParseQuantityError, Quantity};
 
+mod accelerators;
 mod limits;
 mod pool_limits;
 #[cfg(test)]
 mod tests;
 
+pub use accelerators::is_accelerator;
 pub use limits::{LimitExceeded, Limits};
 pub use pool_limits::PoolLimits;
 

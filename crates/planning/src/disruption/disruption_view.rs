@@ -19,6 +19,7 @@ use super::static_drift::not_asked_for;
 use crate::brake::Brake;
 use crate::context::PlanningContext;
 use crate::replica_counts::ReplicaCounts;
+use crate::scheduling::TemplateCache;
 use mortise_apis::names::{PoolName, Uid};
 use mortise_apis::schema::conditions::find;
 use mortise_apis::values::money::MicroUsd;
@@ -38,6 +39,8 @@ pub struct DisruptionView<'a> {
     brake: Option<Brake>,
     on_demand: OnDemandBalance,
     view: Arc<Snapshot>,
+    /// Templates of the NodePools of `view`.
+    templates: Arc<TemplateCache>,
     taken: BTreeSet<NodeKey>,
     destinations: BTreeSet<NodeKey>,
     closed: BTreeSet<NodeKey>,
@@ -95,6 +98,8 @@ pub struct AssumedCluster {
     /// What the commands move that the ledger does not know of yet.
     moving: Vec<Arc<RelocationPlan>>,
     view: Arc<Snapshot>,
+    /// Templates of its NodePools.
+    templates: Arc<TemplateCache>,
 }
 
 impl AssumedCluster {
@@ -131,6 +136,7 @@ impl AssumedCluster {
             generation: context.snapshot.generation,
             moving: plans,
             view: Arc::new(view),
+            templates: Arc::default(),
         }
     }
 
@@ -183,7 +189,7 @@ impl<'a> DisruptionView<'a> {
         me: Option<u64>,
     ) -> Self {
         let assumed = AssumedCluster::new(context, commands, me);
-        Self::with(context, commands, me, assumed.view)
+        Self::with(context, commands, me, &assumed)
     }
 
     /// The view of a command that is still to be found, as [`Self::new`]. What was assumed last time is used again while the
@@ -196,15 +202,15 @@ impl<'a> DisruptionView<'a> {
         let known = last.take().filter(|known| known.is_of(context, commands));
         let is_same = known.is_some();
         let known = known.unwrap_or_else(|| AssumedCluster::new(context, commands, None));
-        let view = Arc::clone(&last.insert(known).view);
-        (Self::with(context, commands, None, view), is_same)
+        let view = Self::with(context, commands, None, last.insert(known));
+        (view, is_same)
     }
 
     fn with(
         context: PlanningContext<'a>,
         commands: &BTreeMap<u64, DisruptionCommand>,
         me: Option<u64>,
-        view: Arc<Snapshot>,
+        assumed: &AssumedCluster,
     ) -> Self {
         let others = || others(commands, me);
         let mut taken = BTreeSet::new();
@@ -236,7 +242,8 @@ impl<'a> DisruptionView<'a> {
             brake: Brake::of(context.snapshot),
             on_demand: OnDemandBalance::new(context.snapshot, others()),
             totals: OnceCell::new(),
-            view,
+            view: Arc::clone(&assumed.view),
+            templates: Arc::clone(&assumed.templates),
             taken,
             destinations,
             closed,
@@ -269,6 +276,11 @@ impl<'a> DisruptionView<'a> {
     /// The cluster with the capacity for other commands' pods marked as used.
     pub fn view(&self) -> &Snapshot {
         &self.view
+    }
+
+    /// Templates of the NodePools of [`Self::view`], for all simulations.
+    pub(super) const fn templates(&self) -> &Arc<TemplateCache> {
+        &self.templates
     }
 
     /// Whether another command removes the node.

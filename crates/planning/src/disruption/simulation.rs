@@ -118,6 +118,7 @@ fn simulate(
             0
         },
         split: rules == SimulationRules::CheaperTogether,
+        templates: Some(Arc::clone(view.templates())),
         on_demand: view.on_demand().without(candidates, view.snapshot()),
         seed: 0, // the same question must get the same answer when it is asked again
         ..SolveOptions::default()

@@ -59,7 +59,7 @@ pub(super) struct SolveContext<'a> {
     pub(super) is_in_pass: &'a dyn Fn(&Uid) -> bool,
 }
 
-/// Selects the nodes that accept pods, in the order in which they are tried: initialized ones first, then by name.
+/// Selects the nodes that accept pods, in the order of [`OrderedNodes`](mortise_state::snapshot::OrderedNodes), in which they are tried.
 pub(super) struct ExistingNodeQuery<'a, 'c> {
     /// The cluster.
     pub(super) snapshot: &'a Snapshot,

@@ -152,7 +152,7 @@ impl InstanceTypeCheck<'_> {
             fits_alone: false,
             nearest: None,
         };
-        for group in &template.groups {
+        for group in template.groups.iter() {
             let daemons = dimensions.flat(&group.overhead.requests);
             let mut total: ResourceVector = ask.requests.clone();
             add(&mut total, &daemons);

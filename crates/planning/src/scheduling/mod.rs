@@ -46,6 +46,7 @@ mod reservations;
 mod resource_vector;
 mod solve;
 mod static_claim;
+mod template_cache;
 mod topology;
 mod topology_counts;
 mod volumes;
@@ -63,4 +64,5 @@ pub use plan::{
 };
 pub use solve::solve;
 pub use static_claim::plan_static_claim;
+pub use template_cache::TemplateCache;
 pub use volumes::volumes_fit;

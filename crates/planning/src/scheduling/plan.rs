@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::default_spread::SpreadDefaults;
+use super::template_cache::TemplateCache;
 use crate::reason::{NominationFailure, Reason};
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::{NodeClassKey, PodKey, PoolName, Uid};
@@ -56,6 +57,8 @@ pub struct SolveOptions {
     pub refused: BTreeMap<Uid, BTreeSet<NodeKey>>,
     /// What policies have on-demand without the nodes that the pass removes; `None`: what the snapshot has.
     pub on_demand: Option<Arc<OnDemandUses>>,
+    /// Templates of NodePools that passes over this snapshot share; `None`: the pass makes its own.
+    pub templates: Option<Arc<TemplateCache>>,
     /// Seed of random choices.
     pub seed: u64,
 }
@@ -99,6 +102,7 @@ impl Default for SolveOptions {
             gangs: BTreeSet::new(),
             refused: BTreeMap::new(),
             on_demand: None,
+            templates: None,
             seed: 0,
         }
     }

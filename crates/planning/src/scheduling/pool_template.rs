@@ -45,7 +45,7 @@ pub(super) struct PoolTemplate {
     /// Instance types that the NodePool's own requirements allow.
     pub(super) types: Bits,
     /// The same instance types by the DaemonSets that run on them.
-    pub(super) groups: Vec<DaemonSetGroup>,
+    pub(super) groups: Arc<[DaemonSetGroup]>,
     /// Limits.
     pub(super) limits: PoolLimits,
     /// Usage counted against them, in-flight NodeClaims of this pass included.
@@ -55,7 +55,7 @@ pub(super) struct PoolTemplate {
     /// Per resource, the largest amount that any of its instance types has.
     pub(super) largest: Resources,
     /// Capacity of each instance type, net of the DaemonSets that run on it, by index of the type, flat.
-    net: Vec<i64>,
+    net: Arc<[i64]>,
     width: usize,
 }
 
@@ -220,11 +220,11 @@ impl PoolTemplate {
             catalog: Arc::clone(catalog),
             taints,
             types,
-            groups,
+            groups: groups.into(),
             limits,
             usage,
             largest: Resources::zero(),
-            net,
+            net: net.into(),
             width: dimensions.len(),
             requirements,
             pool: Arc::clone(pool),

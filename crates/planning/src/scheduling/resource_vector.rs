@@ -14,7 +14,7 @@ pub(super) type ResourceVector = SmallVec<[i64; 6]>;
 const STANDARD: usize = 4;
 
 /// The resources of one pass: the standard four, and those that some pod or DaemonSet requests.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResourceDimensions {
     extended: Vec<Arc<str>>,
 }

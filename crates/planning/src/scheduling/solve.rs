@@ -81,12 +81,12 @@ fn solve_once(
     let dimensions = ResourceDimensions::new(
         requests.chain(daemons.all().iter().map(|daemon| &daemon.class.requests)),
     );
-    let (templates, unusable) = pool_template::templates(
-        snapshot,
-        &daemons,
-        &dimensions,
-        options.min_values_best_effort,
-    );
+    let best_effort = options.min_values_best_effort;
+    let build = || pool_template::templates(snapshot, &daemons, &dimensions, best_effort);
+    let (templates, unusable) = match &options.templates {
+        Some(kept) => kept.templates(snapshot, &dimensions, best_effort, build),
+        None => build(),
+    };
     report.typeless = pool_template::typeless(&unusable);
     let context = SolveContext {
         snapshot,

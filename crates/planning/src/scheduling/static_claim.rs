@@ -49,7 +49,7 @@ pub fn plan_static_claim(
     let kinds = table.kinds_meeting(&template.requirements, &snapshot.well_known);
     let mut types = Bits::none(table.type_count());
     let mut overhead = None;
-    for group in &template.groups {
+    for group in template.groups.iter() {
         let mut roomy = group.types.clone();
         roomy.and(&within_policy);
         let has_capacity = |at: usize| template.net(at).iter().all(|left| *left >= 0);

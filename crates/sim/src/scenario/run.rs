@@ -233,12 +233,6 @@ impl ScenarioRun {
         }
     }
 
-    /// Pods that DaemonSets do not own.
-    fn pods(&self) -> impl Iterator<Item = (&ObjectKey, &Value)> {
-        let objects = self.simulation.api_server().iter();
-        objects.filter(|(key, pod)| matches!(key, ObjectKey::Pod(_)) && !is_daemon(pod))
-    }
-
     fn act(&mut self, entry: usize, action: &TimelineAction<'_>) -> Result<(), ManifestError> {
         let simulation = &mut self.simulation;
         match action {
@@ -312,17 +306,25 @@ impl ScenarioRun {
 
     fn sample(&mut self, happened: Option<String>) {
         let stats = self.simulation.stats();
-        let count = |is_counted: fn(&Value) -> bool| {
-            self.pods().filter(|(_, pod)| is_counted(pod)).count() as u64
-        };
-        let is_node = |(key, _): &(&ObjectKey, &Value)| matches!(key, ObjectKey::Node(_));
+        let (mut nodes, mut pods_running, mut pods_pending) = (0, 0, 0);
+        for (key, object) in self.simulation.api_server().iter() {
+            match key {
+                ObjectKey::Node(_) => nodes += 1,
+                // Pods of DaemonSets come and go with the nodes.
+                ObjectKey::Pod(_) if !is_daemon(object) => {
+                    pods_running += u64::from(is_ready(object));
+                    pods_pending += u64::from(is_pending(object));
+                }
+                _ => {}
+            }
+        }
         let sample = ScenarioSample {
             at: self.simulation.now(),
             seconds: since(self.simulation.now(), self.spec.start) / 1000,
             happened,
-            nodes: self.simulation.api_server().iter().filter(is_node).count() as u64,
-            pods_running: count(is_ready),
-            pods_pending: count(is_pending),
+            nodes,
+            pods_running,
+            pods_pending,
             price_micro_usd: self.simulation.cloud().price().0,
             launched: stats.nodes_launched,
             terminated: stats.nodes_removed,

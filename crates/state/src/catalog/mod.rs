@@ -12,7 +12,7 @@ mod diagnostics;
 mod offers;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hash, Hasher as _};
 use std::sync::Arc;
 
@@ -30,6 +30,8 @@ use mortise_cloudprovider::{CapacityType, InstanceType, Offering, UnavailableOff
 #[derive(Clone, Debug)]
 pub struct Catalog {
     types: Vec<Arc<InstanceType>>,
+    /// Position of each type.
+    positions: Arc<HashMap<Arc<str>, usize, FixedState>>,
     /// Hash of each type.
     hashes: Vec<u64>,
     version: u64,
@@ -52,7 +54,10 @@ impl Catalog {
     fn from_sorted(types: Vec<Arc<InstanceType>>) -> Self {
         let hashes: Vec<u64> = types.iter().map(|each| hash_of(each)).collect();
         let table = Arc::new(InstanceTypeTable::build(&types));
+        let names = types.iter().map(|each| Arc::clone(&each.name));
+        let positions: HashMap<Arc<str>, usize, FixedState> = names.zip(0..).collect();
         Self {
+            positions: Arc::new(positions),
             version: version_of(&hashes),
             hashes,
             table,
@@ -78,12 +83,10 @@ impl Catalog {
         self.types.get(self.position(name)?)
     }
 
-    /// Position of a type in [`types`](Self::types), and of its bit in every set of types. Cost: a binary search.
+    /// Position of a type in [`types`](Self::types), and of its bit in every set of types.
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.types
-            .binary_search_by(|each| (*each.name).cmp(name))
-            .ok()
+        self.positions.get(name).copied()
     }
 
     /// Columns of the types, as bit sets.
@@ -146,6 +149,7 @@ impl Catalog {
             }
         }
         Self {
+            positions: Arc::clone(&self.positions),
             version: version_of(&hashes),
             hashes,
             table: Arc::new(self.table.with_offerings(&types)),

@@ -8,7 +8,8 @@ use super::StateNode;
 /// Maximum number of nodes per piece: one change after a freeze copies one piece.
 const PIECE: usize = 128;
 
-/// Every node once: initialized ones first, then by name, then by key. Cloning costs one pointer; a change after a clone copies
+/// Every node once: those without accelerators first, so that pods that need none leave them free; of these and of the others
+/// initialized ones first, then by name, then by key. Cloning costs one pointer; a change after a clone copies
 /// the list of pieces and one piece.
 #[derive(Clone, Debug, Default)]
 pub struct OrderedNodes {
@@ -17,7 +18,7 @@ pub struct OrderedNodes {
 }
 
 fn order(a: &StateNode, b: &StateNode) -> Ordering {
-    let key = |node: &StateNode| !node.initialized;
+    let key = |node: &StateNode| (node.allocatable.has_accelerators(), !node.initialized);
     key(a)
         .cmp(&key(b))
         .then_with(|| a.name().cmp(b.name()))
