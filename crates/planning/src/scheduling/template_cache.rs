@@ -29,7 +29,7 @@ impl TemplateCache {
     /// The templates as they are before a pass, usable ones and others.
     ///
     /// # Cost
-    /// A copy, but for the first of up to four sets of resources and of either way to take minValues.
+    /// A copy, except for the first pass with these resources.
     pub(super) fn templates(
         &self,
         snapshot: &Snapshot,
