@@ -109,6 +109,66 @@ async fn other_settings_and_manifests_are_compared_side_by_side() -> Result<()> 
 }
 
 #[tokio::test]
+async fn pods_of_a_trace_come_and_go_by_its_clock() -> Result<()> {
+    let mut folder = StateDir::create("trace")?;
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (scenario, trace) = (file("s.yaml"), file("pods.csv"));
+    // Without the Deployment, and nothing happens but the trace.
+    let timeline = "  timeline:\n    - { at: 20m, scale: { deployment: web, replicas: 12 } }\n";
+    let alone: Vec<&str> = SCENARIO.split("---\n").take(2).collect();
+    let alone = alone.join("---\n").replace(timeline, "");
+    ensure!(!alone.contains("web"), "{alone}");
+    std::fs::write(&scenario, alone)?;
+    // Three pods at once for four hours, three more after an hour until the end, ten times as fast.
+    let rows: Vec<String> = (0..6)
+        .map(|at| match at {
+            0..3 => format!("pod-{at},1500,2048,0,,1000,15400"),
+            _ => format!("pod-{at},1500,2048,0,LS,4600,"),
+        })
+        .collect();
+    let heading = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time";
+    std::fs::write(&trace, format!("{heading}\n{}\n", rows.join("\n")))?;
+    let args = [
+        scenario.as_str(),
+        "--trace",
+        &trace,
+        "--trace-speed",
+        "10",
+        "-o",
+        "json",
+    ];
+    let said = command::run("simulate", &args, None).await?;
+    ensure!(said.code == 0, "{said:?}");
+    let report: Value = serde_json::from_str(&said.stdout)?;
+    let running = |seconds: i64| {
+        let samples = report["samples"].as_array()?;
+        let at = samples
+            .iter()
+            .rfind(|each| each["seconds"].as_i64().is_some_and(|own| own <= seconds))?;
+        at["podsRunning"].as_u64()
+    };
+    let minutes = [5, 10, 20, 30, 60].map(|minute| running(minute * 60));
+    let [five, ten, twenty, thirty, hour] = minutes;
+    ensure!(
+        five == Some(3)
+            && ten == Some(6)
+            && twenty == Some(6)
+            && thirty == Some(3)
+            && hour == Some(3),
+        "{minutes:?} in {report}"
+    );
+    std::fs::write(&trace, format!("{heading}\na,1500,many,0,,0,5\n"))?;
+    let said = command::run("simulate", &args, None).await?;
+    let problem = format!("{trace}:2: memory_mib is \"many\"; a whole number from 0 on is allowed");
+    ensure!(
+        said.code == 8 && said.stderr.contains(&problem),
+        "no {problem:?} in {said:?}"
+    );
+    folder.discard();
+    Ok(())
+}
+
+#[tokio::test]
 async fn instances_boot_as_slowly_as_the_scenario_says() -> Result<()> {
     let waited = async |scenario: &str| -> Result<i64> {
         let said = command::run("simulate", &["-", "-o", "json"], Some(scenario)).await?;

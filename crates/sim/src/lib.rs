@@ -55,4 +55,6 @@ pub use scores::{ClusterMinute, MovedWorkload, Percentiles, Scores};
 pub use shrink::{shrunk_document, shrunk_list};
 pub use simulation::Simulation;
 pub use stats::Stats;
-pub use workloads::{ConcurrencyPolicy, CronJob, Job, StatefulSet, VolumeClaimTemplate, Workloads};
+pub use workloads::{
+    ConcurrencyPolicy, CronJob, Job, JobArrival, StatefulSet, VolumeClaimTemplate, Workloads,
+};

@@ -12,6 +12,8 @@ pub struct Workloads {
     pub jobs: Vec<Job>,
     /// Jobs that are created by the clock.
     pub cron_jobs: Vec<CronJob>,
+    /// Jobs that are created once, some time after the start, in the order of their times.
+    pub arrivals: Vec<JobArrival>,
 }
 
 /// Pods named `<name>-0` and so on.
@@ -53,6 +55,15 @@ pub struct Job {
     pub parallelism: u32,
     /// How long a pod runs, in milliseconds; one that is evicted is followed by one that begins again.
     pub run_ms: i64,
+}
+
+/// A job that is created once.
+#[derive(Clone, Debug)]
+pub struct JobArrival {
+    /// Milliseconds after the start.
+    pub after_ms: i64,
+    /// The job.
+    pub job: Job,
 }
 
 /// A job that recurs.

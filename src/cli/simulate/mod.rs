@@ -7,7 +7,7 @@ mod progress;
 mod scores;
 mod shrink;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -15,9 +15,10 @@ use clap::{Args, ValueEnum};
 use mortise_demo::scenario_file::ScenarioFile;
 use mortise_manifests::lint::{LintLevel, LintOptions, lint};
 use mortise_manifests::migrate::SourceFile;
+use mortise_sim::JobArrival;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::replay::SettingChange;
-use mortise_sim::scenario::{ScenarioReport, scenario_schema};
+use mortise_sim::scenario::{ScenarioReport, scenario_schema, trace_jobs};
 
 use crate::providers::Provider;
 
@@ -37,7 +38,7 @@ One seed gives one history, byte for byte.",
 Examples:\n  mortise simulate examples/scenarios/busy-morning.yaml\n  mortise simulate pools.yaml apps.yaml scenario.yaml --seed 7 -o json\n  \
 mortise simulate examples/scenarios/busy-morning.yaml --compare karpenter --report morning.html\n  mortise simulate \
 examples/scenarios/churny-day.yaml --compare-apply calmer-pool.yaml\n  mortise simulate examples/scenarios/black-friday.yaml --compare-set batch-idle-duration=5s\n  \
-mortise simulate broken.yaml --shrink small.yaml\n  mortise simulate --schema > scenario.schema.json"
+mortise simulate pools.yaml scenario.yaml --trace pods.csv --trace-speed 60\n  mortise simulate broken.yaml --shrink small.yaml\n  mortise simulate --schema > scenario.schema.json"
 )]
 pub(super) struct SimulateArgs {
     /// Files, directories (*.yaml, *.yml, *.json, at any depth), or - for standard input
@@ -46,6 +47,12 @@ pub(super) struct SimulateArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: SimulationFormat,
+    /// Pods that come and go as in this table of comma-separated values, with the columns cpu_milli, memory_mib, creation_time and deletion_time (seconds), and optionally name, num_gpu and qos
+    #[arg(long, value_name = "FILE", conflicts_with = "shrink")]
+    trace: Option<PathBuf>,
+    /// How many seconds of the trace take one second
+    #[arg(long, value_name = "FACTOR", default_value_t = 1, requires = "trace", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    trace_speed: u32,
     /// Seed for random choices; default: that of the scenario
     #[arg(long)]
     seed: Option<u64>,
@@ -115,7 +122,12 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     }
     let sources = read(&args.paths)?;
     let changed = read(&args.compare_apply)?;
-    let columns = match columns(args, &sources, &changed) {
+    let jobs = match &args.trace {
+        None => Ok(Vec::new()),
+        Some(path) => traced(path, args.trace_speed)?,
+    };
+    let columns = jobs.and_then(|jobs| columns(args, &sources, &changed, &jobs));
+    let columns = match columns {
         Ok(columns) => columns,
         Err(error) => {
             warning(&format!("mortise: {error:#}"));
@@ -142,14 +154,30 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     show(args, &played)
 }
 
+/// The pods of a trace, or what is wrong with it.
+///
+/// # Errors
+/// The file cannot be read.
+fn traced(path: &Path, speed: u32) -> anyhow::Result<anyhow::Result<Vec<JobArrival>>> {
+    let place = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {place}"))?;
+    let jobs = trace_jobs(&text, speed);
+    Ok(jobs.map_err(|error| match error.line() {
+        Some(line) => anyhow::anyhow!("{place}:{line}: {error}"),
+        None => anyhow::anyhow!("{place}: {error}"),
+    }))
+}
+
 /// What is played: first what was asked for, then what it is compared with.
 fn columns(
     args: &SimulateArgs,
     sources: &[SourceFile],
     changed: &[SourceFile],
+    jobs: &[JobArrival],
 ) -> anyhow::Result<Vec<Column>> {
     let read = |replacements: &[SourceFile]| {
         let mut file = ScenarioFile::read(sources, replacements)?;
+        file.objects.add_arrivals(jobs.to_vec())?;
         file.spec.seed = args.seed.unwrap_or(file.spec.seed);
         anyhow::Ok(file)
     };

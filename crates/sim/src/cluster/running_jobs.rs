@@ -1,6 +1,9 @@
 //! Jobs that are not done, and those that the clock will create.
 
+use std::collections::VecDeque;
+
 use jiff::Timestamp;
+use mortise_apis::values::after;
 
 use crate::workloads::{ConcurrencyPolicy, CronJob, Job, Workloads};
 
@@ -20,9 +23,20 @@ pub(super) struct RunningJobs {
     running: Vec<RunningJob>,
     /// With the time of the next job; `None`: there will be none.
     cron_jobs: Vec<(CronJob, Option<Timestamp>)>,
+    /// Jobs that will be created once, the next one first.
+    arrivals: VecDeque<(Timestamp, Job)>,
 }
 
 impl RunningJob {
+    /// One that has just been created, not by a CronJob.
+    const fn new(job: Job) -> Self {
+        Self {
+            job,
+            succeeded: 0,
+            cron: None,
+        }
+    }
+
     /// Pods that are created now, with `active` ones there.
     pub(super) fn creates(&self, active: usize) -> usize {
         let open = self.job.completions.saturating_sub(self.succeeded);
@@ -34,16 +48,16 @@ impl RunningJob {
 impl RunningJobs {
     /// The jobs of a cluster that begins now.
     pub(super) fn new(workloads: &Workloads, now: Timestamp) -> Self {
-        let running = workloads.jobs.iter().map(|job| RunningJob {
-            job: job.clone(),
-            succeeded: 0,
-            cron: None,
-        });
+        let running = workloads.jobs.iter().cloned().map(RunningJob::new);
+        let arrivals = workloads.arrivals.iter();
         let cron_jobs = workloads.cron_jobs.iter();
         Self {
             running: running.collect(),
             cron_jobs: cron_jobs
                 .map(|each| (each.clone(), each.schedule.next(now)))
+                .collect(),
+            arrivals: arrivals
+                .map(|each| (after(now, each.after_ms), each.job.clone()))
                 .collect(),
         }
     }
@@ -63,7 +77,12 @@ impl RunningJobs {
 
     /// Creates the jobs that are due. Returns whether there are any, and the names of the jobs that they replace.
     pub(super) fn start_due(&mut self, now: Timestamp) -> (bool, Vec<String>) {
+        let has_come = |(at, _): &mut (Timestamp, Job)| *at <= now;
         let mut has_begun = false;
+        while let Some((_, job)) = self.arrivals.pop_front_if(has_come) {
+            self.running.push(RunningJob::new(job));
+            has_begun = true;
+        }
         let mut replaced = Vec::new();
         for (cron, next) in &mut self.cron_jobs {
             let Some(mut due) = next.filter(|next| *next <= now) else {
@@ -105,10 +124,11 @@ impl RunningJobs {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-    use mortise_apis::values::{CronSchedule, after};
+    use mortise_apis::values::CronSchedule;
     use serde_json::json;
 
     use super::*;
+    use crate::workloads::JobArrival;
 
     fn job(completions: u32, parallelism: u32) -> Job {
         Job {
@@ -152,6 +172,34 @@ mod tests {
         assert_eq!(jobs.iter().count(), 1);
         jobs.completed("j");
         assert_eq!(jobs.iter().count(), 0);
+    }
+
+    #[test]
+    fn a_job_that_comes_later_is_created_once() {
+        let arrivals = [(0, "a"), (2_000, "b"), (2_000, "c")];
+        let workloads = Workloads {
+            arrivals: arrivals
+                .map(|(after_ms, name)| JobArrival {
+                    after_ms,
+                    job: Job {
+                        name: name.to_owned(),
+                        ..job(1, 1)
+                    },
+                })
+                .into(),
+            ..Workloads::default()
+        };
+        let start = Timestamp::UNIX_EPOCH;
+        let mut jobs = RunningJobs::new(&workloads, start);
+        let mut names = |ms: i64| {
+            let (has_begun, _) = jobs.start_due(after(start, ms));
+            let names: Vec<String> = jobs.iter().map(|each| each.job.name.clone()).collect();
+            (has_begun, names.join(" "))
+        };
+        assert_eq!(names(0), (true, "a".to_owned()));
+        assert_eq!(names(1_999), (false, "a".to_owned()));
+        assert_eq!(names(5_000), (true, "a b c".to_owned()));
+        assert_eq!(names(9_000), (false, "a b c".to_owned()));
     }
 
     #[test]

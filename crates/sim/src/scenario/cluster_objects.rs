@@ -9,7 +9,7 @@ use super::workload_manifests;
 use crate::cluster::workload_controllers::NAMESPACE;
 use crate::manifest_error::ManifestError;
 use crate::options::Deployment;
-use crate::workloads::Workloads;
+use crate::workloads::{JobArrival, Workloads};
 
 /// Kinds that can be simulated, besides node classes.
 const KINDS: [&str; 10] = [
@@ -120,6 +120,18 @@ impl ClusterObjects {
         Ok(())
     }
 
+    /// Adds the jobs of a trace.
+    ///
+    /// # Errors
+    /// A workload has the name of one of them.
+    pub fn add_arrivals(&mut self, jobs: Vec<JobArrival>) -> Result<(), ManifestError> {
+        for each in &jobs {
+            self.check_name(&each.job.name)?;
+        }
+        self.workloads.arrivals = jobs;
+        Ok(())
+    }
+
     /// Whether the feature gate CapacityBuffer is needed.
     pub(super) fn has_buffers(&self) -> bool {
         let mut keys = self.others.iter().map(|(key, _)| key);
@@ -132,6 +144,7 @@ impl ClusterObjects {
             stateful_sets,
             jobs,
             cron_jobs,
+            arrivals: _, // added last
         } = &self.workloads;
         let is_taken = self.deployments.iter().any(|each| each.name == name)
             || stateful_sets.iter().any(|each| each.name == name)

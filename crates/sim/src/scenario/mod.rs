@@ -11,6 +11,7 @@ mod run;
 mod spec;
 mod start_times;
 mod timeline;
+mod trace;
 mod workload_manifests;
 
 pub use cluster_objects::ClusterObjects;
@@ -19,3 +20,4 @@ pub use run::{ScenarioRun, ServiceDeciders, SimulatedService, play};
 pub use spec::{SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioSpec, scenario_schema};
 pub use start_times::{ScenarioBootTaint, ScenarioStartTime};
 pub use timeline::{TimelineAction, TimelineEntry};
+pub use trace::{TraceError, trace_jobs};

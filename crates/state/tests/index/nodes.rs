@@ -131,23 +131,20 @@ fn unmanaged_nodes_are_used_as_they_are_and_deleting_nodes_do_not_count() {
 #[test]
 fn nodes_with_accelerators_are_tried_last_and_those_that_are_initialized_first() {
     let mut index = index();
-    let has =
-        |resource: &str| json!({ "status": { "allocatable": { "cpu": "4", resource: "1" } } });
-    for (version, (name, resource)) in [
+    let mut apply = |object| index.apply(ObjectEvent::Applied(object, EventSource::Watch));
+    for (name, resource) in [
         ("a", "nvidia.com/gpu"),
         ("b", "example.com/efa"),
         ("c", "amd.com/gpu"),
         ("d", "pods"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let mut more = has(resource);
-        if name == "b" || name == "a" {
-            more["metadata"] = json!({ "labels": { "karpenter.sh/nodepool": "default" } });
-        }
-        let object = node(name, version as u64 + 1, more);
-        index.apply(ObjectEvent::Applied(object, EventSource::Watch));
+    ] {
+        let has = json!({ "status": { "allocatable": { "cpu": "4", resource: "1" } } });
+        apply(node(name, 1, has));
+    }
+    // Nodes that mortise does not manage count as initialized.
+    for name in ["a", "b"] {
+        let of = json!({ "status": { "providerID": format!("kwok://{name}") } });
+        apply(claim(name, 1, of));
     }
     let snapshot = index.freeze(Timestamp::UNIX_EPOCH);
     let order: Vec<(&str, bool)> = snapshot
