@@ -266,7 +266,7 @@ fn pods_that_need_no_accelerator_leave_nodes_with_accelerators_free() {
     assert_eq!(none["web-1"], 2, "{none:?}");
     assert_eq!(none["web-0"], before["web-0"]);
     assert_eq!(none["web-2"], before["web-2"], "no accelerator");
-    let one = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "1" }, "limits": { "nvidia.com/gpu": "1" } } }] } });
+    let one = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": "1", "nvidia.com/gpu": "1" } } }] } });
     let one = stage.scores(&with(pod("x", "1"), one));
     assert_eq!(one["web-1"], before["web-1"], "{one:?}");
 }
