@@ -61,6 +61,23 @@ async fn condition(scene: &Scene, name: &str, of: (&str, &str), value: &str) -> 
     .await
 }
 
+async fn has_claims(scene: &Scene, count: usize) -> Result<()> {
+    let claims = scene.claims().await?;
+    ensure!(claims.len() == count, "{claims:?}");
+    Ok(())
+}
+
+/// What `mortise explain nodepool` prints has these parts.
+async fn pool_says(scene: &Scene, pool: &str, parts: &[&str]) -> Result<()> {
+    let url = scene.mortise.url("");
+    let said = command::run("explain", &["nodepool", pool, "--url", &url], None).await?;
+    ensure!(said.code == 0, "{said:?}");
+    for part in parts {
+        ensure!(said.stdout.contains(part), "no {part:?} in {said:?}");
+    }
+    Ok(())
+}
+
 /// Two nodes of the pool cost more than this, one does not.
 const ONE_NODE: &str = "0.08";
 
@@ -88,21 +105,10 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
         "to free it: raise spec.limits of the NodePool, or limits.hourlyPrice",
     ];
     waits_because(&scene, "web", &waiting).await?;
-    ensure!(
-        scene.claims().await?.len() == 1,
-        "{:?}",
-        scene.claims().await?
-    );
+    has_claims(&scene, 1).await?;
 
-    let url = scene.mortise.url("");
-    let said = command::run("explain", &["nodepool", "general", "--url", &url], None).await?;
-    let part = "of $0.0800/h";
-    ensure!(
-        said.code == 0
-            && said.stdout.contains("team: hourlyPrice: $")
-            && said.stdout.contains(part),
-        "{said:?}"
-    );
+    let parts = ["team: hourlyPrice: $", "of $0.0800/h"];
+    pool_says(&scene, "general", &parts).await?;
 
     // More money, but no second node within ten minutes.
     let rate = |nodes: u32| json!({ "maxNewNodesPerWindow": { "nodes": nodes, "window": "10m" } });
@@ -119,11 +125,7 @@ async fn limits_of_price_and_rate_hold_and_are_explained() -> Result<()> {
         "earlier ones leave the window",
     ];
     waits_because(&scene, "web", &waiting).await?;
-    ensure!(
-        scene.claims().await?.len() == 1,
-        "{:?}",
-        scene.claims().await?
-    );
+    has_claims(&scene, 1).await?;
     kubectl(&scene, &["replace"], &slow(2)).await?.ok()?;
     scene.running("web", 2).await?;
 
@@ -154,15 +156,9 @@ async fn the_calendar_allows_more_nodes_when_its_time_comes() -> Result<()> {
     scene.settled(1).await?;
     let waiting = ["limits.nodes of NodePoolPolicy team is 1, 1 are there"];
     waits_because(&scene, "web", &waiting).await?;
-    let url = scene.mortise.url("");
-    let said = command::run("explain", &["nodepool", "general", "--url", &url], None).await?;
     let minute = begin.strftime("%Y-%m-%dT%H:%M:00Z");
-    for part in [
-        "team: nodes: 1 of 1".to_owned(),
-        format!("calendar: its limits change at {minute}"),
-    ] {
-        ensure!(said.stdout.contains(&part), "no {part:?} in {said:?}");
-    }
+    let changes = format!("calendar: its limits change at {minute}");
+    pool_says(&scene, "general", &["team: nodes: 1 of 1", &changes]).await?;
     // Nothing is changed: it is the time that allows it.
     scene.settled(2).await?;
     let now = Timestamp::now().to_zoned(TimeZone::UTC);
@@ -172,11 +168,7 @@ async fn the_calendar_allows_more_nodes_when_its_time_comes() -> Result<()> {
     );
     let waiting = ["calendar[0] (rush).limits.nodes of NodePoolPolicy team is 2, 2 are there"];
     waits_because(&scene, "web", &waiting).await?;
-    ensure!(
-        scene.claims().await?.len() == 2,
-        "{:?}",
-        scene.claims().await?
-    );
+    has_claims(&scene, 2).await?;
     scene.end().await;
     Ok(())
 }
@@ -349,15 +341,8 @@ async fn a_share_of_the_nodes_is_on_demand() -> Result<()> {
     scene.scale("web", 6).await?;
     half_on_demand(&scene, 6).await?;
     // The capacity of a node of kwok is what its NodeClaim requests.
-    let url = scene.mortise.url("");
-    let said = command::run("explain", &["nodepool", "mixed", "--url", &url], None).await?;
-    ensure!(
-        said.code == 0
-            && said
-                .stdout
-                .contains("on-demand: 4500m of 9 CPUs, at least 4500m"),
-        "{said:?}"
-    );
+    let share = "on-demand: 4500m of 9 CPUs, at least 4500m";
+    pool_says(&scene, "mixed", &[share]).await?;
     scene.end().await;
     Ok(())
 }

@@ -43,6 +43,13 @@ fn halved() -> Result<String> {
     Ok(web.replace("900m", "450m").replace("1Gi", "512Mi"))
 }
 
+/// The report of a simulation, as JSON.
+async fn reported(args: &[&str], input: Option<&str>) -> Result<Value> {
+    let said = command::run("simulate", args, input).await?;
+    ensure!(said.code == 0, "{said:?}");
+    Ok(serde_json::from_str(&said.stdout)?)
+}
+
 #[tokio::test]
 async fn other_settings_and_manifests_are_compared_side_by_side() -> Result<()> {
     let mut folder = StateDir::create("simulate")?;
@@ -137,9 +144,7 @@ async fn pods_of_a_trace_come_and_go_by_its_clock() -> Result<()> {
         "-o",
         "json",
     ];
-    let said = command::run("simulate", &args, None).await?;
-    ensure!(said.code == 0, "{said:?}");
-    let report: Value = serde_json::from_str(&said.stdout)?;
+    let report = reported(&args, None).await?;
     let running = |seconds: i64| {
         let samples = report["samples"].as_array()?;
         let at = samples
@@ -171,9 +176,7 @@ async fn pods_of_a_trace_come_and_go_by_its_clock() -> Result<()> {
 #[tokio::test]
 async fn instances_boot_as_slowly_as_the_scenario_says() -> Result<()> {
     let waited = async |scenario: &str| -> Result<i64> {
-        let said = command::run("simulate", &["-", "-o", "json"], Some(scenario)).await?;
-        ensure!(said.code == 0, "{said:?}");
-        let report: Value = serde_json::from_str(&said.stdout)?;
+        let report = reported(&["-", "-o", "json"], Some(scenario)).await?;
         let most = report["scores"]["pendingS"]["most"].as_i64();
         most.context("how long pods waited")
     };

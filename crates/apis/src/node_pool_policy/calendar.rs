@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{NodePoolPolicy, PolicyLimits};
 use crate::schema::fields;
+use crate::values::BudgetWindow;
 use crate::values::money::MicroUsd;
-use crate::values::{BudgetWindow, CronSchedule, GoDuration};
 
 /// Limits that hold at some times instead of those of the policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,16 +29,6 @@ pub struct PolicyCalendarEntry {
     pub duration: String,
     /// The limits that hold instead of spec.limits. What is absent here stays as in spec.limits. Where several entries hold, the lowest limit counts.
     pub limits: PolicyLimits,
-}
-
-impl PolicyCalendarEntry {
-    /// When it holds; `None` where that cannot be read, or is never.
-    fn window(&self) -> Option<BudgetWindow> {
-        let schedule = CronSchedule::parse(&self.schedule).ok()?;
-        let duration = GoDuration::parse(&self.duration).ok()?;
-        let can_hold = duration.as_nanos() > 0 && schedule.has_times();
-        can_hold.then_some(BudgetWindow { schedule, duration })
-    }
 }
 
 /// Where a limit is written.
@@ -113,7 +103,7 @@ impl NodePoolPolicy {
             let name = entry.name.as_deref().map(Arc::from);
             let source = LimitSource::Calendar { at, name };
             let (nodes, price) = (entry.limits.nodes(), entry.limits.hourly_price());
-            let Some(window) = entry.window() else {
+            let Ok(window) = BudgetWindow::recurring(&entry.schedule, &entry.duration) else {
                 holding.push((source, nodes.map(|_| 0), price.map(|_| MicroUsd(0))));
                 continue;
             };

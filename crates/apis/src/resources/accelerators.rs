@@ -8,8 +8,7 @@ const KINDS: [&str; 5] = ["gpu", "gaudi", "neuron", "neuroncore", "tpu"];
 const PARTS: [&str; 2] = ["mig-", "gpu."];
 
 /// Whether an extended resource is an accelerator.
-#[must_use]
-pub fn is_accelerator(resource: &str) -> bool {
+fn is_accelerator(resource: &str) -> bool {
     resource.split_once('/').is_some_and(|(_, kind)| {
         KINDS.contains(&kind) || PARTS.iter().any(|part| kind.starts_with(part))
     })

@@ -15,7 +15,6 @@ mod pool_limits;
 #[cfg(test)]
 mod tests;
 
-pub use accelerators::is_accelerator;
 pub use limits::{LimitExceeded, Limits};
 pub use pool_limits::PoolLimits;
 

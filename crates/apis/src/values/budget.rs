@@ -84,7 +84,38 @@ pub struct BudgetWindow {
     pub duration: GoDuration,
 }
 
+/// Why a schedule and a duration are no times that come again and again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecurrenceError {
+    /// The schedule cannot be read.
+    #[error("{0}")]
+    Schedule(#[from] ParseCronError),
+    /// There is no such day, or the schedule is counted from no time (`@every`).
+    #[error("{0:?} has no times of its own; write five fields in UTC, such as \"0 7 * * mon-fri\"")]
+    NoTimes(String),
+    /// The duration cannot be read, or is no time at all.
+    #[error("{0:?} is not a duration above zero; write for example 11h")]
+    Duration(String),
+}
+
 impl BudgetWindow {
+    /// A window that begins at times of its own, and lasts.
+    ///
+    /// # Errors
+    /// Schedule or duration cannot be read, or it would never be active.
+    pub fn recurring(schedule: &str, duration: &str) -> Result<Self, RecurrenceError> {
+        let cron = CronSchedule::parse(schedule)?;
+        if !cron.has_times() {
+            return Err(RecurrenceError::NoTimes(schedule.to_owned()));
+        }
+        let span = GoDuration::parse(duration).ok();
+        let span = span.filter(|span| span.as_nanos() > 0);
+        Ok(Self {
+            schedule: cron,
+            duration: span.ok_or_else(|| RecurrenceError::Duration(duration.to_owned()))?,
+        })
+    }
+
     /// Whether a fire time lies in the `duration` up to `now` (the start excluded, `now` included).
     #[must_use]
     pub fn is_active(&self, now: Timestamp) -> bool {

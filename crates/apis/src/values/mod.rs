@@ -17,7 +17,7 @@ mod time;
 
 pub use budget::{
     Allowance, BudgetActivity, BudgetError, BudgetEvaluation, BudgetSet, BudgetWindow,
-    CompiledBudget,
+    CompiledBudget, RecurrenceError,
 };
 pub use cron::{CronFault, CronSchedule, ParseCronError};
 pub use duration::{GoDuration, NillableDuration, ParseDurationError, ParseNillableDurationError};

@@ -45,7 +45,7 @@ pub enum TraceError {
         /// Line of the file.
         line: u64,
         /// The column.
-        column: String,
+        column: &'static str,
         /// What it holds.
         given: String,
     },
@@ -115,7 +115,7 @@ impl Columns {
     }
 
     /// The number of a cell; `None` for an empty one.
-    fn number(&self, row: &StringRecord, column: &str) -> Result<Option<i64>, TraceError> {
+    fn number(&self, row: &StringRecord, column: &'static str) -> Result<Option<i64>, TraceError> {
         let given = self.text(row, column);
         if given.is_empty() {
             return Ok(None);
@@ -124,17 +124,17 @@ impl Columns {
             Ok(number @ 0..) => Ok(Some(number)),
             _ => Err(TraceError::NoNumber {
                 line: line_of(row),
-                column: column.to_owned(),
+                column,
                 given: given.to_owned(),
             }),
         }
     }
 
     /// The number of a cell that must have one.
-    fn required(&self, row: &StringRecord, column: &str) -> Result<i64, TraceError> {
+    fn required(&self, row: &StringRecord, column: &'static str) -> Result<i64, TraceError> {
         let missing = || TraceError::NoNumber {
             line: line_of(row),
-            column: column.to_owned(),
+            column,
             given: String::new(),
         };
         self.number(row, column)?.ok_or_else(missing)

@@ -83,7 +83,7 @@ impl Catalog {
         self.types.get(self.position(name)?)
     }
 
-    /// Position of a type in [`types`](Self::types), and of its bit in every set of types.
+    /// Position of a type in [`types`](Self::types), and of its bit in every set of types. Cost: a hash of the name.
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
         self.positions.get(name).copied()

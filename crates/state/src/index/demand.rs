@@ -113,12 +113,11 @@ pub(super) fn resolve_buffers(index: &mut Index) {
         let known = index.state.demand.get(&key);
         let next = index.demand.revision + 1;
         let time = index.now;
-        let window = served.and_then(|buffer| buffer.window().ok().flatten());
-        match window.and_then(|window| window.changes_after(time)) {
+        let now = served.map(|buffer| demand_of(buffer, known, &index.state, (next, time)));
+        match now.as_ref().and_then(|now| now.changes_after(time)) {
             Some(at) => index.demand.changes_at.insert(key.clone(), at),
             None => index.demand.changes_at.remove(&key),
         };
-        let now = served.map(|buffer| demand_of(buffer, known, &index.state, (next, time)));
         match (known, now) {
             (Some(known), Some(now)) if Arc::ptr_eq(known, &now) => {}
             (_, Some(now)) => {

@@ -4,24 +4,14 @@ use thiserror::Error;
 
 use super::CapacityBuffer;
 use crate::labels::{BUFFER_DURATION, BUFFER_SCHEDULE};
-use crate::values::{BudgetWindow, CronSchedule, GoDuration, ParseCronError};
+use crate::values::{BudgetWindow, RecurrenceError};
 
 /// Why the schedule of a buffer cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BufferScheduleError {
-    /// The schedule.
-    #[error("annotation {BUFFER_SCHEDULE}: {0}")]
-    Schedule(#[from] ParseCronError),
-    /// There is no such day, or the schedule is counted from no time (`@every`).
-    #[error(
-        "annotation {BUFFER_SCHEDULE}: {0:?} has no times of its own; write five fields in UTC, such as \"0 7 * * mon-fri\""
-    )]
-    NoTimes(String),
-    /// The duration.
-    #[error(
-        "annotation {BUFFER_DURATION}: {0:?} is not a duration above zero; write for example 11h"
-    )]
-    Duration(String),
+    /// What the annotations say.
+    #[error("annotation {annotation}: {0}", annotation = annotation_of(.0))]
+    Unusable(#[from] RecurrenceError),
     /// One annotation without the other.
     #[error("annotation {present} needs {missing} as well")]
     Alone {
@@ -32,13 +22,20 @@ pub enum BufferScheduleError {
     },
 }
 
+/// The annotation that is at fault.
+const fn annotation_of(error: &RecurrenceError) -> &'static str {
+    match error {
+        RecurrenceError::Schedule(_) | RecurrenceError::NoTimes(_) => BUFFER_SCHEDULE,
+        RecurrenceError::Duration(_) => BUFFER_DURATION,
+    }
+}
+
 impl BufferScheduleError {
     /// The annotation to correct.
     #[must_use]
     pub const fn annotation(&self) -> &'static str {
         match self {
-            Self::Schedule(_) | Self::NoTimes(_) => BUFFER_SCHEDULE,
-            Self::Duration(_) => BUFFER_DURATION,
+            Self::Unusable(error) => annotation_of(error),
             Self::Alone { present, .. } => present,
         }
     }
@@ -53,23 +50,12 @@ pub fn buffer_window(
     duration: Option<&str>,
 ) -> Result<Option<BudgetWindow>, BufferScheduleError> {
     let alone = |present, missing| Err(BufferScheduleError::Alone { present, missing });
-    let (schedule, duration) = match (schedule, duration) {
-        (None, None) => return Ok(None),
-        (Some(_), None) => return alone(BUFFER_SCHEDULE, BUFFER_DURATION),
-        (None, Some(_)) => return alone(BUFFER_DURATION, BUFFER_SCHEDULE),
-        (Some(schedule), Some(duration)) => (schedule, duration),
-    };
-    let cron = CronSchedule::parse(schedule)?;
-    if !cron.has_times() {
-        return Err(BufferScheduleError::NoTimes(schedule.to_owned()));
+    match (schedule, duration) {
+        (None, None) => Ok(None),
+        (Some(_), None) => alone(BUFFER_SCHEDULE, BUFFER_DURATION),
+        (None, Some(_)) => alone(BUFFER_DURATION, BUFFER_SCHEDULE),
+        (Some(schedule), Some(duration)) => Ok(Some(BudgetWindow::recurring(schedule, duration)?)),
     }
-    let span = GoDuration::parse(duration).ok();
-    let span = span.filter(|span| span.as_nanos() > 0);
-    let span = span.ok_or_else(|| BufferScheduleError::Duration(duration.to_owned()))?;
-    Ok(Some(BudgetWindow {
-        schedule: cron,
-        duration: span,
-    }))
 }
 
 impl CapacityBuffer {

@@ -8,6 +8,7 @@ use crate::karpenter::capacitybuffer::{
     ACTIVE_CAPACITY, BufferScheduleError, buffer_window, is_foreign_strategy,
 };
 use crate::labels;
+use crate::values::RecurrenceError;
 
 /// The annotations that say when a buffer keeps room.
 pub(super) fn schedule(object: &Value, sink: &mut IssueCollector) {
@@ -21,16 +22,16 @@ pub(super) fn schedule(object: &Value, sink: &mut IssueCollector) {
     let key = error.annotation();
     let field = format!("metadata.annotations[{key:?}]");
     let value = Value::from(text(key));
+    let in_utc = "write minute, hour, day of month, month and day of week in UTC, such as \"0 7 * * mon-fri\"";
     let (problem, fix) = match error {
-        BufferScheduleError::Schedule(error) => (
+        BufferScheduleError::Unusable(RecurrenceError::Schedule(error)) => (
             format!("cannot be read: {}", error.reason),
-            "write minute, hour, day of month, month and day of week in UTC, such as \"0 7 * * mon-fri\"".to_owned(),
+            in_utc.to_owned(),
         ),
-        BufferScheduleError::NoTimes(_) => (
-            "has no times of its own".to_owned(),
-            "write minute, hour, day of month, month and day of week in UTC, such as \"0 7 * * mon-fri\"".to_owned(),
-        ),
-        BufferScheduleError::Duration(_) => (
+        BufferScheduleError::Unusable(RecurrenceError::NoTimes(_)) => {
+            ("has no times of its own".to_owned(), in_utc.to_owned())
+        }
+        BufferScheduleError::Unusable(RecurrenceError::Duration(_)) => (
             "is not a duration above zero".to_owned(),
             "write how long the room is kept, such as 11h".to_owned(),
         ),

@@ -11,6 +11,7 @@ use super::template::{BufferTemplate, TemplateKey, TemplateKind};
 use mortise_apis::karpenter::capacitybuffer::{ACTIVE_CAPACITY, CapacityBuffer};
 use mortise_apis::names::{NamespacedName, PodKey, Uid};
 use mortise_apis::nearest::nearest;
+use mortise_apis::values::BudgetWindow;
 
 /// A buffer with template and size.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +20,8 @@ pub struct ResolvedBuffer {
     pub pod_template: Option<Arc<str>>,
     /// The pods that it keeps room for.
     pub template: Arc<BufferTemplate>,
+    /// When its schedule keeps room; `None` for always.
+    pub window: Option<BudgetWindow>,
     /// How many: none while its schedule keeps no room.
     pub replicas: usize,
     /// When its schedule keeps room next; `None` while it does, and without a schedule.
@@ -68,6 +71,14 @@ pub(crate) fn reference_of(buffer: &CapacityBuffer) -> Result<TemplateKey, Buffe
     }
 }
 
+impl BufferDemand {
+    /// When its schedule begins or ends next after a time; `None` without one.
+    pub(crate) fn changes_after(&self, now: Timestamp) -> Option<Timestamp> {
+        let resolved = self.resolution.as_ref().ok()?;
+        resolved.window.as_ref()?.changes_after(now)
+    }
+}
+
 fn resolve(
     buffer: &CapacityBuffer,
     state: &Snapshot,
@@ -86,11 +97,12 @@ fn resolve(
     }
     let size = buffer_size(&buffer.spec, template.replicas, &template.class().requests)?;
     let window = buffer.window().map_err(BufferFailure::Schedule)?;
-    let closed = window.filter(|window| !window.is_active(now));
+    let closed = window.as_ref().filter(|window| !window.is_active(now));
     let closed_until = closed.and_then(|window| window.schedule.next(now));
     Ok(ResolvedBuffer {
         pod_template: (key.kind == TemplateKind::PodTemplate).then_some(key.name.name),
         template: Arc::clone(template),
+        window,
         replicas: match closed_until {
             None => usize::try_from(size).unwrap_or_default(),
             Some(_) => 0,
