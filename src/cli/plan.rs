@@ -96,7 +96,8 @@ pub(super) fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn open(path: &Path) -> anyhow::Result<RecordedCluster> {
+/// Reads a snapshot file.
+pub(super) fn open(path: &Path) -> anyhow::Result<RecordedCluster> {
     let place = || format!("cannot read {}", path.display());
     let file = File::open(path).with_context(place)?;
     let classes = node_classes();

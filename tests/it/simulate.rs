@@ -2,9 +2,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use mortise_tests::harness::StateDir;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::command;
+use crate::objects::{ON_DEMAND, budget, daemon_set, deployment, kwok_class, never, pool, types};
+use crate::scene::Scene;
 
 /// A small cluster for an hour.
 const SCENARIO: &str = "\
@@ -170,6 +172,109 @@ async fn pods_of_a_trace_come_and_go_by_its_clock() -> Result<()> {
         "no {problem:?} in {said:?}"
     );
     folder.discard();
+    Ok(())
+}
+
+/// A Deployment whose pods stay away from those of their own namespace, with a disruption budget.
+fn apart(namespace: &str, replicas: usize) -> [Value; 2] {
+    let apart = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{
+        "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": { "app": "web" } },
+    }] } });
+    let mut web = deployment("web", replicas, ("1", "1Gi"), json!({ "affinity": apart }));
+    let mut budget = budget("web", replicas - 1);
+    web["metadata"]["namespace"] = json!(namespace);
+    budget["metadata"]["namespace"] = json!(namespace);
+    [web, budget]
+}
+
+#[tokio::test]
+async fn a_snapshot_of_a_cluster_is_simulated() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let requirements = [types(&["c-2x-amd64-linux", "c-4x-amd64-linux"]), ON_DEMAND];
+    let [blog, blog_budget] = apart("blog", 4);
+    let [shop, shop_budget] = apart("default", 3);
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "blog" } });
+    let objects = [
+        namespace,
+        kwok_class(),
+        pool("general", &requirements, never()),
+        daemon_set("agent", "100m"),
+        blog,
+        blog_budget,
+        shop,
+        shop_budget,
+    ];
+    scene.apply(&objects).await?;
+    scene.running("web", 7).await?;
+    let real = scene.settled(4).await?;
+    let mut folder = StateDir::create("recorded")?;
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (snapshot, changes) = (file("cluster.snapshot"), file("changes.yaml"));
+    let kubeconfig = scene.plane.kubeconfig_path().display().to_string();
+    let args = ["-o", &snapshot, "--kubeconfig", &kubeconfig];
+    let wrote = command::run("snapshot", &args, None).await?;
+    ensure!(wrote.code == 0, "{wrote:?}");
+
+    // The same nodes, in a day in which nothing happens.
+    let quiet = command::run("simulate", &["--cluster", &snapshot, "-o", "json"], None).await?;
+    ensure!(quiet.code == 0 && quiet.stderr.is_empty(), "{quiet:?}");
+    let report: Value = serde_json::from_str(&quiet.stdout)?;
+    ensure!(
+        report["totals"]["virtual_seconds"] == 86_400,
+        "{}",
+        report["totals"]
+    );
+    let types_of = |nodes: &Value| -> Vec<String> {
+        let nodes = nodes.as_array().into_iter().flatten();
+        let mut types: Vec<String> = nodes
+            .filter_map(|node| Some(node["instanceType"].as_str()?.to_owned()))
+            .collect();
+        types.sort();
+        types
+    };
+    let mut launched: Vec<String> = real
+        .iter()
+        .map(|node| node.instance_type().to_owned())
+        .collect();
+    launched.sort();
+    let simulated = types_of(&report["nodes"]);
+    ensure!(
+        simulated == launched,
+        "simulated {simulated:?}, real {launched:?}"
+    );
+    let last = report["samples"].as_array().and_then(|all| all.last());
+    ensure!(
+        last.is_some_and(|sample| sample["podsRunning"] == 7),
+        "{last:?}"
+    );
+
+    // Something happens in it, and its NodePool is another one.
+    let other = pool(
+        "general",
+        &[types(&["c-4x-amd64-linux"]), ON_DEMAND],
+        never(),
+    );
+    let scenario = json!({
+        "apiVersion": "mortise.sh/v1alpha1", "kind": "Scenario",
+        "spec": { "duration": "1h", "timeline": [{ "at": "10m", "scale": { "deployment": "blog.web", "replicas": 6 } }] },
+    });
+    std::fs::write(&changes, format!("{other}\n---\n{scenario}\n"))?;
+    let args = ["--cluster", &snapshot, &changes, "-o", "json"];
+    let report = reported(&args, None).await?;
+    let simulated = types_of(&report["nodes"]);
+    ensure!(simulated == ["c-4x-amd64-linux"; 6], "{simulated:?}");
+
+    // A workload that the cluster does not have.
+    let wrong = scenario.to_string().replace("blog.web", "blog.wbe");
+    std::fs::write(&changes, wrong)?;
+    let said = command::run("simulate", &args, None).await?;
+    ensure!(
+        said.code == 8 && said.stderr.contains("did you mean \"blog.web\"?"),
+        "{said:?}"
+    );
+    folder.discard();
+    scene.end().await;
     Ok(())
 }
 

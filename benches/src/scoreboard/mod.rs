@@ -94,7 +94,7 @@ fn scenario(name: &str, text: String) -> Result<Scenario> {
         text,
     };
     let about = about(&source.text);
-    let ScenarioFile { spec, objects, .. } = ScenarioFile::read(&[source], &[])?;
+    let ScenarioFile { spec, objects, .. } = ScenarioFile::read(&[&[source]])?;
     Ok(Scenario {
         name: name.to_owned(),
         about,

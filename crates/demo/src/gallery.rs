@@ -60,7 +60,7 @@ mod tests {
                 name: name.to_owned(),
                 text: text.to_owned(),
             };
-            ScenarioFile::read(&[source], &[]).unwrap();
+            ScenarioFile::read(&[&[source]]).unwrap();
             assert!(!about(text).is_empty(), "{name}");
         }
     }

@@ -132,7 +132,7 @@ mod tests {
             name: name.to_owned(),
             text: found.text.to_owned(),
         };
-        let ScenarioFile { spec, objects, .. } = ScenarioFile::read(&[source], &[]).unwrap();
+        let ScenarioFile { spec, objects, .. } = ScenarioFile::read(&[&[source]]).unwrap();
         let catalog = mortise_aws_catalog::embedded_catalog().unwrap();
         let types = catalog.simulated_instance_types(&spec.region).unwrap();
         let cloud = (types, mortise_aws_class::labels::well_known());

@@ -26,16 +26,18 @@ struct WrittenManifest {
 }
 
 impl ScenarioFile {
-    /// Reads files. An object of `replacements` takes the place of the object with its kind and name, or is added; a Scenario takes
-    /// the place of the Scenario.
+    /// Reads files, in layers: an object takes the place of the object of an earlier layer with its kind and name, or is added; a
+    /// Scenario takes the place of the Scenario.
     ///
     /// # Errors
     /// A document is not YAML, an object cannot be simulated, or there is not one Scenario: each with its file and line.
-    pub fn read(sources: &[SourceFile], replacements: &[SourceFile]) -> anyhow::Result<Self> {
-        let replacements = parsed(replacements)?;
-        let mut all = parsed(sources)?;
-        all.retain(|old| !replacements.iter().any(|new| new.replaces(old)));
-        all.extend(replacements);
+    pub fn read(layers: &[&[SourceFile]]) -> anyhow::Result<Self> {
+        let mut all: Vec<WrittenManifest> = Vec::new();
+        for layer in layers {
+            let new = parsed(layer)?;
+            all.retain(|old| !new.iter().any(|new| new.replaces(old)));
+            all.extend(new);
+        }
         let documents = all.iter().map(|written| written.value.clone()).collect();
         let mut objects = ClusterObjects::default();
         let mut scenario: Option<(ScenarioSpec, WrittenManifest)> = None;
@@ -73,7 +75,7 @@ impl ScenarioFile {
     /// # Errors
     /// As [`Self::read`].
     pub fn of_documents(name: &str, documents: &[Value]) -> anyhow::Result<Self> {
-        Self::read(&[source_of(name, documents)], &[])
+        Self::read(&[&[source_of(name, documents)]])
     }
 
     /// An error in the Scenario, with the file and the line that it is about.
@@ -174,14 +176,14 @@ spec: { replicas: 3, template: { spec: { containers: [] } } }
     #[test]
     fn objects_and_the_scenario_are_replaced_by_kind_and_name() {
         let base = [file("a.yaml", SCENARIO)];
-        let read = |text: &str| ScenarioFile::read(&base, &[file("b.yaml", text)]);
+        let read = |text: &str| ScenarioFile::read(&[&base, &[file("b.yaml", text)]]);
         let longer = "apiVersion: mortise.sh/v1alpha1\nkind: Scenario\nspec: { duration: 2h }\n";
         assert_eq!(read(longer).unwrap().spec.duration.as_secs(), 7_200);
         // A second workload of this name would be an error.
         let web = SCENARIO.split("---\n").nth(2).unwrap();
         let larger = web.replace("replicas: 3", "replicas: 9");
         assert!(
-            ScenarioFile::read(&[file("a.yaml", SCENARIO), file("b.yaml", &larger)], &[]).is_err()
+            ScenarioFile::read(&[&[file("a.yaml", SCENARIO), file("b.yaml", &larger)]]).is_err()
         );
         assert!(read(&larger).is_ok());
         let other = web.replace("name: web", "name: api");
@@ -191,7 +193,7 @@ spec: { replicas: 3, template: { spec: { containers: [] } } }
     #[test]
     fn errors_name_file_and_line() {
         let error = |text: &str| {
-            let read = ScenarioFile::read(&[file("a.yaml", SCENARIO)], &[file("b.yaml", text)]);
+            let read = ScenarioFile::read(&[&[file("a.yaml", SCENARIO)], &[file("b.yaml", text)]]);
             read.err()
                 .map(|error| error.to_string())
                 .unwrap_or_default()
@@ -200,7 +202,7 @@ spec: { replicas: 3, template: { spec: { containers: [] } } }
             "\n\napiVersion: mortise.sh/v1alpha1\nkind: Scenario\nspec:\n  duration: 2h\n  sed: 4\n",
         );
         assert!(odd.starts_with("b.yaml:7: spec.sed"), "{odd}");
-        let twice = ScenarioFile::read(&[file("a.yaml", SCENARIO), file("b.yaml", SCENARIO)], &[]);
+        let twice = ScenarioFile::read(&[&[file("a.yaml", SCENARIO), file("b.yaml", SCENARIO)]]);
         let twice = twice.err().unwrap().to_string();
         assert!(
             twice.contains("Deployment") || twice.contains("two"),

@@ -63,7 +63,7 @@ impl Stage {
             name: format!("{name}.yaml"),
             text: found.text.to_owned(),
         };
-        let mut file = ScenarioFile::read(&[source], &[])?;
+        let mut file = ScenarioFile::read(&[&[source]])?;
         file.spec.seed = seed.unwrap_or(file.spec.seed);
         let catalog = mortise_aws_catalog::embedded_catalog()?;
         let types = catalog.simulated_instance_types(&file.spec.region)?;

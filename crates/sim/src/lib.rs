@@ -12,6 +12,7 @@
 //! | invariants; totals; scores; what became of NodeClaims | `invariants.rs`, `stats.rs`, `scores.rs`, `node_claim_history.rs` |
 //! | the event loop, which owns all of them | `simulation.rs` |
 //! | a cluster as recorded at one time, and its file | `recorded_cluster/` |
+//! | the same as a scenario: its cloud, and its workloads as manifests | `recorded_scenario/` |
 //! | what the service would do now with a recorded cluster | `plan/` |
 //! | Karpenter's way to provision and disrupt, for comparisons | `baseline/` |
 //! | recordings of the replicas; a recording of a service, played again | `recordings.rs`, `replay/` |
@@ -24,6 +25,7 @@ pub mod baseline;
 mod clock;
 mod cluster;
 mod faults;
+mod int_or_percent;
 mod invariants;
 mod manifest_error;
 mod node_claim_history;
@@ -32,6 +34,7 @@ mod parallel;
 pub mod plan;
 mod price_factor;
 pub mod recorded_cluster;
+mod recorded_scenario;
 mod recordings;
 pub mod replay;
 mod replicas;
@@ -50,6 +53,7 @@ pub use manifest_error::ManifestError;
 pub use node_claim_history::{NodeClaimHistory, NodeClaimStage, NodeClaimStep};
 pub use options::{Deployment, JobSpec, SimOptions};
 pub use parallel::on_all_processors;
+pub use recorded_scenario::RecordedScenario;
 pub use recordings::Recordings;
 pub use scores::{ClusterMinute, MovedWorkload, Percentiles, Scores};
 pub use shrink::{shrunk_document, shrunk_list};

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::labels;
+use mortise_apis::names::NodeClassKey;
 use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::values::since;
-use mortise_cloudprovider::UnavailableOffering;
+use mortise_cloudprovider::{InstanceType, UnavailableOffering};
 use mortise_engine::decider::Decider;
 use mortise_engine::effect::{Effect, EffectError, Event};
 use mortise_engine::engine::EngineInput;
@@ -23,9 +24,9 @@ use serde_json::{Value, json};
 
 use crate::clock::Action;
 use crate::cluster::{
-    ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, NewPrice, StartTime,
-    WorkloadControllers, complete_pod, create_planned, is_deleting, latency, mark_node_ready,
-    object, remove_instance, remove_stopped_pod, remove_taint,
+    ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, NewPrice, NodeClassTypes,
+    StartTime, WorkloadControllers, complete_pod, create_planned, is_deleting, latency,
+    mark_node_ready, object, remove_instance, remove_stopped_pod, remove_taint,
 };
 use crate::faults::{FaultInjector, WatchFault};
 use crate::invariants::{Invariants, check_freshness};
@@ -119,6 +120,12 @@ impl Simulation {
         self.replicas.snapshot(self.cluster.now())
     }
 
+    /// These node classes have other instance types than the cloud.
+    pub(crate) fn set_node_classes(&mut self, types: BTreeMap<NodeClassKey, Vec<InstanceType>>) {
+        let types = NodeClassTypes::new(types);
+        self.cluster.cloud.set_node_classes(types);
+    }
+
     /// Decisions since the last call.
     pub fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
@@ -134,7 +141,6 @@ impl Simulation {
     /// # Errors
     /// An object cannot be read, which is a bug.
     pub fn record(&self, served: &[NodeClassKind]) -> Result<RecordedCluster, serde_json::Error> {
-        let types = self.cluster.cloud.catalog(self.now());
         let mut recorded = RecordedCluster {
             taken_at: self.now(),
             recorded_by: env!("CARGO_PKG_VERSION").to_owned(),
@@ -147,7 +153,10 @@ impl Simulation {
                 .options
                 .node_classes
                 .iter()
-                .map(|class| (class.clone(), types.clone()))
+                .map(|class| {
+                    let types = self.cluster.cloud.catalog_of(class, self.now());
+                    (class.clone(), types)
+                })
                 .collect(),
             names_are_hashed: false,
         };

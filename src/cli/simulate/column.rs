@@ -1,13 +1,13 @@
 //! A scenario under one policy with one set of settings and manifests.
 
-use mortise_apis::labels::WellKnown;
-use mortise_cloudprovider::InstanceType;
+use std::sync::Arc;
+
 use mortise_demo::scenario_file::ScenarioFile;
 use mortise_demo::service_of;
 use mortise_planning::settings::Settings;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::replay::SettingChange;
-use mortise_sim::scenario::{ScenarioReport, ScenarioRun};
+use mortise_sim::scenario::{ScenarioReport, ScenarioRun, SimulatedCloud};
 use mortise_sim::{Scores, on_all_processors};
 use serde::Serialize;
 
@@ -22,6 +22,14 @@ pub(super) struct Column {
     /// What is different from the first column, the policy aside.
     pub(super) changes: Vec<String>,
     pub(super) file: ScenarioFile,
+    /// Settings and cloud of a recorded cluster.
+    pub(super) recorded: Option<Arc<Recorded>>,
+}
+
+/// What a recorded cluster has besides manifests.
+pub(super) struct Recorded {
+    pub(super) settings: Settings,
+    pub(super) cloud: SimulatedCloud,
 }
 
 /// What came of it.
@@ -105,7 +113,8 @@ impl Column {
 
     /// Its cluster at the start, with the seed of the scenario plus `seed`.
     pub(super) fn begin(&self, seed: u64, provider: ProviderName) -> anyhow::Result<ScenarioRun> {
-        let mut settings = Settings::default();
+        let recorded = self.recorded.as_ref();
+        let mut settings = recorded.map_or_else(Settings::default, |of| of.settings.clone());
         for change in &self.settings {
             settings = change.apply(settings)?;
         }
@@ -117,7 +126,10 @@ impl Column {
         run.map_err(|error| self.file.error(&error))
     }
 
-    fn cloud(&self, provider: ProviderName) -> anyhow::Result<(Vec<InstanceType>, WellKnown)> {
+    fn cloud(&self, provider: ProviderName) -> anyhow::Result<SimulatedCloud> {
+        if let Some(recorded) = &self.recorded {
+            return Ok(recorded.cloud.clone());
+        }
         let well_known = Provider::of(provider).crds().served().well_known().clone();
         let types = match provider {
             ProviderName::Aws => {
@@ -127,6 +139,6 @@ impl Column {
             }
             ProviderName::Kwok => mortise_kwok::instance_types(),
         };
-        Ok((types, well_known))
+        Ok((types, well_known).into())
     }
 }

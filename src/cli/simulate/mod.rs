@@ -9,23 +9,32 @@ mod shrink;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use mortise_demo::scenario_file::ScenarioFile;
+use mortise_demo::scenario_file::{ScenarioFile, source_of};
 use mortise_manifests::lint::{LintLevel, LintOptions, lint};
 use mortise_manifests::migrate::SourceFile;
-use mortise_sim::JobArrival;
 use mortise_sim::baseline::SimulatedPolicy;
 use mortise_sim::replay::SettingChange;
-use mortise_sim::scenario::{ScenarioReport, scenario_schema, trace_jobs};
+use mortise_sim::scenario::{
+    SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioReport, scenario_schema, trace_jobs,
+};
+use mortise_sim::{JobArrival, RecordedScenario};
+use serde_json::json;
 
+use crate::args::ProviderName;
 use crate::providers::Provider;
 
 use super::lint::{provider_of, read};
+use super::plan::open;
 use super::score_table::{clock, dollars};
 use super::{WRONG, line, warning};
-use column::{Column, PlayedColumn, play_all};
+use column::{Column, PlayedColumn, Recorded, play_all};
+
+/// How long a recorded cluster is simulated when no Scenario says it.
+const QUIET_DURATION: &str = "24h";
 
 /// Play a scenario on a simulated cluster: pools and workloads as manifests, and what happens to them when
 #[derive(Args)]
@@ -38,12 +47,15 @@ One seed gives one history, byte for byte.",
 Examples:\n  mortise simulate examples/scenarios/busy-morning.yaml\n  mortise simulate pools.yaml apps.yaml scenario.yaml --seed 7 -o json\n  \
 mortise simulate examples/scenarios/busy-morning.yaml --compare karpenter --report morning.html\n  mortise simulate \
 examples/scenarios/churny-day.yaml --compare-apply calmer-pool.yaml\n  mortise simulate examples/scenarios/black-friday.yaml --compare-set batch-idle-duration=5s\n  \
-mortise simulate pools.yaml scenario.yaml --trace pods.csv --trace-speed 60\n  mortise simulate broken.yaml --shrink small.yaml\n  mortise simulate --schema > scenario.schema.json"
+mortise simulate pools.yaml scenario.yaml --trace pods.csv --trace-speed 60\n  mortise simulate --cluster cluster.snapshot --compare-apply calmer-pool.yaml\n  mortise simulate broken.yaml --shrink small.yaml\n  mortise simulate --schema > scenario.schema.json"
 )]
 pub(super) struct SimulateArgs {
     /// Files, directories (*.yaml, *.yml, *.json, at any depth), or - for standard input
-    #[arg(value_name = "PATH", required_unless_present = "schema")]
+    #[arg(value_name = "PATH", required_unless_present_any = ["schema", "cluster"])]
     paths: Vec<PathBuf>,
+    /// Begin with the NodePools, workloads, instance types, prices and settings of this snapshot, and no nodes; objects of PATH take the place of its objects. Without a Scenario, 24 hours in which nothing happens
+    #[arg(long, value_name = "SNAPSHOT", conflicts_with = "shrink")]
+    cluster: Option<PathBuf>,
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: SimulationFormat,
@@ -120,13 +132,20 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         line(&serde_json::to_string_pretty(&scenario_schema())?);
         return Ok(ExitCode::SUCCESS);
     }
-    let sources = read(&args.paths)?;
-    let changed = read(&args.compare_apply)?;
+    let mut input = Input {
+        recorded: None,
+        base: Vec::new(),
+        sources: read(&args.paths)?,
+        changed: read(&args.compare_apply)?,
+    };
+    if let Some(path) = &args.cluster {
+        input.add_cluster(path)?;
+    }
     let jobs = match &args.trace {
         None => Ok(Vec::new()),
         Some(path) => traced(path, args.trace_speed)?,
     };
-    let columns = jobs.and_then(|jobs| columns(args, &sources, &changed, &jobs));
+    let columns = jobs.and_then(|jobs| columns(args, &input, &jobs));
     let columns = match columns {
         Ok(columns) => columns,
         Err(error) => {
@@ -134,14 +153,14 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(WRONG));
         }
     };
-    let invalid = invalid(&columns, &[&sources, &changed]);
+    let invalid = invalid(&columns, &input.layers());
     if !invalid.is_empty() {
         invalid
             .iter()
             .for_each(|text| warning(&format!("mortise: {text}")));
         return Ok(ExitCode::from(WRONG));
     }
-    let played = match play_all(&columns, args.seeds, provider_of(&sources)) {
+    let played = match play_all(&columns, args.seeds, input.provider()) {
         Ok(played) => played,
         Err(error) => {
             warning(&format!("mortise: {error:#}"));
@@ -149,7 +168,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         }
     };
     if let (Some(path), [column, ..], [of, ..]) = (&args.shrink, &columns[..], &played[..]) {
-        shrink::write_smallest(path, column, of, provider_of(&sources))?;
+        shrink::write_smallest(path, column, of, input.provider())?;
     }
     show(args, &played)
 }
@@ -168,15 +187,55 @@ fn traced(path: &Path, speed: u32) -> anyhow::Result<anyhow::Result<Vec<JobArriv
     }))
 }
 
+/// The files of a call.
+struct Input {
+    recorded: Option<Arc<Recorded>>,
+    /// The manifests of a recorded cluster; empty without one.
+    base: Vec<SourceFile>,
+    sources: Vec<SourceFile>,
+    changed: Vec<SourceFile>,
+}
+
+impl Input {
+    /// Begins with a recorded cluster, and says what of it is not simulated.
+    fn add_cluster(&mut self, path: &Path) -> anyhow::Result<()> {
+        let cluster = open(path)?;
+        let RecordedScenario {
+            mut documents,
+            cloud,
+            left_out,
+        } = RecordedScenario::of(&cluster)?;
+        let place = path.display().to_string();
+        for what in left_out {
+            warning(&format!("mortise: {place}: not simulated: {what}"));
+        }
+        documents.push(json!({
+            "apiVersion": SCENARIO_API_VERSION,
+            "kind": SCENARIO_KIND,
+            "spec": { "duration": QUIET_DURATION },
+        }));
+        self.base.push(source_of(&place, &documents));
+        self.recorded = Some(Arc::new(Recorded {
+            settings: cluster.settings,
+            cloud,
+        }));
+        Ok(())
+    }
+
+    fn layers(&self) -> [&[SourceFile]; 3] {
+        [&self.base, &self.sources, &self.changed]
+    }
+
+    fn provider(&self) -> ProviderName {
+        provider_of(&[&self.base[..], &self.sources].concat())
+    }
+}
+
 /// What is played: first what was asked for, then what it is compared with.
-fn columns(
-    args: &SimulateArgs,
-    sources: &[SourceFile],
-    changed: &[SourceFile],
-    jobs: &[JobArrival],
-) -> anyhow::Result<Vec<Column>> {
+fn columns(args: &SimulateArgs, input: &Input, jobs: &[JobArrival]) -> anyhow::Result<Vec<Column>> {
+    let changed = &input.changed;
     let read = |replacements: &[SourceFile]| {
-        let mut file = ScenarioFile::read(sources, replacements)?;
+        let mut file = ScenarioFile::read(&[&input.base, &input.sources, replacements])?;
         file.objects.add_arrivals(jobs.to_vec())?;
         file.spec.seed = args.seed.unwrap_or(file.spec.seed);
         anyhow::Ok(file)
@@ -188,6 +247,7 @@ fn columns(
             settings: args.settings.clone(),
             changes: Vec::new(),
             file: read(&[])?,
+            recorded: input.recorded.clone(),
         });
     }
     if !args.compare_set.is_empty() || !changed.is_empty() {
@@ -198,6 +258,7 @@ fn columns(
             settings: [&args.settings[..], &args.compare_set[..]].concat(),
             changes: settings.chain(files).collect(),
             file: read(changed)?,
+            recorded: input.recorded.clone(),
         });
     }
     Ok(columns)

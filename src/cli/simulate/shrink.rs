@@ -85,7 +85,8 @@ fn violation(documents: &Value, column: &Column, provider: ProviderName) -> Opti
         policy: column.policy,
         settings: column.settings.clone(),
         changes: Vec::new(),
-        file: ScenarioFile::read(&source, &[]).ok()?,
+        file: ScenarioFile::read(&[&source]).ok()?,
+        recorded: None,
     }];
     if !invalid(&column, &[&source]).is_empty() {
         return None;

@@ -1,6 +1,7 @@
 //! The virtual cloud: instances, prices, shortages, interruptions.
 
 mod images;
+mod node_classes;
 mod prices;
 
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Weak};
 use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
-use mortise_apis::names::{ProviderId, Uid};
+use mortise_apis::names::{NodeClassKey, ProviderId, Uid};
 use mortise_apis::requirements::Requirement;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{SplitMix64, after};
@@ -21,6 +22,7 @@ use mortise_cloudprovider::{
 
 use crate::clock::{Action, Clock};
 
+pub(crate) use node_classes::NodeClassTypes;
 pub use prices::NewPrice;
 use prices::PriceChanges;
 
@@ -79,6 +81,7 @@ pub struct Cloud {
     count: u64,
     calls: u64,
     shortage_per_mille: u64,
+    node_classes: NodeClassTypes,
     is_named_by_claims: bool,
     /// What the service's process knows of the batches that it asked for; a request after its restart is another one.
     batches: Vec<(Weak<LaunchBatch>, BTreeMap<Uid, BatchResult>)>,
@@ -97,6 +100,11 @@ impl Cloud {
         }
     }
 
+    /// These node classes have other instance types.
+    pub(crate) fn set_node_classes(&mut self, node_classes: NodeClassTypes) {
+        self.node_classes = node_classes;
+    }
+
     /// Instances and their Nodes are named as their claims are, so that tests can tell which is whose.
     pub(crate) const fn name_by_claims(&mut self) {
         self.is_named_by_claims = true;
@@ -109,11 +117,8 @@ impl Cloud {
         is_empty: impl Fn(&UnavailableOffering) -> bool,
     ) {
         for each in &self.types {
-            let pools = each.offerings.iter().map(|offering| UnavailableOffering {
-                instance_type: Arc::clone(&each.name),
-                zone: Arc::clone(&offering.zone),
-                capacity_type: offering.capacity_type,
-            });
+            let pools = each.offerings.iter();
+            let pools = pools.map(|offering| pool_of(&each.name, offering));
             let empty = pools.filter(|pool| is_empty(pool));
             self.empty_until.extend(empty.map(|pool| (pool, until)));
         }
@@ -265,6 +270,7 @@ impl Cloud {
                 .get(key)
                 .is_none_or(|requirement| requirement.has(value))
         };
+        let class = claim.node_class_key();
         let mut offers: Vec<(i64, &Arc<InstanceType>, &Offering)> = Vec::new();
         for each in self
             .types
@@ -275,6 +281,7 @@ impl Cloud {
                 o.available
                     && has(labels::TOPOLOGY_ZONE, &o.zone)
                     && has(labels::CAPACITY_TYPE, o.capacity_type.as_str())
+                    && self.node_classes.has(&class, &pool_of(&each.name, o))
             });
             offers.extend(
                 compatible.filter_map(|offering| Some((offering.price?.0, each, offering))),
@@ -284,11 +291,7 @@ impl Cloud {
         let mut empty = Vec::new();
         let mut chosen = None;
         for (_, each, offering) in offers {
-            let pool = UnavailableOffering {
-                instance_type: Arc::clone(&each.name),
-                zone: Arc::clone(&offering.zone),
-                capacity_type: offering.capacity_type,
-            };
+            let pool = pool_of(&each.name, offering);
             let known_empty = self
                 .empty_until
                 .get(&pool)
@@ -304,7 +307,8 @@ impl Cloud {
                 empty.push(pool);
                 continue;
             }
-            chosen = Some((Arc::clone(each), offering.clone()));
+            let own = self.node_classes.own(&class, Arc::clone(each));
+            chosen = Some((own, offering.clone()));
             break;
         }
         let Some((instance_type, offering)) = chosen else {
@@ -433,6 +437,11 @@ impl Cloud {
         self.instances.get_key_value(id).map(listed)
     }
 
+    /// Instance types of a node class with their current availability.
+    pub(crate) fn catalog_of(&self, class: &NodeClassKey, now: Timestamp) -> Vec<InstanceType> {
+        self.node_classes.all(class, self.catalog(now))
+    }
+
     /// Instance types with their current availability.
     pub(crate) fn catalog(&self, now: Timestamp) -> Vec<InstanceType> {
         let mut types: Vec<InstanceType> = self.types.iter().map(|each| (**each).clone()).collect();
@@ -451,6 +460,15 @@ impl Cloud {
             }
         }
         types
+    }
+}
+
+/// The capacity pool of an offering.
+fn pool_of(instance_type: &Arc<str>, offering: &Offering) -> UnavailableOffering {
+    UnavailableOffering {
+        instance_type: Arc::clone(instance_type),
+        zone: Arc::clone(&offering.zone),
+        capacity_type: offering.capacity_type,
     }
 }
 

@@ -99,11 +99,11 @@ pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
         Effect::FindInstance { provider_id, .. } => {
             Ok(EffectOutput::Found(cluster.cloud.find(provider_id)))
         }
-        Effect::Resolve(_) => Ok(EffectOutput::Resolved(Arc::new(ResolvedNodeClass {
+        Effect::Resolve(request) => Ok(EffectOutput::Resolved(Arc::new(ResolvedNodeClass {
             status: None,
             annotations: BTreeMap::new(),
             finalizer: None,
-            instance_types: cluster.cloud.catalog(cluster.now()),
+            instance_types: cluster.cloud.catalog_of(&request.class.key, cluster.now()),
             shifted_zones: Vec::new(),
             again_ms: None,
         }))),

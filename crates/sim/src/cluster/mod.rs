@@ -28,8 +28,8 @@ use crate::stats::Stats;
 
 pub use api_server::ApiServer;
 pub(crate) use api_server::{is_deleting, object};
-pub(crate) use cloud::FIRST_IMAGE;
 pub use cloud::{Cloud, NewPrice, RESERVATION_ID, SimInstance, TAGGED};
+pub(crate) use cloud::{FIRST_IMAGE, NodeClassTypes};
 pub(crate) use effects::{Executed, delete_object, execute, latency};
 pub use extender::Extender;
 pub(crate) use kube_scheduler::KubeScheduler;

@@ -12,7 +12,7 @@ use crate::options::Deployment;
 use crate::workloads::{JobArrival, Workloads};
 
 /// Kinds that can be simulated, besides node classes.
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 11] = [
     "NodePool",
     "Deployment",
     "StatefulSet",
@@ -23,6 +23,7 @@ const KINDS: [&str; 10] = [
     "CapacityBuffer",
     "PodTemplate",
     "NodePoolPolicy",
+    "NodeOverlay",
 ];
 
 /// Objects that a simulated cluster begins with.
@@ -32,7 +33,7 @@ pub struct ClusterObjects {
     pub(super) daemon_sets: Vec<Value>,
     pub(super) deployments: Vec<Deployment>,
     pub(super) workloads: Workloads,
-    /// CapacityBuffers, PodTemplates and NodePoolPolicies.
+    /// CapacityBuffers, PodTemplates, NodePoolPolicies and NodeOverlays.
     pub(super) others: Vec<(ObjectKey, Value)>,
     budgets: Vec<PodBudget>,
 }
@@ -89,6 +90,9 @@ impl ClusterObjects {
             "NodePoolPolicy" => {
                 self.add_other(ObjectKey::Policy(name.into()), manifest.clone())?;
             }
+            "NodeOverlay" => {
+                self.add_other(ObjectKey::Overlay(name.into()), manifest.clone())?;
+            }
             "PodDisruptionBudget" => self.budgets.push(PodBudget::of(manifest)?),
             _ if kind.ends_with("NodeClass") => {}
             _ => return Err(ManifestError::unknown("kind", kind, &KINDS)),
@@ -136,6 +140,12 @@ impl ClusterObjects {
     pub(super) fn has_buffers(&self) -> bool {
         let mut keys = self.others.iter().map(|(key, _)| key);
         keys.any(|key| matches!(key, ObjectKey::Buffer(_)))
+    }
+
+    /// Whether the feature gate NodeOverlay is needed.
+    pub(super) fn has_overlays(&self) -> bool {
+        let mut keys = self.others.iter().map(|(key, _)| key);
+        keys.any(|key| matches!(key, ObjectKey::Overlay(_)))
     }
 
     /// Workloads are identified by their names: all are in one namespace, and their pods are named after them.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
-use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::labels;
 use mortise_apis::names::NodeClassKey;
 use mortise_apis::values::GoDuration;
 use mortise_apis::values::{after, since};
@@ -18,6 +18,7 @@ use super::checks::{check, watched};
 use super::cluster_objects::ClusterObjects;
 use super::digest::HistoryDigest;
 use super::report::{ScenarioNode, ScenarioReport, ScenarioSample};
+use super::simulated_cloud::SimulatedCloud;
 use super::spec::ScenarioSpec;
 use super::timeline::{Image, TimelineAction, WatchFailure};
 use crate::cluster::workload_controllers::daemon_sets::is_daemon;
@@ -68,7 +69,7 @@ pub struct SimulatedService {
 pub fn play(
     spec: &ScenarioSpec,
     objects: ClusterObjects,
-    cloud: (Vec<InstanceType>, WellKnown),
+    cloud: impl Into<SimulatedCloud>,
     service: SimulatedService,
 ) -> Result<ScenarioReport, ManifestError> {
     let mut run = ScenarioRun::new(spec.clone(), objects, cloud, service)?;
@@ -96,7 +97,7 @@ impl ScenarioRun {
     pub fn new(
         spec: ScenarioSpec,
         objects: ClusterObjects,
-        cloud: (Vec<InstanceType>, WellKnown),
+        cloud: impl Into<SimulatedCloud>,
         service: SimulatedService,
     ) -> Result<Self, ManifestError> {
         let SimulatedService {
@@ -105,7 +106,12 @@ impl ScenarioRun {
             extender,
         } = service;
         settings.gates.capacity_buffer |= objects.has_buffers();
-        let (catalog, well_known) = cloud;
+        settings.gates.node_overlay |= objects.has_overlays();
+        let SimulatedCloud {
+            instance_types: catalog,
+            well_known,
+            node_classes: types_of_classes,
+        } = cloud.into();
         let due = due(&spec, &objects, &catalog)?;
         let node_classes = objects.node_classes()?;
         let options = SimOptions {
@@ -125,6 +131,7 @@ impl ScenarioRun {
             shortage_per_mille: spec.spot_shortage_percent * 10,
         };
         let mut simulation = Simulation::new(options, deciders());
+        simulation.set_node_classes(types_of_classes);
         if let Some(extender) = extender {
             simulation.set_extender(extender);
         }

@@ -8,7 +8,7 @@ use crate::manifest_error::ManifestError;
 use crate::workloads::{ConcurrencyPolicy, CronJob, Job, StatefulSet, VolumeClaimTemplate};
 
 /// Annotation of a pod template: how long the pods of a job run.
-pub(super) const RUN_TIME: &str = "mortise.sh/simulated-run-time";
+pub const RUN_TIME: &str = "mortise.sh/simulated-run-time";
 
 /// Fields of a StatefulSet; those without effect on pods and nodes are accepted.
 const OF_STATEFUL_SETS: [&str; 8] = [

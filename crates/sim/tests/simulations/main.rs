@@ -20,6 +20,7 @@ mod on_demand_share;
 mod plan;
 mod plan_example;
 mod policies;
+mod recorded_scenario;
 mod replay;
 mod scenario;
 mod scenario_changes;

@@ -26,7 +26,7 @@ use mortise_sim::{Deployment, ManifestError, Simulation};
 use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::json;
 
-fn served() -> [NodeClassKind; 1] {
+pub(crate) fn served() -> [NodeClassKind; 1] {
     [mortise_aws_class::Ec2NodeClassApi.kind()]
 }
 
@@ -36,7 +36,7 @@ fn planned(cluster: RecordedCluster) -> PlanReport {
 
 /// A cluster of random workloads: after some minutes some have shrunk, so that nodes could be removed, and others have just grown by
 /// a few pods that no node has room for. Its budget has just been opened.
-fn cluster(seed: u64) -> Simulation {
+pub(crate) fn cluster(seed: u64) -> Simulation {
     let mut rng = SplitMix64::new(seed);
     let mut any = |low: u32, high: u32| {
         let span = u64::from(high - low);

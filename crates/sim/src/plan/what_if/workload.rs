@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use mortise_apis::k8s;
 use mortise_apis::names::{NamespacedName, PodKey};
 use mortise_state::pods::Selector;
@@ -12,6 +11,7 @@ use mortise_state::resource_kinds::{Object, ObjectKey, ObjectKind};
 use serde_json::{Value, json};
 
 use super::manifests::key_of;
+use crate::int_or_percent::scaled;
 use crate::manifest_error::ManifestError;
 use crate::recorded_cluster::RecordedCluster;
 
@@ -232,16 +232,5 @@ pub(super) fn count_budget(cluster: &mut RecordedCluster, name: &NamespacedName)
         status.desired_healthy = desired.max(0);
         status.disruptions_allowed = (healthy - status.desired_healthy).max(0);
         status.observed_generation = budget.metadata.generation;
-    }
-}
-
-/// A number, or a percentage of all pods, rounded up.
-fn scaled(amount: &IntOrString, all: i32) -> i32 {
-    match amount {
-        IntOrString::Int(number) => *number,
-        IntOrString::String(text) => {
-            let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(0);
-            (all.saturating_mul(percent).saturating_add(99)) / 100
-        }
     }
 }
