@@ -1,5 +1,6 @@
 //! The virtual cloud: instances, prices, shortages, interruptions.
 
+mod account;
 mod images;
 mod node_classes;
 mod prices;
@@ -22,6 +23,7 @@ use mortise_cloudprovider::{
 
 use crate::clock::{Action, Clock};
 
+pub(crate) use account::AccountLimits;
 pub(crate) use node_classes::NodeClassTypes;
 pub use prices::NewPrice;
 use prices::PriceChanges;
@@ -59,6 +61,8 @@ pub struct SimInstance {
     pub price: MicroUsd,
     /// Launch time.
     pub launched: Timestamp,
+    /// Since when lists have it.
+    pub visible_from: Timestamp,
     /// When it is removed; set when termination is requested.
     pub terminates_at: Option<Timestamp>,
     /// The Node that its tags name.
@@ -82,6 +86,7 @@ pub struct Cloud {
     calls: u64,
     shortage_per_mille: u64,
     node_classes: NodeClassTypes,
+    account: AccountLimits,
     is_named_by_claims: bool,
     /// What the service's process knows of the batches that it asked for; a request after its restart is another one.
     batches: Vec<(Weak<LaunchBatch>, BTreeMap<Uid, BatchResult>)>,
@@ -103,6 +108,11 @@ impl Cloud {
     /// These node classes have other instance types.
     pub(crate) fn set_node_classes(&mut self, node_classes: NodeClassTypes) {
         self.node_classes = node_classes;
+    }
+
+    /// The account and its API have these limits.
+    pub(crate) const fn set_account(&mut self, account: AccountLimits) {
+        self.account = account;
     }
 
     /// Instances and their Nodes are named as their claims are, so that tests can tell which is whose.
@@ -263,6 +273,7 @@ impl Cloud {
         now: Timestamp,
         random: &mut SplitMix64,
     ) -> BatchResult {
+        self.account.throttle(random)?;
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         let requirements = claim.requirements();
         let has = |key: &str, value: &str| {
@@ -296,7 +307,9 @@ impl Cloud {
                 .empty_until
                 .get(&pool)
                 .is_some_and(|until| *until > now);
+            let running = self.instances.values();
             if known_empty
+                || !self.account.allow(offering.capacity_type, each, running)
                 || (offering.capacity_type == CapacityType::Spot
                     && random.chance(self.shortage_per_mille))
             {
@@ -336,6 +349,7 @@ impl Cloud {
             instance_type,
             image: image.into(),
             launched: now,
+            visible_from: self.account.visible_from(now, random),
             terminates_at: None,
             tagged_node: None,
         };
@@ -428,13 +442,18 @@ impl Cloud {
     }
 
     /// All instances, as a provider lists them.
-    pub(crate) fn list(&self) -> Vec<Instance> {
-        self.instances.iter().map(listed).collect()
+    pub(crate) fn list(&self, now: Timestamp) -> Vec<Instance> {
+        let all = self.instances.iter();
+        let visible = all.filter(|(_, instance)| instance.visible_from <= now);
+        visible.map(listed).collect()
     }
 
     /// One instance, as a provider returns it.
-    pub(crate) fn find(&self, id: &ProviderId) -> Option<Instance> {
-        self.instances.get_key_value(id).map(listed)
+    pub(crate) fn find(&self, id: &ProviderId, now: Timestamp) -> Option<Instance> {
+        let found = self.instances.get_key_value(id);
+        found
+            .filter(|(_, instance)| instance.visible_from <= now)
+            .map(listed)
     }
 
     /// Instance types of a node class with their current availability.

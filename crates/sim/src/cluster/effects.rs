@@ -94,11 +94,11 @@ pub(crate) fn execute(effect: &Effect, cluster: &mut Cluster) -> Executed {
             provider: "sim".into(),
             serves: ServedNodeClasses::All,
             reservation_labels: &[RESERVATION_ID],
-            instances: Ok(cluster.cloud.list()),
+            instances: Ok(cluster.cloud.list(cluster.now())),
         }])),
-        Effect::FindInstance { provider_id, .. } => {
-            Ok(EffectOutput::Found(cluster.cloud.find(provider_id)))
-        }
+        Effect::FindInstance { provider_id, .. } => Ok(EffectOutput::Found(
+            cluster.cloud.find(provider_id, cluster.now()),
+        )),
         Effect::Resolve(request) => Ok(EffectOutput::Resolved(Arc::new(ResolvedNodeClass {
             status: None,
             annotations: BTreeMap::new(),

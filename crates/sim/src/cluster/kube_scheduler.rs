@@ -12,6 +12,7 @@ use serde_json::json;
 use super::Cluster;
 use super::api_server::age_ms;
 use super::extender::Extender;
+use super::pod_start::draw_start_ms;
 use super::scheduler::{CycleResult, Scheduler};
 use super::workload_controllers::daemon_sets::is_daemon;
 use super::zonal_volumes::bind_claims;
@@ -96,7 +97,7 @@ impl KubeScheduler {
                 bind_claims(&pod, &node, cluster);
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": cluster.now().to_string() }]);
                 cluster.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
-                let ms = cluster.timing.pod_start.draw(&mut cluster.clock.random);
+                let ms = draw_start_ms(&pod, &node, cluster);
                 cluster.clock.in_ms(ms, Action::RunPod(pod));
             }
             Some(CycleResult::Unschedulable(pod)) => {

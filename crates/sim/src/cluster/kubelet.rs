@@ -228,6 +228,7 @@ pub(crate) fn remove_instance(id: &ProviderId, cluster: &mut Cluster) {
     let now = cluster.now();
     cluster.scores.node_ended(instance.launched, now);
     let name = node_name(id);
+    cluster.images.remove(&name);
     let key = ObjectKey::Node(name.clone());
     let lost = json!([{ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": now.to_string() }]);
     cluster.write(&key, &json!({ "status": { "conditions": lost } }));

@@ -10,6 +10,7 @@ mod kube_scheduler;
 mod kubelet;
 mod ordinals;
 mod pod_index;
+mod pod_start;
 mod rolling_update;
 mod running_jobs;
 mod scheduler;
@@ -28,8 +29,8 @@ use crate::stats::Stats;
 
 pub use api_server::ApiServer;
 pub(crate) use api_server::{is_deleting, object};
+pub(crate) use cloud::{AccountLimits, FIRST_IMAGE, NodeClassTypes};
 pub use cloud::{Cloud, NewPrice, RESERVATION_ID, SimInstance, TAGGED};
-pub(crate) use cloud::{FIRST_IMAGE, NodeClassTypes};
 pub(crate) use effects::{Executed, delete_object, execute, latency};
 pub use extender::Extender;
 pub(crate) use kube_scheduler::KubeScheduler;
@@ -37,6 +38,7 @@ pub(crate) use kubelet::{
     Kubelets, complete_pod, mark_node_ready, node_name, remove_instance, remove_stopped_pod,
     remove_taint,
 };
+pub(crate) use pod_start::PulledImages;
 pub(crate) use timing::{StartTime, Timing};
 pub(crate) use workload_controllers::{WorkloadControllers, create_planned};
 
@@ -48,6 +50,7 @@ pub(crate) struct Cluster {
     pub(crate) stats: Stats,
     pub(crate) scores: ScoreMeter,
     pub(crate) timing: Timing,
+    pub(crate) images: PulledImages,
 }
 
 impl Cluster {
@@ -66,6 +69,7 @@ impl Cluster {
             stats: Stats::default(),
             scores: ScoreMeter::default(),
             timing: Timing::default(),
+            images: PulledImages::default(),
         }
     }
 

@@ -9,6 +9,10 @@ pub(crate) struct Timing {
     pub(crate) boot: StartTime,
     /// From the binding of a pod to its running containers.
     pub(crate) pod_start: StartTime,
+    /// The pull of an image that a node does not have; `None`: part of the start.
+    pub(crate) image_pull: Option<StartTime>,
+    /// The attachment of the volumes of a pod; `None`: it takes no time.
+    pub(crate) volume_attach: Option<StartTime>,
     /// From the deletion of a pod to its end.
     pub(crate) pod_stop_ms: (i64, i64),
     /// From the request to terminate an instance to its end; 0 = the provider confirms the end at once.
@@ -22,6 +26,8 @@ impl Default for Timing {
         Self {
             boot: StartTime::between(15_000, 35_000),
             pod_start: StartTime::between(800, 2_500),
+            image_pull: None,
+            volume_attach: None,
             pod_stop_ms: (500, 3_000),
             termination_ms: (5_000, 20_000),
             marks_grace: false,

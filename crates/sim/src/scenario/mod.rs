@@ -19,7 +19,7 @@ pub use cluster_objects::ClusterObjects;
 pub use report::{ScenarioNode, ScenarioReport, ScenarioSample};
 pub use run::{ScenarioRun, ServiceDeciders, SimulatedService, play};
 pub use simulated_cloud::SimulatedCloud;
-pub use spec::{SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioSpec, scenario_schema};
+pub use spec::{SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioQuota, ScenarioSpec, scenario_schema};
 pub use start_times::{ScenarioBootTaint, ScenarioStartTime};
 pub use timeline::{TimelineAction, TimelineEntry};
 pub use trace::{TraceError, trace_jobs};

@@ -135,13 +135,8 @@ impl ScenarioRun {
         if let Some(extender) = extender {
             simulation.set_extender(extender);
         }
-        let timing = &mut simulation.cluster.timing;
-        if let Some(time) = &spec.boot_time {
-            timing.boot = time.checked("spec.bootTime")?;
-        }
-        if let Some(time) = &spec.pod_start_time {
-            timing.pod_start = time.checked("spec.podStartTime")?;
-        }
+        simulation.cluster.timing = spec.timing(simulation.cluster.timing)?;
+        simulation.cluster.cloud.set_account(spec.account()?);
         if let Some(taint) = &spec.boot_taint {
             let (taint, stays) = taint.checked()?;
             simulation.add_boot_taint(taint, stays);

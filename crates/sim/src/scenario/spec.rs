@@ -10,6 +10,7 @@ use serde_path_to_error::{Path, Segment};
 
 use super::start_times::{ScenarioBootTaint, ScenarioStartTime};
 use super::timeline::TimelineEntry;
+use crate::cluster::{AccountLimits, Timing};
 use crate::manifest_error::ManifestError;
 
 /// `apiVersion` of a scenario.
@@ -54,12 +55,40 @@ pub struct ScenarioSpec {
     /// From the binding of a pod to its running containers; missing: 0.8 to 2.5 seconds
     #[serde(default)]
     pub pod_start_time: Option<ScenarioStartTime>,
+    /// What the first pod of a workload on a node needs on top of it for its image; missing: nothing
+    #[serde(default)]
+    pub image_pull_time: Option<ScenarioStartTime>,
+    /// What a pod with claims for volumes needs on top of it; missing: nothing
+    #[serde(default)]
+    pub volume_attach_time: Option<ScenarioStartTime>,
+    /// Most vCPUs that the account may run; missing: no quota
+    #[serde(default)]
+    pub vcpu_quota: ScenarioQuota,
+    /// Share of the launches that the cloud answers with "too many requests", in percent
+    #[serde(default)]
+    #[schemars(range(max = 99))]
+    pub throttled_launch_percent: u64,
+    /// From a launch to the first list of instances that has it; missing: at once
+    #[serde(default)]
+    pub instance_visible_after: Option<ScenarioStartTime>,
     /// A taint that every node joins with and that a component of the node removes; missing: none
     #[serde(default)]
     pub boot_taint: Option<ScenarioBootTaint>,
     /// What happens, in any order
     #[serde(default)]
     pub timeline: Vec<TimelineEntry>,
+}
+
+/// Quotas of the account.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScenarioQuota {
+    /// Of spot instances
+    #[serde(default)]
+    pub spot: Option<u32>,
+    /// Of on-demand instances
+    #[serde(default)]
+    pub on_demand: Option<u32>,
 }
 
 const fn one() -> u64 {
@@ -148,14 +177,11 @@ impl ScenarioSpec {
         {
             return range("spec.spotInterruptionEvery", "must be 1s or more");
         }
-        for (name, time) in [
-            ("bootTime", &self.boot_time),
-            ("podStartTime", &self.pod_start_time),
-        ] {
-            if let Some(time) = time {
-                time.checked(&format!("spec.{name}"))?;
-            }
+        if self.throttled_launch_percent > 99 {
+            return range("spec.throttledLaunchPercent", "must be from 0 to 99");
         }
+        self.timing(Timing::default())?;
+        self.account()?;
         if let Some(taint) = &self.boot_taint {
             taint.checked()?;
         }
@@ -168,6 +194,43 @@ impl ScenarioSpec {
             entry.action(&field)?;
         }
         Ok(self)
+    }
+}
+
+impl ScenarioSpec {
+    /// How long what is outside of the service takes, where the scenario says it.
+    ///
+    /// # Errors
+    /// A time is not valid.
+    pub(super) fn timing(&self, mut timing: Timing) -> Result<Timing, ManifestError> {
+        let time = |field: &str, given: &Option<ScenarioStartTime>| {
+            let field = format!("spec.{field}");
+            given.map(|time| time.checked(&field)).transpose()
+        };
+        if let Some(boot) = time("bootTime", &self.boot_time)? {
+            timing.boot = boot;
+        }
+        if let Some(start) = time("podStartTime", &self.pod_start_time)? {
+            timing.pod_start = start;
+        }
+        timing.image_pull = time("imagePullTime", &self.image_pull_time)?;
+        timing.volume_attach = time("volumeAttachTime", &self.volume_attach_time)?;
+        Ok(timing)
+    }
+
+    /// Limits of the account and of the cloud's API.
+    ///
+    /// # Errors
+    /// A time is not valid.
+    pub(super) fn account(&self) -> Result<AccountLimits, ManifestError> {
+        let visible = self.instance_visible_after;
+        let visible = visible.map(|time| time.checked("spec.instanceVisibleAfter"));
+        Ok(AccountLimits {
+            spot_vcpus: self.vcpu_quota.spot.map(i64::from),
+            on_demand_vcpus: self.vcpu_quota.on_demand.map(i64::from),
+            throttled_percent: self.throttled_launch_percent,
+            visible_after: visible.transpose()?,
+        })
     }
 }
 

@@ -194,7 +194,7 @@ impl Answers {
         } else if self.mute {
             Err(throttled())
         } else {
-            let all = cluster.cloud.list().into_iter();
+            let all = cluster.cloud.list(cluster.now()).into_iter();
             Ok(all.filter(listed).collect())
         };
         vec![

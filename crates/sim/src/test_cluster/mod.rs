@@ -137,6 +137,8 @@ impl TestCluster {
         cluster.timing = Timing {
             boot: StartTime::between(20_000, 20_000),
             pod_start: StartTime::between(0, 0),
+            image_pull: None,
+            volume_attach: None,
             pod_stop_ms: (1_000, 1_000),
             termination_ms: (3_000, 3_000),
             marks_grace: true,

@@ -10,6 +10,7 @@ mod arrivals;
 mod bad_image;
 mod baseline;
 mod baseline_facts;
+mod cloud_limits;
 mod crash_matrix;
 mod events;
 mod faults;

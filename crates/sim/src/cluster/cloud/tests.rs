@@ -112,7 +112,9 @@ impl CloudProvider for SimProvider {
         &'a self,
         instance: &'a ProviderId,
     ) -> BoxFuture<'a, Result<Option<Instance>, CloudError>> {
-        let found = self.0.lock().unwrap().cloud.find(instance);
+        let cluster = self.0.lock().unwrap();
+        let found = cluster.cloud.find(instance, cluster.now());
+        drop(cluster);
         Box::pin(std::future::ready(Ok(found)))
     }
 
