@@ -46,8 +46,17 @@ pub(super) fn score_rows(columns: &[ScoreColumn<'_>]) -> Vec<ScoreRow> {
         of("of one workload at most", |each, _| {
             each.most_moves().to_string()
         }),
+        of("pods moved back within a day", |each, histories| {
+            mean(each.moved_back, histories)
+        }),
+        of("pods bound to another node", |each, histories| {
+            mean(each.bound_elsewhere, histories)
+        }),
         of("nodes launched", |each, histories| {
             mean(each.nodes_launched, histories)
+        }),
+        of("of these no pod ever used", |each, histories| {
+            mean(each.unused_nodes, histories)
         }),
         of("nodes at a time at most", |each, _| {
             each.most_nodes.to_string()

@@ -9,7 +9,7 @@
 //! | API server, cloud, kubelets, scheduler, workload controllers | `cluster/` |
 //! | replicas of the service and the lease; their watches | `replicas.rs`, `watches.rs` |
 //! | fault injection | `faults/` |
-//! | invariants; totals; scores; what became of NodeClaims | `invariants.rs`, `stats.rs`, `scores.rs`, `node_claim_history.rs` |
+//! | invariants; totals; scores; what became of NodeClaims | `invariants.rs`, `stats.rs`, `scores.rs`, `moved_pods.rs`, `node_claim_history.rs` |
 //! | the event loop, which owns all of them | `simulation.rs` |
 //! | a cluster as recorded at one time, and its file | `recorded_cluster/` |
 //! | the same as a scenario: its cloud, and its workloads as manifests | `recorded_scenario/` |
@@ -28,6 +28,7 @@ mod faults;
 mod int_or_percent;
 mod invariants;
 mod manifest_error;
+mod moved_pods;
 mod node_claim_history;
 mod options;
 mod parallel;

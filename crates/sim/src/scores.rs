@@ -1,13 +1,16 @@
 //! How well a cluster was run: what it cost, how long pods waited, and how often they moved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use mortise_apis::names::NodeName;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{after, since};
 use mortise_planning::disruption::resource_values::ResourceValues;
 use mortise_state::snapshot::Snapshot;
 use serde::Serialize;
+
+use crate::moved_pods::MovedPods;
 
 /// Scores of a whole history.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -35,6 +38,13 @@ pub struct Scores {
     pub most_moved: Option<MovedWorkload>,
     /// Instances launched.
     pub nodes_launched: u64,
+    /// Of these, instances that ended without a pod ever having been on them, those of DaemonSets not counted.
+    pub unused_nodes: u64,
+    /// Pods that were bound to another node than the one that they were nominated to; counted once a minute, after which a process
+    /// that ends takes no count with it.
+    pub bound_elsewhere: u64,
+    /// Pods that consolidation moved back within a day: from one kind of node to another, and then the other way.
+    pub moved_back: u64,
     /// Most instances at a time.
     pub most_nodes: u64,
     /// Minutes that nodes without pods ran, those of DaemonSets not counted; measured once a minute.
@@ -67,6 +77,9 @@ impl Scores {
         self.reclaimed_pods += own.reclaimed_pods;
         self.evictions += own.evictions;
         self.nodes_launched += own.nodes_launched;
+        self.unused_nodes += own.unused_nodes;
+        self.bound_elsewhere += own.bound_elsewhere;
+        self.moved_back += own.moved_back;
         self.empty_node_minutes += own.empty_node_minutes;
         self.violations += own.violations;
         self.most_nodes = self.most_nodes.max(own.most_nodes);
@@ -144,6 +157,12 @@ pub(crate) struct ScoreMeter {
     reclaimed_pods: u64,
     lifetime_min: BTreeMap<i64, u64>,
     evictions: BTreeMap<String, u64>,
+    /// Nodes that had a pod.
+    used: BTreeSet<NodeName>,
+    unused_nodes: u64,
+    pub(crate) moved: MovedPods,
+    /// Pods bound elsewhere, by all processes, and by the present one as last seen.
+    bound_elsewhere: (u64, u64),
     most_nodes: u64,
     empty_node_minutes: u64,
     /// Sum of the bounds so far, in micro-dollars an hour.
@@ -174,8 +193,21 @@ impl ScoreMeter {
         self.reclaimed_pods += 1;
     }
 
-    /// An instance that was launched then ended.
-    pub(crate) fn node_ended(&mut self, launched: Timestamp, now: Timestamp) {
+    /// A pod that is no DaemonSet's is on a node.
+    pub(crate) fn node_used(&mut self, node: &NodeName) {
+        if !self.used.contains(node) {
+            self.used.insert(node.clone());
+        }
+    }
+
+    /// An instance that was launched then ended. `node`: its Node, if it had one.
+    pub(crate) fn node_ended(
+        &mut self,
+        launched: Timestamp,
+        now: Timestamp,
+        node: Option<&NodeName>,
+    ) {
+        self.unused_nodes += u64::from(!node.is_some_and(|node| self.used.remove(node)));
         let minutes = since(now, launched) / 60_000;
         *self.lifetime_min.entry(minutes).or_default() += 1;
     }
@@ -212,6 +244,11 @@ impl ScoreMeter {
             node.is_managed() && node.initialized && node.reschedulable().next().is_none()
         });
         self.empty_node_minutes += empty.count() as u64;
+        let (all, last) = &mut self.bound_elsewhere;
+        let now = snapshot.ledger.nomination_outcomes().bound_elsewhere;
+        // A process that has just started counts from zero.
+        *all += now.checked_sub(*last).unwrap_or(now);
+        *last = now;
         let minute = self.minutes.len() as u64 + 1;
         if minute.is_multiple_of(BOUND_MINUTES) {
             self.last_bound = least_price(snapshot).0;
@@ -244,6 +281,9 @@ impl ScoreMeter {
             daemon_pods: self.daemon_pods,
             late_daemon_pods: self.late_daemon_pods,
             reclaimed_pods: self.reclaimed_pods,
+            unused_nodes: self.unused_nodes,
+            bound_elsewhere: self.bound_elsewhere.0,
+            moved_back: self.moved.back(),
             most_nodes: self.most_nodes,
             empty_node_minutes: self.empty_node_minutes,
             lifetime_min: percentiles(&self.lifetime_min),

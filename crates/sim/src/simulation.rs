@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::labels;
-use mortise_apis::names::NodeClassKey;
+use mortise_apis::names::{NodeClassKey, ProviderId};
 use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::values::since;
 use mortise_cloudprovider::{InstanceType, UnavailableOffering};
@@ -329,18 +329,46 @@ impl Simulation {
 
     /// Interrupts a spot instance: the notice arrives now, the instance is reclaimed two minutes later. `false`: there is none.
     pub fn interrupt_one(&mut self) -> bool {
+        let Cluster { cloud, clock, .. } = &mut self.cluster;
+        let id = cloud.any_spot_instance(&mut clock.random);
+        id.is_some_and(|id| self.interrupt(&id))
+    }
+
+    fn interrupt(&mut self, id: &ProviderId) -> bool {
         let Cluster {
             cloud,
             clock,
             stats,
             ..
         } = &mut self.cluster;
-        let Some(notice) = cloud.interrupt(clock) else {
+        let Some(notice) = cloud.interrupt(id, clock) else {
             return false;
         };
         stats.interruptions += 1;
         self.replicas.deliver(notice, clock.now());
         true
+    }
+
+    /// The cloud recommends to leave a spot instance. Returns it; `None`: there is none.
+    pub fn recommend_rebalance(&mut self) -> Option<ProviderId> {
+        let Cluster { cloud, clock, .. } = &mut self.cluster;
+        let id = cloud.any_spot_instance(&mut clock.random)?;
+        let notice = cloud.recommend_rebalance(&id, clock.now())?;
+        self.replicas.deliver(notice, clock.now());
+        Some(id)
+    }
+
+    /// An interruption of the random process: at once, or some time after it was recommended to leave the instance.
+    fn interrupt_any(&mut self) {
+        let Some(ahead) = self.cluster.timing.rebalance_ahead else {
+            self.interrupt_one();
+            return;
+        };
+        if let Some(id) = self.recommend_rebalance() {
+            let clock = &mut self.cluster.clock;
+            let ms = ahead.draw(&mut clock.random);
+            clock.in_ms(ms, Action::InterruptInstance(id));
+        }
     }
 
     /// The capacity pools that match have no capacity until a time.
@@ -511,9 +539,10 @@ impl Simulation {
             Action::Tick => self.tick(),
             Action::Schedule => self.schedule(),
             Action::Interrupt => {
-                self.interrupt_one();
+                self.interrupt_any();
                 self.plan_interruption();
             }
+            Action::InterruptInstance(id) => drop(self.interrupt(&id)),
         }
     }
 

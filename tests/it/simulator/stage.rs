@@ -83,11 +83,11 @@ impl<'a> Stage<'a> {
     }
 
     async fn acts(&self, script: &Script, wanted: &Outcome) -> Result<Outcome> {
+        // The same script may have been played before; and a NodePool with replicas has NodeClaims before this one is made whole.
+        let (_, mut seen) = self.steps(script, usize::MAX)?;
         self.make(script).await?;
         let entries = script.entries()?;
         let mut acts = Vec::new();
-        // The same script may have been played before.
-        let (_, mut seen) = self.steps(script, usize::MAX)?;
         for (number, act) in wanted.iter().enumerate() {
             if let Some(entry) = number.checked_sub(1) {
                 let (_, entry) = entries.get(entry).context("an entry")?;

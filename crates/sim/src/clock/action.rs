@@ -50,6 +50,8 @@ pub(crate) enum Action {
     Tick,
     /// The scheduler runs a scheduling cycle.
     Schedule,
-    /// The cloud interrupts a spot instance.
+    /// The cloud interrupts a spot instance, or recommends to leave one that it will interrupt.
     Interrupt,
+    /// The cloud interrupts this instance.
+    InterruptInstance(ProviderId),
 }

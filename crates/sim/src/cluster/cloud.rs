@@ -381,30 +381,64 @@ impl Cloud {
         TerminationStatus::Started
     }
 
-    /// Announces and plans the interruption of a spot instance. The notice stays until it is acknowledged. `None`: there is
-    /// no spot instance.
-    pub(crate) fn interrupt(&mut self, clock: &mut Clock) -> Option<InterruptionNotice> {
-        let spot: Vec<&ProviderId> = self
-            .instances
-            .iter()
-            .filter(|(_, instance)| {
-                instance.capacity_type == CapacityType::Spot && instance.terminates_at.is_none()
-            })
-            .map(|(id, _)| id)
-            .collect();
-        let pick = usize::try_from(clock.random.below(spot.len() as u64)).unwrap_or(0);
-        let id = (*spot.get(pick)?).clone();
-        let now = clock.now();
+    /// A running spot instance; `None`: there is none.
+    pub(crate) fn any_spot_instance(&self, random: &mut SplitMix64) -> Option<ProviderId> {
+        let all = self.instances.iter();
+        let spot = all.filter(|(_, instance)| {
+            instance.capacity_type == CapacityType::Spot && instance.terminates_at.is_none()
+        });
+        let spot: Vec<&ProviderId> = spot.map(|(id, _)| id).collect();
+        let pick = usize::try_from(random.below(spot.len() as u64)).unwrap_or(0);
+        spot.get(pick).map(|id| (*id).clone())
+    }
+
+    /// Announces and plans the interruption of an instance. The notice stays until it is acknowledged. `None`: the instance ends
+    /// anyway.
+    pub(crate) fn interrupt(
+        &mut self,
+        id: &ProviderId,
+        clock: &mut Clock,
+    ) -> Option<InterruptionNotice> {
+        let notice = self.announce(id, InterruptionKind::SpotInterruption, clock.now())?;
+        clock.at(
+            after(clock.now(), NOTICE_MS),
+            Action::RemoveInstance(id.clone()),
+        );
+        Some(notice)
+    }
+
+    /// Announces that an instance is more likely to be interrupted soon. `None`: the instance ends anyway.
+    pub(crate) fn recommend_rebalance(
+        &mut self,
+        id: &ProviderId,
+        now: Timestamp,
+    ) -> Option<InterruptionNotice> {
+        self.announce(id, InterruptionKind::RebalanceRecommendation, now)
+    }
+
+    fn announce(
+        &mut self,
+        id: &ProviderId,
+        kind: InterruptionKind,
+        now: Timestamp,
+    ) -> Option<InterruptionNotice> {
+        let ends = self.instances.get(id)?.terminates_at;
+        if ends.is_some() {
+            return None;
+        }
         let instance = id.rsplit('/').next().unwrap_or_default();
-        let handle: Arc<str> = format!("notice-{}-{instance}", now.as_millisecond()).into();
+        let word = match kind {
+            InterruptionKind::RebalanceRecommendation => "rebalance",
+            _ => "notice",
+        };
+        let handle: Arc<str> = format!("{word}-{}-{instance}", now.as_millisecond()).into();
         let notice = InterruptionNotice {
             id: Some(Arc::clone(&handle)),
-            kind: InterruptionKind::SpotInterruption,
+            kind,
             instances: vec![instance.into()],
             sent: Some(now),
             starts: None,
         };
-        clock.at(after(now, NOTICE_MS), Action::RemoveInstance(id));
         self.notices.insert(handle, notice.clone());
         Some(notice)
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::karpenter::nodeclaim::{DISRUPTION_REASON, NodeClaim};
+use mortise_apis::labels;
 use mortise_apis::names::{NodeName, ObjectRef, ProviderId};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::{SplitMix64, after};
@@ -17,8 +18,9 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::api_server::is_deleting;
 use super::cloud::{RESERVATION_ID, image_of};
-use super::workload_controllers::{is_healthy, is_running, owner};
+use super::workload_controllers::{is_healthy, is_running, node_of, owner};
 use crate::clock::Action;
+use crate::moved_pods::{NodeKind, node_kind};
 
 /// Annotation that identifies the decision that created a claim.
 const INTENT: &str = "/metadata/annotations/mortise.sh~1intent";
@@ -278,7 +280,12 @@ fn evict(key: &ObjectKey, uid: &str, cluster: &mut Cluster) -> Executed {
     cluster.stats.evictions += 1;
     let name = || pod.pointer("/metadata/name").and_then(Value::as_str);
     let owner = owner(&pod).or_else(name);
-    cluster.scores.pod_evicted(owner.unwrap_or_default());
+    let owner = owner.unwrap_or_default();
+    cluster.scores.pod_evicted(owner);
+    if let Some(kind) = consolidated_kind(&pod, cluster) {
+        let now = cluster.now();
+        cluster.scores.moved.leave(owner, kind, now);
+    }
     let ObjectKey::Pod(name) = key else {
         return evicted();
     };
@@ -340,4 +347,27 @@ fn launch(request: &LaunchRequest, cluster: &mut Cluster) -> Result<EffectOutput
             Err(EffectError::Launch(error))
         }
     }
+}
+
+/// The kind of the node that a pod is on, if consolidation removes that.
+fn consolidated_kind(pod: &Value, cluster: &Cluster) -> Option<NodeKind> {
+    let node = ObjectKey::Node(NodeName::from(node_of(pod)?));
+    let node = cluster.api_server.get(&node)?;
+    let claim = ObjectKey::Claim(owner(node)?.into());
+    let conditions = cluster
+        .api_server
+        .get(&claim)?
+        .pointer("/status/conditions");
+    let mut conditions = conditions?.as_array()?.iter();
+    let reason = conditions.find(|each| each["type"] == DISRUPTION_REASON)?;
+    let is_consolidated = reason["reason"] == "Underutilized" && reason["status"] == "True";
+    is_consolidated.then(|| kind_of(node))?
+}
+
+/// The kind of a node.
+pub(super) fn kind_of(node: &Value) -> Option<NodeKind> {
+    let labels = node.pointer("/metadata/labels")?;
+    let label = |key: &str| labels.get(key).and_then(Value::as_str);
+    let instance_type = label(labels::INSTANCE_TYPE)?;
+    Some(node_kind(instance_type, label(labels::CAPACITY_TYPE)?))
 }

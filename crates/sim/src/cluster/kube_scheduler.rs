@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::names::{PodKey, Uid};
+use mortise_apis::names::{NodeName, PodKey, Uid};
 use mortise_apis::values::after;
 use mortise_state::resource_kinds::ObjectKey;
 use mortise_state::snapshot::Snapshot;
@@ -11,10 +11,12 @@ use serde_json::json;
 
 use super::Cluster;
 use super::api_server::age_ms;
+use super::effects::kind_of;
 use super::extender::Extender;
 use super::pod_start::draw_start_ms;
 use super::scheduler::{CycleResult, Scheduler};
 use super::workload_controllers::daemon_sets::is_daemon;
+use super::workload_controllers::owner;
 use super::zonal_volumes::bind_claims;
 use crate::clock::{Action, Clock, StoreEvent};
 
@@ -93,7 +95,7 @@ impl KubeScheduler {
         match result {
             Some(CycleResult::Bind(pod, uid, node)) => {
                 advised = extender.is_some().then_some(uid);
-                count_placed(&pod, cluster);
+                count_placed(&pod, &node, cluster);
                 bind_claims(&pod, &node, cluster);
                 let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": cluster.now().to_string() }]);
                 cluster.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
@@ -115,9 +117,9 @@ impl KubeScheduler {
     }
 }
 
-fn count_placed(pod: &PodKey, cluster: &mut Cluster) {
+fn count_placed(key: &PodKey, node: &NodeName, cluster: &mut Cluster) {
     let now = cluster.now();
-    let object = cluster.api_server.get(&ObjectKey::Pod(pod.clone()));
+    let object = cluster.api_server.get(&ObjectKey::Pod(key.clone()));
     let waited_s = object.map_or(0, |pod| age_ms(pod, now) / 1000);
     if object.is_some_and(is_daemon) {
         return cluster.scores.daemon_pod_placed(waited_s);
@@ -126,6 +128,11 @@ fn count_placed(pod: &PodKey, cluster: &mut Cluster) {
     stats.pods_placed += 1;
     stats.longest_pending_s = stats.longest_pending_s.max(waited_s);
     cluster.scores.pod_placed(waited_s);
+    cluster.scores.node_used(node);
+    let on = cluster.api_server.get(&ObjectKey::Node(node.clone()));
+    if let (Some(workload), Some(kind)) = (object.and_then(owner), on.and_then(kind_of)) {
+        cluster.scores.moved.arrive(workload, kind, now);
+    }
 }
 
 fn message_with_count(snapshot: &Snapshot) -> String {

@@ -226,8 +226,10 @@ pub(crate) fn remove_instance(id: &ProviderId, cluster: &mut Cluster) {
     };
     cluster.stats.nodes_removed += 1;
     let now = cluster.now();
-    cluster.scores.node_ended(instance.launched, now);
     let name = node_name(id);
+    cluster
+        .scores
+        .node_ended(instance.launched, now, Some(&name));
     cluster.images.remove(&name);
     let key = ObjectKey::Node(name.clone());
     let lost = json!([{ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": now.to_string() }]);

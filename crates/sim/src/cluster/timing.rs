@@ -13,6 +13,8 @@ pub(crate) struct Timing {
     pub(crate) image_pull: Option<StartTime>,
     /// The attachment of the volumes of a pod; `None`: it takes no time.
     pub(crate) volume_attach: Option<StartTime>,
+    /// From the recommendation to leave an instance to its interruption; `None`: nothing is recommended.
+    pub(crate) rebalance_ahead: Option<StartTime>,
     /// From the deletion of a pod to its end.
     pub(crate) pod_stop_ms: (i64, i64),
     /// From the request to terminate an instance to its end; 0 = the provider confirms the end at once.
@@ -28,6 +30,7 @@ impl Default for Timing {
             pod_start: StartTime::between(800, 2_500),
             image_pull: None,
             volume_attach: None,
+            rebalance_ahead: None,
             pod_stop_ms: (500, 3_000),
             termination_ms: (5_000, 20_000),
             marks_grace: false,

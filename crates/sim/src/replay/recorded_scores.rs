@@ -4,13 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use mortise_apis::k8s;
-use mortise_apis::names::{ClaimName, PodKey, Uid};
+
+use mortise_apis::karpenter::nodeclaim::DISRUPTION_REASON;
+use mortise_apis::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
+use mortise_apis::names::{ClaimName, NodeName, PodKey, Uid};
+use mortise_apis::schema::conditions::{self, ConditionStatus};
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{after, since};
 use mortise_engine::effect::{Effect, EffectOutput};
 use mortise_state::resource_kinds::{Object, ObjectEvent, ObjectKey};
-use mortise_state::snapshot::Snapshot;
+use mortise_state::snapshot::{Snapshot, StateNode};
 
+use crate::moved_pods::{NodeKind, node_kind};
 use crate::scores::{ScoreMeter, Scores};
 use crate::stats::{CostMeter, Stats};
 
@@ -28,8 +33,10 @@ pub(super) struct RecordedScores {
     until: Option<Timestamp>,
     /// Pods without a node.
     waiting: BTreeMap<PodKey, Waiting>,
-    /// Claims with their creation.
-    claims: BTreeMap<ClaimName, Timestamp>,
+    /// Claims with their creation, and their Node.
+    claims: BTreeMap<ClaimName, (Timestamp, Option<NodeName>)>,
+    /// The kind of each Node.
+    kinds: BTreeMap<NodeName, NodeKind>,
     launched: BTreeSet<ClaimName>,
     evicted: BTreeSet<Uid>,
 }
@@ -72,15 +79,27 @@ impl RecordedScores {
             ObjectEvent::Applied(Object::Claim(claim), _) => {
                 let created = claim.metadata.creation_timestamp.as_ref();
                 if let Some(created) = created {
-                    self.claims.insert(claim.name(), created.0);
+                    let node = claim.status.node_name.as_deref().map(NodeName::from);
+                    self.claims.insert(claim.name(), (created.0, node));
                 }
             }
             ObjectEvent::Deleted(ObjectKey::Pod(pod), _) => drop(self.waiting.remove(pod)),
             ObjectEvent::Deleted(ObjectKey::Claim(claim), _) => {
-                if let Some(created) = self.claims.remove(claim) {
-                    self.meter.node_ended(created, at);
+                if let Some((created, node)) = self.claims.remove(claim) {
+                    self.meter.node_ended(created, at, node.as_ref());
                 }
             }
+            ObjectEvent::Applied(object @ Object::Node(node), _) => {
+                let labels = node.metadata.labels.as_ref();
+                let label = |key: &str| labels.and_then(|all| all.get(key));
+                let (kind, capacity) = (label(INSTANCE_TYPE), label(CAPACITY_TYPE));
+                if let (ObjectKey::Node(name), Some(kind), Some(capacity)) =
+                    (object.key(), kind, capacity)
+                {
+                    self.kinds.insert(name, node_kind(kind, capacity));
+                }
+            }
+            ObjectEvent::Deleted(ObjectKey::Node(node), _) => drop(self.kinds.remove(node)),
             _ => {}
         }
     }
@@ -99,15 +118,34 @@ impl RecordedScores {
                 is_daemon: owners.into_iter().any(|owner| owner.kind == "DaemonSet"),
             };
             self.waiting.insert(key, waiting);
-        } else if let Some(waited) = self.waiting.remove(&key)
-            && waited.uid == metadata.uid
-        {
-            let seconds = (since(at, waited.created) / 1000).max(0);
-            if waited.is_daemon {
-                self.meter.daemon_pod_placed(seconds);
-            } else {
-                self.meter.pod_placed(seconds);
-            }
+        } else {
+            self.bound(at, &key, pod);
+        }
+    }
+
+    /// A pod is on a node, by now or since before.
+    fn bound(&mut self, at: Timestamp, key: &PodKey, pod: &k8s::Pod) {
+        let owner = pod.metadata.owner_references.iter().flatten().next();
+        let is_daemon = owner.is_some_and(|owner| owner.kind == "DaemonSet");
+        let node = pod.spec.node_name.as_deref().map(NodeName::from);
+        let node = node.filter(|_| !is_daemon);
+        if let Some(node) = &node {
+            self.meter.node_used(node);
+        }
+        let waited = self.waiting.remove(key);
+        let Some(waited) = waited.filter(|waited| waited.uid == pod.metadata.uid) else {
+            return;
+        };
+        let seconds = (since(at, waited.created) / 1000).max(0);
+        if waited.is_daemon {
+            self.meter.daemon_pod_placed(seconds);
+        } else {
+            self.meter.pod_placed(seconds);
+        }
+        let kind = node.and_then(|node| self.kinds.get(&node));
+        if let (Some(owner), Some(kind)) = (owner, kind) {
+            let kind = NodeKind::clone(kind);
+            self.meter.moved.arrive(&owner.name, kind, at);
         }
     }
 
@@ -125,8 +163,16 @@ impl RecordedScores {
             {
                 let found = snapshot.and_then(|snapshot| snapshot.pods.get(pod));
                 let owner = found.and_then(|pod| pod.owner.as_ref());
-                self.meter
-                    .pod_evicted(owner.map_or(&pod.name, |owner| &owner.name));
+                let owner = owner.map_or(&pod.name, |owner| &owner.name);
+                self.meter.pod_evicted(owner);
+                let node = found.and_then(|pod| pod.node.as_ref());
+                let state_node = node.and_then(|node| snapshot?.node(node.as_str()));
+                if let (Some(node), Some(at)) = (node, self.until)
+                    && state_node.is_some_and(|node| is_consolidated(node))
+                    && let Some(kind) = self.kinds.get(node)
+                {
+                    self.meter.moved.leave(owner, NodeKind::clone(kind), at);
+                }
             }
             _ => {}
         }
@@ -144,6 +190,17 @@ impl RecordedScores {
         };
         (scores, seconds)
     }
+}
+
+/// Whether consolidation removes a node.
+fn is_consolidated(node: &StateNode) -> bool {
+    let claim = node.claim.as_ref();
+    claim.is_some_and(|claim| {
+        let reason = conditions::find(&claim.status.conditions, DISRUPTION_REASON);
+        reason.is_some_and(|each| {
+            each.reason == "Underutilized" && each.status == ConditionStatus::True
+        })
+    })
 }
 
 /// The generation of a snapshot, its managed instances and their price.

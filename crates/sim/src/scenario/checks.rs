@@ -82,7 +82,10 @@ pub(super) fn check(
             known("image.nodeClass", &image.node_class, &names)
         }
         TimelineAction::Watch(watch) => watched(watch, field).map(drop),
-        TimelineAction::Interrupt(_) | TimelineAction::Images(_) | TimelineAction::Crash => Ok(()),
+        TimelineAction::Interrupt(_)
+        | TimelineAction::Rebalance(_)
+        | TimelineAction::Images(_)
+        | TimelineAction::Crash => Ok(()),
     }
 }
 

@@ -257,6 +257,13 @@ impl ScenarioRun {
                     }
                 }
             }
+            TimelineAction::Rebalance(of) => {
+                for _ in 0..of.count {
+                    if simulation.recommend_rebalance().is_none() {
+                        break;
+                    }
+                }
+            }
             TimelineAction::Shortage(shortage) => {
                 let lasts = shortage.lasts.as_nanos() / 1_000_000;
                 let until = after(simulation.now(), lasts);

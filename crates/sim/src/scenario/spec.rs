@@ -45,6 +45,9 @@ pub struct ScenarioSpec {
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub spot_interruption_every: Option<GoDuration>,
+    /// Of these interruptions, from the recommendation to leave the instance to the notice; missing: nothing is recommended
+    #[serde(default)]
+    pub rebalance_ahead: Option<ScenarioStartTime>,
     /// Share of the launches from a spot capacity pool that find no capacity, in percent
     #[serde(default)]
     #[schemars(range(max = 100))]
@@ -214,6 +217,7 @@ impl ScenarioSpec {
             timing.pod_start = start;
         }
         timing.image_pull = time("imagePullTime", &self.image_pull_time)?;
+        timing.rebalance_ahead = time("rebalanceAhead", &self.rebalance_ahead)?;
         timing.volume_attach = time("volumeAttachTime", &self.volume_attach_time)?;
         Ok(timing)
     }

@@ -29,6 +29,8 @@ pub struct TimelineEntry {
     pub delete: Option<Delete>,
     /// Interrupts spot instances, with two minutes' notice
     pub interrupt: Option<Interrupt>,
+    /// Recommends to leave spot instances, which are not interrupted for that
+    pub rebalance: Option<Interrupt>,
     /// No capacity for some offerings, for a time
     pub shortage: Option<Shortage>,
     /// Other prices for some offerings, from now on or for a time
@@ -142,7 +144,7 @@ pub struct Edit {
     pub patch: Value,
 }
 
-/// Spot instances that the cloud reclaims.
+/// Spot instances that the cloud reclaims, or recommends to leave.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interrupt {
@@ -320,6 +322,8 @@ pub enum TimelineAction<'a> {
     Delete(&'a Delete),
     /// Of spot instances.
     Interrupt(&'a Interrupt),
+    /// Of spot instances.
+    Rebalance(&'a Interrupt),
     /// Of capacity.
     Shortage(&'a Shortage),
     /// Of prices.
@@ -346,6 +350,7 @@ impl TimelineEntry {
             self.edit.as_ref().map(TimelineAction::Edit),
             self.delete.as_ref().map(TimelineAction::Delete),
             self.interrupt.as_ref().map(TimelineAction::Interrupt),
+            self.rebalance.as_ref().map(TimelineAction::Rebalance),
             self.shortage.as_ref().map(TimelineAction::Shortage),
             self.price.as_ref().map(TimelineAction::Price),
             self.image.as_ref().map(TimelineAction::Image),
@@ -358,7 +363,7 @@ impl TimelineEntry {
             (Some(action), None) => Ok(action),
             (None, _) => Err(ManifestError::new(
                 field,
-                "nothing happens: add one of scale, roll, edit, delete, interrupt, shortage, price, image, images, crash, watch",
+                "nothing happens: add one of scale, roll, edit, delete, interrupt, rebalance, shortage, price, image, images, crash, watch",
             )),
             (Some(_), Some(_)) => Err(ManifestError::new(
                 field,
@@ -385,6 +390,7 @@ impl fmt::Display for TimelineAction<'_> {
                 write!(f, "delete {nodes} nodes of NodePool {node_pool}")
             }
             Self::Interrupt(interrupt) => write!(f, "interrupt {} spot instances", interrupt.count),
+            Self::Rebalance(of) => write!(f, "recommend to leave {} spot instances", of.count),
             Self::Shortage(shortage) => {
                 let capacity_type = shortage.capacity_type.as_deref();
                 let capacity_type = capacity_type.unwrap_or("spot or on-demand");

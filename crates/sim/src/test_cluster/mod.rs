@@ -139,6 +139,7 @@ impl TestCluster {
             pod_start: StartTime::between(0, 0),
             image_pull: None,
             volume_attach: None,
+            rebalance_ahead: None,
             pod_stop_ms: (1_000, 1_000),
             termination_ms: (3_000, 3_000),
             marks_grace: true,

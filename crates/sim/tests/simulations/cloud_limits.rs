@@ -2,10 +2,10 @@
 
 use crate::world::scenarios::{deployment, long, objects, played_with, pool};
 use crate::world::{options, template};
-use mortise_planning::settings::Settings;
+use mortise_planning::settings::{RebalancePolicy, Settings};
 use mortise_sim::NodeClaimStage;
 use mortise_sim::scenario::{
-    ScenarioReport, ScenarioRun, ScenarioSample, ScenarioSpec, SimulatedService,
+    ScenarioReport, ScenarioRun, ScenarioSample, ScenarioSpec, SimulatedService, play,
 };
 use serde_json::{Value, json};
 
@@ -163,4 +163,39 @@ fn volumes_take_their_time() {
         run_after(&json!({}), &pods, 1),
         "a pod without volumes"
     );
+}
+
+#[test]
+fn what_the_cloud_recommends_to_leave_is_left_before_it_is_taken() {
+    let played = |rebalance: RebalancePolicy| {
+        let fields = json!({
+            "spotInterruptionEvery": "20m", "rebalanceAhead": { "from": "5m", "to": "10m" },
+            "timeline": [{ "at": "3h30m", "rebalance": { "count": 2 } }],
+        });
+        let spec = ScenarioSpec::from_document(&quiet("4h", &fields)).unwrap();
+        let world = options(1);
+        let service = SimulatedService {
+            settings: Settings {
+                rebalance,
+                ..Settings::default()
+            },
+            deciders: Box::new(mortise_deciders::all),
+            extender: None,
+        };
+        let objects = objects(&[pool(), deployment(30)]).unwrap();
+        let cloud = (world.catalog, world.well_known);
+        let report = play(&spec, objects, cloud, service).unwrap();
+        assert_eq!(report.totals.violations, Vec::<String>::new());
+        let mut samples = report.samples.iter();
+        let said = samples.find_map(|each| each.happened.clone());
+        assert_eq!(said.unwrap(), "recommend to leave 2 spot instances");
+        let reasons = &report.totals.events;
+        let recommended = reasons["SpotRebalanceRecommendation"];
+        (recommended, report.totals.interruptions)
+    };
+    let (recommended, interrupted) = played(RebalancePolicy::Ignore);
+    assert!(recommended >= 8, "{recommended} events");
+    assert!(interrupted >= 5, "{interrupted} interruptions");
+    let (_, after_replacement) = played(RebalancePolicy::ReplaceFirst);
+    assert_eq!(after_replacement, 0, "every node was left in time");
 }

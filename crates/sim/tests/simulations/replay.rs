@@ -120,6 +120,9 @@ fn a_recording_has_the_scores_of_its_cluster() {
         assert_eq!(recorded.evictions, scores.evictions);
         assert_eq!(recorded.most_moved, scores.most_moved);
         assert_eq!(recorded.nodes_launched, scores.nodes_launched);
+        assert_eq!(recorded.unused_nodes, scores.unused_nodes);
+        assert_eq!(recorded.moved_back, scores.moved_back);
+        assert_eq!(recorded.bound_elsewhere, scores.bound_elsewhere);
         assert_eq!(recorded.daemon_pods, scores.daemon_pods);
         assert_eq!(recorded.late_daemon_pods, scores.late_daemon_pods);
         assert!(
