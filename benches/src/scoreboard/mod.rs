@@ -4,6 +4,7 @@
 //! `docs/scoreboard.md` is written with `--page`.
 
 pub(crate) mod page;
+mod recorded;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,10 @@ pub(crate) struct ScoreboardArgs {
     /// Only scenarios with this in their names.
     #[arg(long)]
     only: Option<String>,
+    /// Recorded workloads instead: the last five days of openb_pod_list_*.csv in this folder.
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip)]
+    traces: Option<PathBuf>,
     /// Write docs/scoreboard.md.
     #[arg(long)]
     #[serde(skip)]
@@ -117,11 +122,15 @@ impl Benchmark for ScoreboardArgs {
     }
 
     fn is_complete(&self) -> bool {
-        self.seeds == 5 && self.only.is_none()
+        self.seeds == 5 && self.only.is_none() && self.traces.is_none()
     }
 
     fn measure(&self) -> Result<ScoreboardResults> {
-        let scenarios = scenarios(self.only.as_deref())?;
+        let only = self.only.as_deref();
+        let scenarios = match &self.traces {
+            Some(folder) => recorded::scenarios(folder, only)?,
+            None => scenarios(only)?,
+        };
         let mut rows = Vec::new();
         for scenario in &scenarios {
             for policy in SimulatedPolicy::ALL {
@@ -131,7 +140,12 @@ impl Benchmark for ScoreboardArgs {
         }
         let results = ScoreboardResults { rows };
         if self.page {
-            page::write(&scenarios, &results, self.seeds)?;
+            let block = if self.traces.is_some() {
+                "recorded"
+            } else {
+                "scoreboard"
+            };
+            page::write(block, &scenarios, &results, self.seeds)?;
         }
         Ok(results)
     }

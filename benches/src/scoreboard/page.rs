@@ -22,19 +22,23 @@ pub(super) fn table(results: &ScoreboardResults) -> Vec<String> {
 /// What else is counted, over all scenarios and seeds, as a table in Markdown.
 pub(super) fn sums(results: &ScoreboardResults) -> Vec<String> {
     let mut lines = vec![
-        "| policy | pods of DaemonSets | without a node after 30 s | spot instances announced to be taken | pods on them when they were taken |".to_owned(),
-        "|---|---|---|---|---|".to_owned(),
+        "| policy | pods of DaemonSets | without a node after 30 s | spot instances announced to be taken | pods on them when they were taken | nodes launched | that no pod ever used | pods bound to another node than nominated | pods moved back within a day |".to_owned(),
+        "|---|---|---|---|---|---|---|---|---|".to_owned(),
     ];
     lines.extend(SimulatedPolicy::ALL.into_iter().map(|policy| {
         let rows = results.rows.iter().filter(|row| row.policy == policy);
         let sum = |of: fn(&Scores) -> u64| rows.clone().map(|row| of(&row.scores)).sum::<u64>();
         format!(
-            "| {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             name(policy),
             sum(|scores| scores.daemon_pods),
             sum(|scores| scores.late_daemon_pods),
             sum(|scores| scores.interruptions),
             sum(|scores| scores.reclaimed_pods),
+            sum(|scores| scores.nodes_launched),
+            sum(|scores| scores.unused_nodes),
+            sum(|scores| scores.bound_elsewhere),
+            sum(|scores| scores.moved_back),
         )
     }));
     lines
@@ -84,20 +88,28 @@ fn line(row: &Row) -> String {
     )
 }
 
-/// Replaces the table of the page.
-pub(super) fn write(scenarios: &[Scenario], results: &ScoreboardResults, seeds: u64) -> Result<()> {
+/// Replaces a table of the page.
+pub(super) fn write(
+    block: &str,
+    scenarios: &[Scenario],
+    results: &ScoreboardResults,
+    seeds: u64,
+) -> Result<()> {
     let mut lines = table(results);
     lines.push(String::new());
     lines.push("All scenarios and seeds together:".to_owned());
     lines.push(String::new());
     lines.extend(sums(results));
     lines.push(String::new());
-    lines.push(format!("Seeds 1 to {seeds}. The scenarios:"));
+    lines.push(match seeds {
+        1 => "Seed 1. The scenarios:".to_owned(),
+        _ => format!("Seeds 1 to {seeds}. The scenarios:"),
+    });
     lines.push(String::new());
     for scenario in scenarios {
         lines.push(format!("- `{}`: {}", scenario.name, scenario.about));
     }
-    replace_block("scoreboard", &lines)
+    replace_block(block, &lines)
 }
 
 /// Replaces what the page has between the marks of a block.
