@@ -255,6 +255,9 @@ struct OwnArgs {
     /// Learn which undeclared taints nodes join with and lose, and plan pods for such nodes; false: each of these taints counts, as in Karpenter
     #[arg(long, env = "MORTISE_LEARN_BOOT_TAINTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
     learn_boot_taints: bool,
+    /// Treat the annotations `safe-to-evict: "false"` of pods and `scale-down-disabled: "true"` of nodes, which are Cluster Autoscaler's, as `karpenter.sh/do-not-disrupt: "true"`
+    #[arg(long, env = "MORTISE_RESPECT_CLUSTER_AUTOSCALER_ANNOTATIONS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    respect_cluster_autoscaler_annotations: bool,
     /// Launches of a NodePool are paused after this number of consecutive failed registrations (0 = never)
     #[arg(long, env = "MORTISE_LAUNCH_FAILURE_THRESHOLD", default_value_t = 3)]
     launch_failure_threshold: u32,
@@ -320,6 +323,7 @@ impl ServeArgs {
             expiration_jitter_percent: own.expiration_jitter_percent,
             max_unproven_launches: own.max_unproven_launches,
             learn_boot_taints: own.learn_boot_taints,
+            respect_cluster_autoscaler_annotations: own.respect_cluster_autoscaler_annotations,
             launch_failure_threshold: own.launch_failure_threshold,
             launch_backoff_ms: own.launch_backoff.0,
             garbage_collection_interval_ms: own.garbage_collection_interval.0,

@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 80] = [
+const READERS: [(&str, Reader); 81] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -107,6 +107,7 @@ const READERS: [(&str, Reader); 80] = [
     ("record_max_size", ConfigWith("--record=/somewhere", "1Gi")),
     ("registration_timeout", Configured("1m")),
     ("reserved_enis", Command("args.shape()")),
+    ("respect_cluster_autoscaler_annotations", Configured("true")),
     (
         "scheduler_config",
         Configured(

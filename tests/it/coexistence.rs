@@ -8,8 +8,8 @@ use mortise_apis::{NodeClaim, NodePool};
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
-use crate::objects::{ON_DEMAND, deployment, kwok_class, pool, types};
-use crate::scene::{SOON, Scene};
+use crate::objects::{ON_DEMAND, deployment, kwok_class, merged, pool, types};
+use crate::scene::{SOON, Scene, Setting, label, on_node};
 
 const FINALIZER: &str = "karpenter.sh/termination";
 
@@ -154,6 +154,67 @@ async fn another_autoscalers_objects_are_left_alone() -> Result<()> {
     );
     let view = scene.mortise.debug("snapshot").await?;
     ensure!(view.to_string().contains("\"foreign_objects\":3"), "{view}");
+    scene.end().await;
+    Ok(())
+}
+
+/// Who switches from Cluster Autoscaler keeps what protects its pods.
+#[tokio::test]
+async fn annotations_of_cluster_autoscaler_protect_if_they_are_respected() -> Result<()> {
+    let flag = "--respect-cluster-autoscaler-annotations".to_owned();
+    let scene = Scene::start(Setting {
+        flags: vec![flag],
+        ..Setting::default()
+    })
+    .await?;
+    let apart = json!({ "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+        { "topologyKey": "kubernetes.io/hostname", "labelSelector": {} },
+    ] } } });
+    let of = |name: &str| deployment(name, 1, ("900m", "256Mi"), apart.clone());
+    let annotated = json!({ "spec": { "template": { "metadata": { "annotations": {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    } } } } });
+    let general = |names: &[&str]| pool("general", &[types(names), ON_DEMAND], json!({}));
+    scene
+        .apply(&[
+            kwok_class(),
+            general(&["c-4x-amd64-linux"]),
+            of("free"),
+            merged(of("kept"), annotated),
+        ])
+        .await?;
+    scene.running("free", 1).await?;
+    let kept = scene.running("kept", 1).await?;
+    let kept = on_node(&kept[0]).context("a node")?.to_owned();
+    scene.settled(2).await?;
+
+    // Smaller nodes would do now.
+    let smaller = general(&["c-2x-amd64-linux", "c-4x-amd64-linux"]);
+    scene.apply(&[smaller]).await?;
+    scene
+        .event(
+            "DisruptionBlocked",
+            &kept,
+            "cluster-autoscaler.kubernetes.io/safe-to-evict",
+        )
+        .await?;
+    let type_of = |app: &'static str| {
+        let scene = &scene;
+        async move {
+            let pods = scene.running(app, 1).await?;
+            let node = on_node(&pods[0]).context("a node")?.to_owned();
+            let nodes = scene.nodes().await?;
+            let node = nodes.get(&node).context("its node")?;
+            anyhow::Ok(label(node, "node.kubernetes.io/instance-type").to_owned())
+        }
+    };
+    wait_until("the free pod on a smaller node", SOON, || async {
+        let found = type_of("free").await?;
+        ensure!(found == "c-2x-amd64-linux", "{found}");
+        Ok(())
+    })
+    .await?;
+    ensure!(type_of("kept").await? == "c-4x-amd64-linux", "moved");
     scene.end().await;
     Ok(())
 }

@@ -24,6 +24,8 @@ pub(super) fn scenarios(folder: &Path, only: Option<&str>) -> Result<Vec<Scenari
         let path = entry?.path();
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let name = stem.strip_prefix("openb_pod_list_");
+        // Without the preferred GPUs, the traces that differ in these are the same one.
+        let name = name.filter(|name| !name.starts_with("gpuspec"));
         let Some(name) = name.filter(|name| only.is_none_or(|only| name.contains(only))) else {
             continue;
         };

@@ -54,6 +54,10 @@ pub const OS_WINDOWS: &str = "windows";
 
 /// Annotation on pods (`true` or a duration), nodes and claims (`true`): no voluntary disruption.
 pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// Annotation of Cluster Autoscaler on pods: with `false` it does not remove their node.
+pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+/// Annotation of Cluster Autoscaler on nodes: with `true` it does not remove them.
+pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// Annotation on pools and claims: hash of the pool's template, decimal text.
 pub const NODEPOOL_HASH: &str = "karpenter.sh/nodepool-hash";
 /// Annotation on pools and claims: version of the algorithm behind [`NODEPOOL_HASH`].

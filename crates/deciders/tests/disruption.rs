@@ -10,6 +10,8 @@ mod automatic_cluster;
 
 use std::collections::BTreeMap;
 
+use std::collections::BTreeSet;
+
 use automatic_cluster::{automatic_cluster, ordinary_cluster};
 use mortise_apis::values::since;
 use mortise_engine::effect::Effect;
@@ -17,7 +19,7 @@ use mortise_engine::record::Verdict;
 use mortise_engine::write::{ObjectWrite, WritePriority};
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;
-use mortise_sim::test_cluster::{TestCluster, instance_type};
+use mortise_sim::test_cluster::{TestCluster, instance_type, ordinary_types};
 use serde_json::{Value, json};
 
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
@@ -241,8 +243,54 @@ fn protected_pods_and_nodes_are_left_alone() {
     assert!(
         blocked
             .iter()
-            .any(|record| record.reasons[0] == Reason::DoNotDisruptNode)
+            .any(|record| matches!(record.reasons[0], Reason::DoNotDisruptNode { .. }))
     );
+}
+
+/// Who comes from Cluster Autoscaler has its annotations, and may have them respected.
+#[test]
+fn annotations_of_cluster_autoscaler_protect_if_they_are_respected() {
+    let played = |respect: bool| {
+        let settings = Settings {
+            respect_cluster_autoscaler_annotations: respect,
+            ..Settings::default()
+        };
+        let mut world = automatic_cluster(ordinary_types(), settings);
+        fleet(&mut world, "large", &[1_000, 1_000, 1_000]);
+        let pods = world.names("Pod");
+        let annotate = |world: &mut TestCluster, object: &str, key: &str, value: &str| {
+            let key = format!("cluster-autoscaler.kubernetes.io/{key}");
+            let annotations = json!({ "metadata": { "annotations": { key: value } } });
+            world.edit(object, &annotations);
+        };
+        annotate(
+            &mut world,
+            &format!("Pod/{}", pods[0]),
+            "safe-to-evict",
+            "false",
+        );
+        annotate(
+            &mut world,
+            &format!("Pod/{}", pods[2]),
+            "safe-to-evict",
+            "true",
+        );
+        annotate(&mut world, "Node/m1", "scale-down-disabled", "true");
+        world.pass(300_000);
+        let said = world.events_of("DisruptionBlocked").into_iter();
+        let said: BTreeSet<String> = said.map(|event| event.message.clone()).collect();
+        (world.names("Node"), said)
+    };
+    let (nodes, said) = played(true);
+    assert_eq!(nodes, ["m0", "m1"], "{said:?}");
+    for part in [
+        "Pod has \"cluster-autoscaler.kubernetes.io/safe-to-evict\" annotation",
+        "through the \"cluster-autoscaler.kubernetes.io/scale-down-disabled\" annotation",
+    ] {
+        assert!(said.iter().any(|text| text.contains(part)), "{said:?}");
+    }
+    let (nodes, said) = played(false);
+    assert!(nodes.len() == 1 && said.is_empty(), "{nodes:?} {said:?}");
 }
 
 #[test]

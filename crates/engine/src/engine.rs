@@ -181,7 +181,8 @@ impl Engine {
         Self {
             index: Index::new(well_known, true, now)
                 .in_namespace(&settings.namespace)
-                .learning_boot_taints(settings.learn_boot_taints),
+                .learning_boot_taints(settings.learn_boot_taints)
+                .respecting_cluster_autoscaler(settings.respect_cluster_autoscaler_annotations),
             slots,
             settings: Arc::new(settings),
             feasible: Arc::default(),

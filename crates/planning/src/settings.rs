@@ -76,6 +76,8 @@ pub struct Settings {
     pub launch_backoff_ms: i64,
     /// Taints that young nodes of a NodePool lose are learned (`--learn-boot-taints`, on).
     pub learn_boot_taints: bool,
+    /// Annotations of Cluster Autoscaler keep pods and nodes from being disrupted (`--respect-cluster-autoscaler-annotations`, off).
+    pub respect_cluster_autoscaler_annotations: bool,
     /// Consolidation may replace groups of nodes by several cheaper ones (`--consolidate-groups`, off).
     pub consolidate_groups: bool,
     /// Cooldown of launched nodes and of pods relocated by consolidation.
@@ -124,6 +126,7 @@ impl Default for Settings {
             launch_failure_threshold: 3,
             launch_backoff_ms: 5 * 60_000,
             learn_boot_taints: true,
+            respect_cluster_autoscaler_annotations: false,
             consolidate_groups: false,
             disruption_cooldown_ms: 5 * 60_000,
             garbage_collection_interval_ms: 2 * 60_000,

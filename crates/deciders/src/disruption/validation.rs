@@ -301,10 +301,10 @@ pub(super) fn last_look(
         let Some(node) = input.snapshot.nodes.get(&*target.key) else {
             continue;
         };
-        if node.do_not_disrupt() {
+        if let Some(by) = node.protecting_annotation() {
             return Err(InvalidatedCommand::because(
                 "churn",
-                Reason::DoNotDisruptNode,
+                Reason::DoNotDisruptNode { by },
             ));
         }
         if let Some(pause) = pause::of_node(input.snapshot, node, input.now) {
@@ -317,10 +317,11 @@ pub(super) fn last_look(
                 .is_some_and(|claim| claim.spec.termination_grace_period.is_some());
         let protected = node.pods.iter().find(|pod| !pod.is_disruptable(input.now));
         if let Some(pod) = protected.filter(|_| !eventual) {
+            let by = pod.protecting_annotation();
             let pod = pod.key.clone();
             return Err(InvalidatedCommand::because(
                 "churn",
-                Reason::DoNotDisruptPod { pod },
+                Reason::DoNotDisruptPod { pod, by },
             ));
         }
         let moves_pods = !command.moves.placements.is_empty() || !command.moves.claims.is_empty();

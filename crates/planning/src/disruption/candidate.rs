@@ -21,7 +21,9 @@ use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, NamespacedName, NodeName, PodKey, PoolName};
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::CapacityType;
-use mortise_state::snapshot::{EvictionCost, NodeKey, Pod, Snapshot, StateNode};
+use mortise_state::snapshot::{
+    EvictionCost, NodeKey, Pod, ProtectingAnnotation, Snapshot, StateNode,
+};
 
 /// Whether a drain that pods block completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +71,7 @@ pub enum CandidateBlocker {
     /// It is nominated to a pod.
     Nominated(PodKey),
     /// Its annotation, or its claim's.
-    DoNotDisrupt,
+    DoNotDisrupt(ProtectingAnnotation),
     /// A pause of it, of its pool, of those of a policy or of the cluster.
     Paused(Pause),
     /// Too many other nodes are not ready.
@@ -81,7 +83,7 @@ pub enum CandidateBlocker {
     /// Instance types of its pool are not known (yet).
     NoCatalog(PoolName),
     /// A pod's annotation.
-    Pod(PodKey),
+    Pod(PodKey, ProtectingAnnotation),
     /// A disruption budget that selects a pod.
     Pdb(PodKey, NamespacedName),
     /// Several disruption budgets select one pod.
@@ -148,7 +150,10 @@ impl Candidate {
         Self {
             pods: node.reschedulable().cloned().collect(),
             cost: cost::of_node(node),
-            has_annotated_pods: node.pods.iter().any(|pod| pod.do_not_disrupt.is_some()),
+            has_annotated_pods: node
+                .pods
+                .iter()
+                .any(|pod| pod.do_not_disrupt.is_some() || pod.is_unsafe_to_evict),
             node: Arc::clone(node),
             claim_name: claim.name(),
             claim,
@@ -247,9 +252,12 @@ impl CandidateBlocker {
     pub fn reason(&self) -> Reason {
         match self {
             Self::Nominated(pod) => Reason::PodNominated { pod: pod.clone() },
-            Self::DoNotDisrupt => Reason::DoNotDisruptNode,
+            Self::DoNotDisrupt(by) => Reason::DoNotDisruptNode { by: *by },
             Self::Paused(pause) => Reason::Paused(pause.clone()),
-            Self::Pod(pod) => Reason::DoNotDisruptPod { pod: pod.clone() },
+            Self::Pod(pod, by) => Reason::DoNotDisruptPod {
+                pod: pod.clone(),
+                by: *by,
+            },
             Self::Pdb(_, pdb) => Reason::Pdb { pdb: pdb.clone() },
             Self::Pdbs(pod, pdbs) => Reason::MultiplePdbs {
                 pod: pod.clone(),

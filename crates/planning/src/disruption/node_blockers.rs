@@ -118,8 +118,8 @@ pub(super) fn visit(
     if let (Some(name), Some(claim)) = (&name, claim) {
         visit_nominations(name, &claim.name(), facts, found)?;
     }
-    if node.do_not_disrupt() {
-        found(CandidateBlocker::DoNotDisrupt)?;
+    if let Some(by) = node.protecting_annotation() {
+        found(CandidateBlocker::DoNotDisrupt(by))?;
     }
     visit_pause(node, facts, found)?;
     visit_brake(node, facts, found)?;
@@ -203,7 +203,8 @@ pub(super) fn visit_pods(
             .iter()
             .filter(|pod| !pod.is_disruptable(facts.now))
         {
-            found(CandidateBlocker::Pod(pod.key.clone()))?;
+            let by = pod.protecting_annotation();
+            found(CandidateBlocker::Pod(pod.key.clone(), by))?;
         }
     }
     if facts.pdbs.is_empty() {
@@ -301,13 +302,13 @@ impl CandidateBlocker {
             }
             Self::Deleting => "nothing: it goes already",
             Self::Nominated(_) => "the pod is bound, or its nomination expires",
-            Self::DoNotDisrupt => "remove the annotation from the node or its NodeClaim",
+            Self::DoNotDisrupt(_) => "remove the annotation from the node or its NodeClaim",
             Self::Paused(pause) => return pause.remedy(),
             Self::Braked(_) => "nodes become ready again, or those that do not are deleted",
             Self::NoPoolLabel => "nothing: no NodePool has it",
             Self::NoPool(_) => "delete the NodeClaim, or create the NodePool",
             Self::NoCatalog(_) => "the node class becomes Ready",
-            Self::Pod(_) => "remove the annotation, or delete the pod",
+            Self::Pod(..) => "remove the annotation, or delete the pod",
             Self::Pdb(..) => {
                 "more replicas of its workload become ready, or the budget allows more"
             }

@@ -157,7 +157,7 @@ pub(super) fn owner_of(pod: &Pod) -> Option<String> {
 
 /// How the annotation of a protected pod blocks a drain.
 pub(super) fn protection(pod: &Pod) -> PodBlocker {
-    let key = labels::DO_NOT_DISRUPT;
+    let key = pod.protecting_annotation().key();
     match pod.protected_until() {
         Some(until) => (
             DrainBlockerKind::DoNotDisruptUntil,

@@ -93,6 +93,6 @@ fn cause(pdbs: &Pdbs<'_>, now: Timestamp, pod: &Pod) -> Option<PodBlocker> {
         return standing_blocker(pdbs, pod);
     }
     // A duration ends, also of a pod that is not started yet.
-    let has_no_end = pod.do_not_disrupt.as_deref() == Some("true") && !pod.is_of_job();
+    let has_no_end = pod.is_protected_for_good() && !pod.is_of_job();
     has_no_end.then(|| protection(pod))
 }

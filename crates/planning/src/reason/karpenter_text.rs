@@ -2,7 +2,6 @@
 
 use super::text::{command_of_node, savings_text};
 use super::{DisruptionBlocker, Reason, UnschedulableCause};
-use mortise_apis::labels;
 use mortise_apis::names::NamespacedName;
 
 impl Reason {
@@ -11,7 +10,7 @@ impl Reason {
     pub fn karpenter_text(&self) -> String {
         let summary = self.summary();
         match self {
-            Self::DoNotDisruptPod { pod } => format!("{summary} (Pod={pod})"),
+            Self::DoNotDisruptPod { pod, .. } => format!("{summary} (Pod={pod})"),
             Self::Pdb { pdb } => format!("{summary} (PodDisruptionBudget=[{pdb}])"),
             Self::MultiplePdbs { pdbs, .. } => {
                 let names: Vec<String> = pdbs.iter().map(NamespacedName::to_string).collect();
@@ -40,13 +39,11 @@ impl Reason {
     pub fn summary(&self) -> String {
         match self {
             Self::PodNominated { .. } => "Node is nominated for a pending pod".to_owned(),
-            Self::DoNotDisruptNode => format!(
+            Self::DoNotDisruptNode { by } => format!(
                 "Disruption is blocked through the \"{}\" annotation",
-                labels::DO_NOT_DISRUPT
+                by.key()
             ),
-            Self::DoNotDisruptPod { .. } => {
-                format!("Pod has \"{}\" annotation", labels::DO_NOT_DISRUPT)
-            }
+            Self::DoNotDisruptPod { by, .. } => format!("Pod has \"{}\" annotation", by.key()),
             Self::Pdb { .. } => "Pdb prevents pod evictions".to_owned(),
             Self::MultiplePdbs { .. } => "Eviction does not support multiple PDBs".to_owned(),
             Self::NotCheaper { .. }

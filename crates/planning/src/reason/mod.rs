@@ -32,7 +32,13 @@ use mortise_apis::names::{
 };
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{InterruptionKind, Prerequisite};
+use mortise_state::snapshot::ProtectingAnnotation;
 use mortise_state::watch_age::OldWatch;
+
+/// Whether it is the annotation that Karpenter reads.
+fn is_usual(annotation: &ProtectingAnnotation) -> bool {
+    *annotation == ProtectingAnnotation::default()
+}
 
 /// The reason of a decision. Closed: a new reason does not compile until it has a label and a text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -151,9 +157,16 @@ pub enum Reason {
         pdbs: Vec<NamespacedName>,
     },
     /// A pod may not be disrupted.
-    DoNotDisruptPod { pod: PodKey },
+    DoNotDisruptPod {
+        pod: PodKey,
+        #[serde(skip_serializing_if = "is_usual")]
+        by: ProtectingAnnotation,
+    },
     /// The node may not be disrupted.
-    DoNotDisruptNode,
+    DoNotDisruptNode {
+        #[serde(skip_serializing_if = "is_usual")]
+        by: ProtectingAnnotation,
+    },
     /// Voluntary disruption is paused.
     Paused(Pause),
     /// The pool's budget allows no more.

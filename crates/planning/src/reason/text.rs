@@ -80,8 +80,8 @@ impl fmt::Display for Reason {
             Self::MultiplePdbs { pod, .. } => {
                 write!(f, "several disruption budgets select pod {pod}")
             }
-            Self::DoNotDisruptPod { pod } => write!(f, "pod {pod} must not be disrupted"),
-            Self::DoNotDisruptNode => f.write_str("the node must not be disrupted"),
+            Self::DoNotDisruptPod { pod, .. } => write!(f, "pod {pod} must not be disrupted"),
+            Self::DoNotDisruptNode { .. } => f.write_str("the node must not be disrupted"),
             Self::Paused(pause) => pause.fmt(f),
             Self::Budget { pool, allowed } => write!(f, "budget of pool {pool} allows {allowed}"),
             Self::PodNominated { pod } => write!(f, "nominated to pod {pod}"),

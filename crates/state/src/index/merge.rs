@@ -20,6 +20,7 @@ pub(super) fn merge(
     node: Option<Arc<k8s::Node>>,
     claim: Option<Arc<NodeClaim>>,
     pods: Vec<Arc<Pod>>,
+    respect_cluster_autoscaler: bool,
 ) -> StateNode {
     let is_set = |label: &str| {
         let node = node.as_ref();
@@ -47,6 +48,11 @@ pub(super) fn merge(
             daemon_used.add_assign(&pod.class.requests);
         }
     }
+    let annotations = node
+        .as_ref()
+        .and_then(|node| node.metadata.annotations.as_ref());
+    let disabled = annotations.and_then(|all| all.get(labels::SCALE_DOWN_DISABLED));
+    let is_disabled = disabled.is_some_and(|value| value == "true");
     let has_anti_affinity_pods = pods
         .iter()
         .any(|pod| !pod.class.anti_affinity.required.is_empty());
@@ -71,6 +77,7 @@ pub(super) fn merge(
         registered,
         initialized,
         duplicate_nodes: Vec::new(),
+        is_scale_down_disabled: respect_cluster_autoscaler && is_disabled,
         price: None,
         disruption_state: NodeDisruptionState::default(),
     };

@@ -66,6 +66,8 @@ pub struct Index {
     marked: BTreeMap<NodeClassKey, Vec<UnavailableOffering>>,
     /// Something changed since the last freeze.
     stale: bool,
+    /// Annotations of Cluster Autoscaler count.
+    respect_cluster_autoscaler: bool,
 }
 
 impl Index {
@@ -85,6 +87,7 @@ impl Index {
             changes: Changes::everything(),
             marked: BTreeMap::new(),
             stale: true,
+            respect_cluster_autoscaler: false,
         }
     }
 
@@ -107,6 +110,14 @@ impl Index {
     #[must_use]
     pub fn learning_boot_taints(mut self, learns: bool) -> Self {
         self.boot_taints.is_off = !learns;
+        self
+    }
+
+    /// Whether annotations of Cluster Autoscaler keep pods and nodes from being disrupted.
+    #[must_use]
+    pub fn respecting_cluster_autoscaler(mut self, respects: bool) -> Self {
+        self.respect_cluster_autoscaler = respects;
+        self.pods.respect_cluster_autoscaler(respects);
         self
     }
 
@@ -241,7 +252,8 @@ impl Index {
             let pods = pods.filter_map(|pod| self.state.pods.get(pod).cloned());
             let pods: Vec<Arc<Pod>> = pods.collect();
             let duplicate_nodes = sources.duplicate_nodes().cloned().collect();
-            let mut merged = merge::merge(&self.state, key, node, claim, pods);
+            let respects = self.respect_cluster_autoscaler;
+            let mut merged = merge::merge(&self.state, key, node, claim, pods, respects);
             merged.duplicate_nodes = duplicate_nodes;
             boot_taints::leave_out(self, &mut merged);
             self.state.insert_node(Arc::new(merged));

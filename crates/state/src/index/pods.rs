@@ -22,6 +22,11 @@ pub(super) struct PodIndex {
 }
 
 impl PodIndex {
+    /// Whether annotations of Cluster Autoscaler count.
+    pub(super) const fn respect_cluster_autoscaler(&mut self, respects: bool) {
+        self.classes.respect_cluster_autoscaler = respects;
+    }
+
     pub(super) const fn new(classes: PodClasses, ahead: bool) -> Self {
         Self {
             classes,

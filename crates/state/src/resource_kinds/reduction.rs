@@ -4,15 +4,19 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use mortise_apis::labels::{self, POD_DELETION_COST, VOLCANO_GROUPS};
+use mortise_apis::labels::{
+    self, POD_DELETION_COST, SAFE_TO_EVICT, SCALE_DOWN_DISABLED, VOLCANO_GROUPS,
+};
 use mortise_apis::node_class::NodeClassObject;
 use serde_json::{Value, json};
 
 use super::object::Object;
 
 /// Annotations that are read, next to those in the domains of Karpenter, mortise and the node classes.
-const READ: [&str; 4] = [
+const READ: [&str; 6] = [
     POD_DELETION_COST,
+    SAFE_TO_EVICT,
+    SCALE_DOWN_DISABLED,
     "kubernetes.io/config.mirror",
     "pv.kubernetes.io/bind-completed",
     "storageclass.kubernetes.io/is-default-class",

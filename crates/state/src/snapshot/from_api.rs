@@ -61,6 +61,8 @@ impl Pod {
             ready: ready.is_some(),
             ready_since: ready.and_then(|each| time(each.last_transition_time.as_ref())),
             do_not_disrupt: annotation(labels::DO_NOT_DISRUPT).map(Into::into),
+            is_unsafe_to_evict: classes.respect_cluster_autoscaler
+                && annotation(labels::SAFE_TO_EVICT) == Some("false"),
             deletion_cost: annotation(labels::POD_DELETION_COST).map_or(0, deletion_cost),
             grace_seconds: spec
                 .termination_grace_period_seconds

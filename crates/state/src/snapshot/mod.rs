@@ -19,6 +19,7 @@ mod pod_label_index;
 mod pod_predicates;
 mod policy_use;
 mod pool_usage;
+mod protecting_annotation;
 mod stalled;
 mod workloads;
 
@@ -48,6 +49,7 @@ pub use policy_use::{
 };
 pub use pool_usage::most_of;
 pub use pool_usage::{LimitExceeded, PoolUsage};
+pub use protecting_annotation::ProtectingAnnotation;
 pub use stalled::Stalled;
 pub use workloads::Workloads;
 

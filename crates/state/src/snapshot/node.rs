@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 
-use super::{NodeDisruptionState, Pod};
+use super::{NodeDisruptionState, Pod, ProtectingAnnotation};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{ClaimName, NodeName, PoolName, ProviderId};
 use mortise_apis::resources::Resources;
@@ -105,6 +105,8 @@ pub struct StateNode {
     pub deleting: bool,
     /// Further Nodes with the same provider ID; such a node is not registered.
     pub duplicate_nodes: Vec<NodeName>,
+    /// Cluster Autoscaler may not remove it, and its annotations are respected.
+    pub is_scale_down_disabled: bool,
     /// Price of its offering; `None` when unknown.
     pub price: Option<MicroUsd>,
     /// What its objects and pods mean for disruption and packing.
@@ -131,6 +133,7 @@ impl StateNode {
             initialized: false,
             deleting: false,
             duplicate_nodes: Vec::new(),
+            is_scale_down_disabled: false,
             price: None,
             disruption_state: NodeDisruptionState::default(),
         };
@@ -296,10 +299,25 @@ impl StateNode {
         self.disruption_state.ready
     }
 
-    /// Annotation `karpenter.sh/do-not-disrupt: "true"` on the Node, or on the NodeClaim (also after registration, unlike
-    /// Karpenter).
+    /// The annotation that keeps it from being disrupted; `None`: it may be.
+    #[must_use]
+    pub fn protecting_annotation(&self) -> Option<ProtectingAnnotation> {
+        if self.has_do_not_disrupt() {
+            return Some(ProtectingAnnotation::DoNotDisrupt);
+        }
+        let is_disabled = self.is_scale_down_disabled;
+        is_disabled.then_some(ProtectingAnnotation::ScaleDownDisabled)
+    }
+
+    /// Whether an annotation keeps it from being disrupted.
     #[must_use]
     pub fn do_not_disrupt(&self) -> bool {
+        self.protecting_annotation().is_some()
+    }
+
+    /// Annotation `karpenter.sh/do-not-disrupt: "true"` on the Node, or on the NodeClaim (also after registration, unlike
+    /// Karpenter).
+    fn has_do_not_disrupt(&self) -> bool {
         let on = |annotations: Option<&BTreeMap<String, String>>| {
             annotations
                 .and_then(|all| all.get(labels::DO_NOT_DISRUPT))

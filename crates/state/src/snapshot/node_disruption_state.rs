@@ -62,7 +62,7 @@ impl NodeDisruptionState {
         } else {
             self.service_pods += 1;
         }
-        self.do_not_disrupt |= pod.do_not_disrupt.as_deref() == Some("true");
+        self.do_not_disrupt |= pod.is_protected_for_good();
     }
 
     /// Whether most of its pods have the same lifetime class as this one: Job pods, or other pods (also on an empty node).

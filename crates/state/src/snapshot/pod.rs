@@ -92,6 +92,8 @@ pub struct Pod {
     pub ready_since: Option<Timestamp>,
     /// Annotation `karpenter.sh/do-not-disrupt`, as written.
     pub do_not_disrupt: Option<Arc<str>>,
+    /// Cluster Autoscaler may not evict it, and its annotations are respected.
+    pub is_unsafe_to_evict: bool,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 when absent or malformed.
     pub deletion_cost: i32,
     /// `spec.terminationGracePeriodSeconds`; 30 when absent.

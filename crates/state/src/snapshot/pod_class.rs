@@ -327,6 +327,8 @@ pub struct PodClasses {
     classes: Interner<PodClass>,
     labels: Interner<Vec<(Arc<str>, Arc<str>)>>,
     next_id: u32,
+    /// Annotations of Cluster Autoscaler count.
+    pub(crate) respect_cluster_autoscaler: bool,
 }
 
 #[derive(Debug)]

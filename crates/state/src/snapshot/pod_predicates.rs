@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::snapshot::{Pod, PodClass};
+use crate::snapshot::{Pod, PodClass, ProtectingAnnotation};
 use mortise_apis::taints;
 use mortise_apis::values::GoDuration;
 
@@ -38,12 +38,12 @@ impl Pod {
     /// started (until it is started, it counts as protected).
     #[must_use]
     pub fn is_protected(&self, now: Timestamp) -> bool {
+        if self.is_protected_for_good() {
+            return true;
+        }
         let Some(text) = self.do_not_disrupt.as_deref() else {
             return false;
         };
-        if text == "true" {
-            return true;
-        }
         let Some(protection) = Self::protection(text) else {
             return false;
         };
@@ -51,9 +51,29 @@ impl Pod {
             .is_none_or(|started| now.duration_since(started) < protection)
     }
 
+    /// Whether an annotation protects it indefinitely.
+    #[must_use]
+    pub fn is_protected_for_good(&self) -> bool {
+        self.is_unsafe_to_evict || self.do_not_disrupt.as_deref() == Some("true")
+    }
+
+    /// The annotation that protects it, if one does.
+    #[must_use]
+    pub fn protecting_annotation(&self) -> ProtectingAnnotation {
+        let is_other = self.do_not_disrupt.as_deref() != Some("true");
+        if self.is_unsafe_to_evict && is_other {
+            ProtectingAnnotation::SafeToEvict
+        } else {
+            ProtectingAnnotation::DoNotDisrupt
+        }
+    }
+
     /// When the protection of the pod ends; `None` if it is not protected, indefinitely protected, or not started.
     #[must_use]
     pub fn protected_until(&self) -> Option<Timestamp> {
+        if self.is_unsafe_to_evict {
+            return None;
+        }
         let protection = Self::protection(self.do_not_disrupt.as_deref()?)?;
         self.started?.checked_add(protection).ok()
     }

@@ -88,7 +88,7 @@ fn concerns_pod(record: &Record, key: &PodKey) -> bool {
             Reason::ForPods { pods, .. } | Reason::PodsUnschedulable { pods, .. } => {
                 pods.contains(key)
             }
-            Reason::DoNotDisruptPod { pod }
+            Reason::DoNotDisruptPod { pod, .. }
             | Reason::PodNominated { pod }
             | Reason::MultiplePdbs { pod, .. } => pod == key,
             _ => false,

@@ -101,6 +101,7 @@ impl BufferTemplate {
             started: None,
             gated: false,
             do_not_disrupt: None,
+            is_unsafe_to_evict: false,
             gang: None,
             ..Pod::from_api(&pod, classes)
         };
