@@ -173,7 +173,10 @@ async fn exit_codes_and_forms() -> Result<()> {
 
     // Zones of a region that is not in the program are taken as they stand, and that is said.
     let mut far = pool.clone();
-    far["spec"]["template"]["spec"]["requirements"] = json!([{ "key": "topology.kubernetes.io/zone", "operator": "In", "values": ["ap-south-2a"] }]);
+    far["spec"]["template"]["spec"]["requirements"] = json!([
+        { "key": "topology.kubernetes.io/zone", "operator": "In", "values": ["ap-south-2a"] },
+        { "key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"] },
+    ]);
     let said = lint(&["-", "--strict"], Some(&format!("{far}\n---\n{class}\n"))).await?;
     ensure!(
         said.code == 0 && said.stderr.contains("region ap-south-2"),

@@ -36,7 +36,7 @@ struct MovedWorkloadPods {
     moves: VecDeque<Move>,
 }
 
-/// Counts them. Which of several pods of a workload came from where, nobody knows: the first that comes is taken for the first that
+/// Counts them. Which of several pods of a workload came from where is not known: the first that comes is taken for the first that
 /// left.
 #[derive(Debug, Default)]
 pub(crate) struct MovedPods {

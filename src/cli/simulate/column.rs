@@ -23,11 +23,11 @@ pub(super) struct Column {
     pub(super) changes: Vec<String>,
     pub(super) file: ScenarioFile,
     /// Settings and cloud of a recorded cluster.
-    pub(super) recorded: Option<Arc<Recorded>>,
+    pub(super) recorded: Option<Arc<RecordedBase>>,
 }
 
 /// What a recorded cluster has besides manifests.
-pub(super) struct Recorded {
+pub(super) struct RecordedBase {
     pub(super) settings: Settings,
     pub(super) cloud: SimulatedCloud,
 }

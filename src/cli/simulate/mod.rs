@@ -31,7 +31,7 @@ use super::lint::{provider_of, read};
 use super::plan::open;
 use super::score_table::{clock, dollars};
 use super::{WRONG, line, warning};
-use column::{Column, PlayedColumn, Recorded, play_all};
+use column::{Column, PlayedColumn, RecordedBase, play_all};
 
 /// How long a recorded cluster is simulated when no Scenario says it.
 const QUIET_DURATION: &str = "24h";
@@ -189,7 +189,7 @@ fn traced(path: &Path, speed: u32) -> anyhow::Result<anyhow::Result<Vec<JobArriv
 
 /// The files of a call.
 struct Input {
-    recorded: Option<Arc<Recorded>>,
+    recorded: Option<Arc<RecordedBase>>,
     /// The manifests of a recorded cluster; empty without one.
     base: Vec<SourceFile>,
     sources: Vec<SourceFile>,
@@ -215,7 +215,7 @@ impl Input {
             "spec": { "duration": QUIET_DURATION },
         }));
         self.base.push(source_of(&place, &documents));
-        self.recorded = Some(Arc::new(Recorded {
+        self.recorded = Some(Arc::new(RecordedBase {
             settings: cluster.settings,
             cloud,
         }));

@@ -172,12 +172,25 @@ async fn the_page_about_simulations_shows_what_they_give() -> Result<()> {
         ensure!(played.code == 0, "{played:?}");
         page.compare(block, &format!("```text\n{}```\n", played.stdout))?;
     }
+    let file = repository().join("tests/data/plan/shop.snapshot");
+    let args = [
+        "--cluster",
+        &file.display().to_string(),
+        "--compare",
+        "karpenter",
+    ];
+    let played = command::run("simulate", &args, None).await?;
+    ensure!(played.code == 0, "{played:?}");
+    page.compare(
+        "shop, compared",
+        &format!("```text\n{}```\n", played.stdout),
+    )?;
     Ok(())
 }
 
-/// The pages show plans and simulations of a snapshot of a simulated cluster, to the last byte.
+/// The page shows plans of a snapshot of a simulated cluster, to the last byte.
 #[tokio::test]
-async fn the_pages_show_what_becomes_of_a_snapshot() -> Result<()> {
+async fn the_page_about_plans_shows_what_they_are() -> Result<()> {
     let file = repository().join("tests/data/plan/shop.snapshot");
     let file = file.display().to_string();
     let mut page = Page::open("tasks/plan.md")?;
@@ -190,12 +203,6 @@ async fn the_pages_show_what_becomes_of_a_snapshot() -> Result<()> {
         ensure!(planned.code == 0, "{planned:?}");
         page.compare(block, &format!("```text\n{}```\n", planned.stdout))?;
     }
-    let mut page = Page::open("tasks/simulate.md")?;
-    let args = ["--cluster", &file, "--compare", "karpenter"];
-    let played = command::run("simulate", &args, None).await?;
-    ensure!(played.code == 0, "{played:?}");
-    let block = "shop, compared";
-    page.compare(block, &format!("```text\n{}```\n", played.stdout))?;
     Ok(())
 }
 

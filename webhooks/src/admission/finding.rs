@@ -45,6 +45,7 @@ checks! {
     NodeClass "node-class" "The node class that a NodePool references is missing, not usable, or contradicts its requirements";
     Catalog "catalog" "A label or value that no instance type has";
     Unsatisfiable "unsatisfiable" "No instance type meets the requirements";
+    Architectures "architectures" "Nodes of several architectures, which the NodePool does not say";
     MinValues "min-values" "The requirements leave fewer values than minValues requires";
     Budgets "budgets" "Disruption budgets that never or always allow a disruption";
     Limits "limits" "Limits that have no effect, or are already exceeded";

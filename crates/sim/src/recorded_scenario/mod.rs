@@ -37,7 +37,7 @@ use crate::scenario::{RUN_TIME, SimulatedCloud};
 
 /// Label of the pods of a workload: its name in the scenario.
 const WORKLOAD_LABEL: &str = "mortise.sh/simulated-workload";
-/// How long a pod runs that would end by itself, nobody knows when: as long as the longest scenario.
+/// How long a pod runs that would end by itself, at a time that is not known: as long as the longest scenario.
 const RUNS: &str = "8784h";
 /// Annotations of a NodePool that its controller writes.
 const WRITTEN: [&str; 2] = [NODEPOOL_HASH, NODEPOOL_HASH_VERSION];

@@ -16,7 +16,7 @@ use crate::recorded_cluster::RecordedCluster;
 use crate::scenario::ClusterObjects;
 use crate::test_cluster::{GROUP, KIND, instance_type, ordinary_types};
 
-/// A cluster with a NodePool, a node of it and a node of somebody else.
+/// A cluster with a NodePool, a node of it and another node.
 fn recorded(objects: Vec<(ObjectKind, Value)>) -> RecordedCluster {
     let mut cluster = RecordedCluster {
         taken_at: Timestamp::UNIX_EPOCH,

@@ -1,5 +1,6 @@
 //! What only the cluster and the catalog can tell: one file per check, one row per file and kind.
 
+mod architectures;
 mod budgets;
 mod buffer;
 mod catalog;
@@ -32,6 +33,7 @@ pub const CHECKS: &[AdmissionCheck] = &[
     on_pools(Check::Limits, limit_names::run),
     on_pools(Check::Catalog, catalog::run),
     on_pools(Check::Unsatisfiable, unsatisfiable::run),
+    on_pools(Check::Architectures, architectures::run),
     on_pools(Check::MinValues, min_values::run),
     on_pools(Check::Budgets, budgets::run),
     on_pools(Check::Limits, usage::run),
