@@ -1,9 +1,10 @@
 //! Pods that consolidation moved from one kind of node to another, and back within a day.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_apis::names::ClaimName;
 use mortise_apis::values::since;
 
 /// The next pod of the workload comes this soon, or it comes for another reason.
@@ -40,11 +41,23 @@ struct MovedWorkloadPods {
 /// left.
 #[derive(Debug, Default)]
 pub(crate) struct MovedPods {
+    /// Nodes that consolidation decided to remove.
+    consolidated: BTreeSet<ClaimName>,
     workloads: BTreeMap<String, MovedWorkloadPods>,
     back: u64,
 }
 
 impl MovedPods {
+    /// Consolidation decided to remove a node.
+    pub(crate) fn consolidate(&mut self, claim: ClaimName) {
+        self.consolidated.insert(claim);
+    }
+
+    /// Whether consolidation decided to remove a node.
+    pub(crate) fn is_consolidated(&self, claim: &str) -> bool {
+        self.consolidated.contains(claim)
+    }
+
     /// Consolidation evicted a pod of a workload from a node of this kind.
     pub(crate) fn leave(&mut self, workload: &str, from: NodeKind, at: Timestamp) {
         let own = self.workloads.entry(workload.to_owned()).or_default();

@@ -16,7 +16,7 @@ use mortise_engine::effect::{Effect, EffectError, Event};
 use mortise_engine::engine::EngineInput;
 use mortise_engine::freshness::WatchState;
 use mortise_engine::record::Record;
-use mortise_planning::disruption::command::DisruptionCommand;
+use mortise_planning::disruption::command::{DisruptionCommand, DisruptionReason};
 use mortise_planning::scheduling::SchedulerConfig;
 use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use mortise_state::snapshot::Snapshot;
@@ -474,6 +474,12 @@ impl Simulation {
                 *decisions.entry(record.verdict.label()).or_default() += 1;
             }
             self.records.extend(turn.records);
+            for command in &turn.commands {
+                if command.reason() == DisruptionReason::Underutilized {
+                    let claims = command.targets.iter().map(|target| target.claim.clone());
+                    claims.for_each(|claim| cluster.scores.moved.consolidate(claim));
+                }
+            }
             self.commands.extend(turn.commands);
             check_freshness(&turn.orders, self.replicas.freshness(replica), cluster);
             for request in turn.orders {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::karpenter::nodeclaim::{DISRUPTION_REASON, NodeClaim};
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
 use mortise_apis::names::{NodeName, ObjectRef, ProviderId};
 use mortise_apis::node_class::served::ServedNodeClasses;
@@ -353,14 +353,7 @@ fn launch(request: &LaunchRequest, cluster: &mut Cluster) -> Result<EffectOutput
 fn consolidated_kind(pod: &Value, cluster: &Cluster) -> Option<NodeKind> {
     let node = ObjectKey::Node(NodeName::from(node_of(pod)?));
     let node = cluster.api_server.get(&node)?;
-    let claim = ObjectKey::Claim(owner(node)?.into());
-    let conditions = cluster
-        .api_server
-        .get(&claim)?
-        .pointer("/status/conditions");
-    let mut conditions = conditions?.as_array()?.iter();
-    let reason = conditions.find(|each| each["type"] == DISRUPTION_REASON)?;
-    let is_consolidated = reason["reason"] == "Underutilized" && reason["status"] == "True";
+    let is_consolidated = cluster.scores.moved.is_consolidated(owner(node)?);
     is_consolidated.then(|| kind_of(node))?
 }
 
