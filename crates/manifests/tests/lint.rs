@@ -341,6 +341,7 @@ fn files_are_checked_together() {
         pools.yaml:12: warning: NodePool first spec.template.spec.requirements[0]: instance-type: no instance type has "m5.lagre"; did you mean "m5.large"? [catalog]
         pools.yaml:30: warning: NodePool second spec.weight: overlaps NodePool "first" at equal weight 10: the last by name is used; give them different weights [overlap]
         pools.yaml:31: error: NodePool second spec.limit: {"cpu":10} is dropped: there is no such field; the fields are disruption, limits, replicas, template, weight; did you mean "limits"? [unknown-field]
+        pools.yaml:35: warning: NodePool second spec.template.spec.requirements: arch: nodes may be of 2 architectures, and pods that name none run on any; require one, or name all that images have [architectures]
         pools.yaml:36: error: NodePool second spec.disruption.consolidateAfter: absent but required (text); add consolidateAfter: 1m [schema]
         pools.yaml:37: warning: NodePool second spec.disruption.budgets: no node may ever be disrupted (only expiry and interruption end nodes) for any reason [budgets]
         pools.yaml:41: warning: NodePool first metadata.name: is duplicated (pools.yaml:2): the one that is applied last takes effect; rename or remove one of them [duplicate]
@@ -369,7 +370,7 @@ fn files_are_checked_together() {
           [0] nodes 0, any reason, holds always
           Underutilized, Empty, Drifted: never allows a node
 
-        4 objects in 5 files: 4 errors, 7 warnings; passed over: 1 Deployment, 1 document without a kind, 1 template that is not rendered; no calendar of 1 NodePool, because of errors
+        4 objects in 5 files: 4 errors, 8 warnings; passed over: 1 Deployment, 1 document without a kind, 1 template that is not rendered; no calendar of 1 NodePool, because of errors
     "#]].assert_eq(&text);
 }
 

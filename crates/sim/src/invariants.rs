@@ -3,6 +3,7 @@
 
 mod pending_pods;
 mod policies;
+mod voluntary_moves;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -24,6 +25,7 @@ use serde_json::Value;
 use crate::cluster::{Cluster, is_deleting};
 use crate::replicas::Replicas;
 use pending_pods::PendingPods;
+use voluntary_moves::VoluntaryMoves;
 
 /// An instance without a claim must be found and terminated within this time: garbage collection runs every two minutes and
 /// ignores recently created instances.
@@ -40,6 +42,7 @@ pub(crate) struct Invariants {
     checked: CheckedState,
     orphans: Vec<OrphanedInstance>,
     pending_pods: PendingPods,
+    voluntary_moves: VoluntaryMoves,
     /// Claims that disruption deleted and that still exist, with their NodePools.
     disrupted: BTreeMap<ClaimName, String>,
     /// The highest number of nodes that the budgets of a NodePool have allowed so far.
@@ -88,6 +91,7 @@ impl Invariants {
         let state = CheckedState::of(&snapshot, cluster);
         if !self.checked.has_same_instances(&state) {
             self.orphans = check_instances(cluster, &mut found);
+            self.voluntary_moves.check(&snapshot, cluster, &mut found);
         }
         if !self.checked.is_same(&state) {
             check_capacity(&snapshot, &mut found);
@@ -105,6 +109,11 @@ impl Invariants {
         for text in found {
             self.record(text, cluster);
         }
+    }
+
+    /// Offerings have other prices from now on.
+    pub(crate) const fn prices_changed(&mut self, now: Timestamp) {
+        self.voluntary_moves.prices_changed(now);
     }
 
     /// An event matches the table of events.
@@ -338,7 +347,7 @@ mod tests {
     use crate::cluster::FIRST_IMAGE;
     use crate::{SimOptions, Simulation, Workloads};
 
-    fn simulation() -> Simulation {
+    pub(super) fn simulation() -> Simulation {
         let mut requirements = Requirements::new();
         requirements.add(Requirement::is(labels::INSTANCE_TYPE, "t4"));
         let offering = Offering {

@@ -389,11 +389,13 @@ impl Simulation {
         is_meant: impl Fn(&UnavailableOffering) -> bool,
     ) {
         self.cluster.cloud.change_prices(id, to, is_meant);
+        self.invariants.prices_changed(self.cluster.clock.now());
     }
 
     /// Ends a change of prices. Nothing happens if there is none with this id.
     pub fn end_price_change(&mut self, id: usize) {
         self.cluster.cloud.end_price_change(id);
+        self.invariants.prices_changed(self.cluster.clock.now());
     }
 
     /// Starts one more replica, which waits for the lease.
