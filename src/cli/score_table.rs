@@ -61,6 +61,9 @@ pub(super) fn score_rows(columns: &[ScoreColumn<'_>]) -> Vec<ScoreRow> {
         of("nodes at a time at most", |each, _| {
             each.most_nodes.to_string()
         }),
+        of("of a budget in use at most", |each, _| {
+            format!("{} %", each.budget_use_percent)
+        }),
         of("terminated nodes lived: half", |each, _| {
             clock(each.lifetime_min.p50 * 60)
         }),

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use mortise_apis::names::NodeName;
+use mortise_apis::names::{NodeName, PoolName};
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{after, since};
+use mortise_planning::disruption::budget_states;
 use mortise_planning::disruption::resource_values::ResourceValues;
 use mortise_state::snapshot::Snapshot;
 use serde::Serialize;
@@ -51,6 +52,9 @@ pub struct Scores {
     pub empty_node_minutes: u64,
     /// Minutes that terminated instances lived.
     pub lifetime_min: Percentiles,
+    /// The highest share of the disruption budgets of a NodePool that was in use at a time, in percent; measured once a minute. Nodes
+    /// that expire, that the cloud takes and that users delete are part of it, so that it can exceed 100.
+    pub budget_use_percent: i64,
     /// Violated invariants.
     pub violations: u64,
 }
@@ -83,6 +87,7 @@ impl Scores {
         self.empty_node_minutes += own.empty_node_minutes;
         self.violations += own.violations;
         self.most_nodes = self.most_nodes.max(own.most_nodes);
+        self.budget_use_percent = self.budget_use_percent.max(own.budget_use_percent);
         self.pending_s = self.pending_s.worst(own.pending_s);
         self.lifetime_min = self.lifetime_min.worst(own.lifetime_min);
         if own.most_moves() > self.most_moves() {
@@ -165,6 +170,7 @@ pub(crate) struct ScoreMeter {
     bound_elsewhere: (u64, u64),
     most_nodes: u64,
     empty_node_minutes: u64,
+    budget_use_percent: i64,
     /// Sum of the bounds so far, in micro-dollars an hour.
     bound: i64,
     /// The last of them.
@@ -237,7 +243,14 @@ impl ScoreMeter {
     }
 
     /// Counts the nodes of a minute. `price`: of all instances.
-    pub(crate) fn count_nodes(&mut self, instances: usize, price: MicroUsd, snapshot: &Snapshot) {
+    pub(crate) fn count_nodes(
+        &mut self,
+        instances: usize,
+        price: MicroUsd,
+        snapshot: &Snapshot,
+        now: Timestamp,
+    ) {
+        self.budget_use_percent = self.budget_use_percent.max(budget_use(snapshot, now));
         self.most_nodes = self.most_nodes.max(instances as u64);
         let nodes = snapshot.nodes.values();
         let empty = nodes.filter(|node| {
@@ -286,10 +299,29 @@ impl ScoreMeter {
             moved_back: self.moved.back(),
             most_nodes: self.most_nodes,
             empty_node_minutes: self.empty_node_minutes,
+            budget_use_percent: self.budget_use_percent,
             lifetime_min: percentiles(&self.lifetime_min),
             ..Scores::default()
         }
     }
+}
+
+/// The highest share of the budgets of a NodePool that is in use, in percent: of the reason that allows most. NodePools whose budgets
+/// allow nothing, or anything, do not count.
+fn budget_use(snapshot: &Snapshot, now: Timestamp) -> i64 {
+    let mut pools: BTreeMap<PoolName, (Option<i64>, i64)> = BTreeMap::new();
+    for state in budget_states(snapshot, now) {
+        let (most, consumed) = pools.entry(state.pool).or_insert((Some(0), 0));
+        *most = most
+            .zip(state.allowed)
+            .map(|(most, allowed)| most.max(allowed));
+        *consumed = state.consumed;
+    }
+    let shares = pools.values().filter_map(|(allowed, consumed)| {
+        let allowed = allowed.filter(|allowed| *allowed > 0)?;
+        Some(consumed.saturating_mul(100) / allowed)
+    });
+    shares.max().unwrap_or(0)
 }
 
 /// Of values with how often they occurred.

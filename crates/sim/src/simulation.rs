@@ -580,7 +580,7 @@ impl Simulation {
             let price = cluster.cloud.price();
             cluster
                 .scores
-                .count_nodes(instances, price, &replicas.snapshot(now));
+                .count_nodes(instances, price, &replicas.snapshot(now), now);
         }
         cluster.clock.in_ms(TICK_MS, Action::Tick);
     }

@@ -120,7 +120,7 @@ mod tests {
         assert!(has(
             "hours of nodes without pods                  1.5           1.5"
         ));
-        assert_eq!(lines.len(), 17, "{lines:?}");
+        assert_eq!(lines.len(), 18, "{lines:?}");
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl RecordedScores {
         let (_, instances, price) = priced;
         while let Some(minute) = self.minute.filter(|minute| *minute <= at) {
             self.meter.pods_wait(self.waiting.len());
-            self.meter.count_nodes(instances, price, snapshot);
+            self.meter.count_nodes(instances, price, snapshot, minute);
             self.minute = Some(after(minute, 60_000));
         }
         cost.charge(price, at, &mut self.stats);
