@@ -1,4 +1,4 @@
-//! Consolidation makes nothing dearer: what replaces nodes costs no more than they do.
+//! What consolidation launches in the place of nodes costs no more than they do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -112,7 +112,7 @@ mod tests {
     use crate::invariants::tests::simulation;
 
     #[test]
-    fn a_dearer_replacement_is_reported() {
+    fn a_more_expensive_replacement_is_reported() {
         let mut simulation = simulation();
         let claim = json!({ "metadata": { "name": "old", "uid": "1" }, "spec": {} });
         let claim = serde_json::from_value(claim).unwrap();
