@@ -155,11 +155,8 @@ impl Results for OfferingsResults {
 fn all_offerings(catalog: &Catalog) -> Vec<UnavailableOffering> {
     let types = catalog.types().iter();
     let all = types.flat_map(|each| {
-        each.offerings.iter().map(|offering| UnavailableOffering {
-            instance_type: Arc::clone(&each.name),
-            zone: Arc::clone(&offering.zone),
-            capacity_type: offering.capacity_type,
-        })
+        let offerings = each.offerings.iter();
+        offerings.map(|offering| each.capacity_pool(offering))
     });
     all.collect()
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::capacity_type::CapacityType;
+use crate::launch::UnavailableOffering;
 use mortise_apis::k8s::devices::ResourceSliceSpec;
 use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::Resources;
@@ -50,6 +51,16 @@ impl InstanceType {
             self.requirements = known.requirements.clone();
         }
         self
+    }
+
+    /// The capacity pool of one of its offerings.
+    #[must_use]
+    pub fn capacity_pool(&self, offering: &Offering) -> UnavailableOffering {
+        UnavailableOffering {
+            instance_type: Arc::clone(&self.name),
+            zone: Arc::clone(&offering.zone),
+            capacity_type: offering.capacity_type,
+        }
     }
 
     /// Resources that pods can use: capacity minus overhead, never negative; memory minus huge pages.

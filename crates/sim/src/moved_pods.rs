@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_apis::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
 use mortise_apis::names::ClaimName;
 use mortise_apis::values::since;
 
@@ -15,9 +16,10 @@ const DAY_MS: i64 = 24 * 3_600_000;
 /// A kind of node: instance type and capacity type.
 pub(crate) type NodeKind = Arc<str>;
 
-/// The name of the kind.
-pub(crate) fn node_kind(instance_type: &str, capacity_type: &str) -> NodeKind {
-    format!("{instance_type}/{capacity_type}").into()
+/// The kind of a node, by its labels; `None` while it lacks one.
+pub(crate) fn node_kind<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Option<NodeKind> {
+    let (instance_type, capacity_type) = (label(INSTANCE_TYPE)?, label(CAPACITY_TYPE)?);
+    Some(format!("{instance_type}/{capacity_type}").into())
 }
 
 /// A move of one pod of a workload.

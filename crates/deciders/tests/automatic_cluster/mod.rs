@@ -48,6 +48,20 @@ pub(crate) fn nodes_with_a_pod(world: &mut TestCluster, nodes: usize, cpu: i64) 
     }
 }
 
+/// Nodes of a type with one pod of this much CPU on each.
+pub(crate) fn fleet(world: &mut TestCluster, of: &str, cpus: &[i64]) {
+    for (at, cpu) in cpus.iter().enumerate() {
+        let name = format!("m{at}");
+        world.running_node(&name, of, "default");
+        world.pods(
+            "web",
+            1,
+            *cpu,
+            &json!({ "spec": { "nodeName": name }, "status": { "phase": "Running" } }),
+        );
+    }
+}
+
 /// What a planner says of the cluster as it is now.
 pub(crate) fn plan<T>(cluster: &mut TestCluster, with: impl FnOnce(PlanningContext<'_>) -> T) -> T {
     let snapshot = cluster.snapshot();

@@ -128,7 +128,7 @@ impl Cloud {
     ) {
         for each in &self.types {
             let pools = each.offerings.iter();
-            let pools = pools.map(|offering| pool_of(&each.name, offering));
+            let pools = pools.map(|offering| each.capacity_pool(offering));
             let empty = pools.filter(|pool| is_empty(pool));
             self.empty_until.extend(empty.map(|pool| (pool, until)));
         }
@@ -292,7 +292,7 @@ impl Cloud {
                 o.available
                     && has(labels::TOPOLOGY_ZONE, &o.zone)
                     && has(labels::CAPACITY_TYPE, o.capacity_type.as_str())
-                    && self.node_classes.has(&class, &pool_of(&each.name, o))
+                    && self.node_classes.has(&class, &each.name, o)
             });
             offers.extend(
                 compatible.filter_map(|offering| Some((offering.price?.0, each, offering))),
@@ -302,7 +302,7 @@ impl Cloud {
         let mut empty = Vec::new();
         let mut chosen = None;
         for (_, each, offering) in offers {
-            let pool = pool_of(&each.name, offering);
+            let pool = each.capacity_pool(offering);
             let known_empty = self
                 .empty_until
                 .get(&pool)
@@ -513,15 +513,6 @@ impl Cloud {
             }
         }
         types
-    }
-}
-
-/// The capacity pool of an offering.
-fn pool_of(instance_type: &Arc<str>, offering: &Offering) -> UnavailableOffering {
-    UnavailableOffering {
-        instance_type: Arc::clone(instance_type),
-        zone: Arc::clone(&offering.zone),
-        capacity_type: offering.capacity_type,
     }
 }
 

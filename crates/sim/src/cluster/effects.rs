@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::labels;
 use mortise_apis::names::{NodeName, ObjectRef, ProviderId};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::{SplitMix64, after};
@@ -360,7 +359,5 @@ fn consolidated_kind(pod: &Value, cluster: &Cluster) -> Option<NodeKind> {
 /// The kind of a node.
 pub(super) fn kind_of(node: &Value) -> Option<NodeKind> {
     let labels = node.pointer("/metadata/labels")?;
-    let label = |key: &str| labels.get(key).and_then(Value::as_str);
-    let instance_type = label(labels::INSTANCE_TYPE)?;
-    Some(node_kind(instance_type, label(labels::CAPACITY_TYPE)?))
+    node_kind(|key| labels.get(key)?.as_str())
 }

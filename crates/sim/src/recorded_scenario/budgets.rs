@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::WORKLOAD_LABEL;
 use super::owners::{Owned, WorkloadKind};
-use crate::int_or_percent::scaled;
+use crate::pod_budget::desired_healthy;
 use crate::recorded_cluster::RecordedCluster;
 
 /// The budget of a workload, in the form that is simulated: a number of its own pods. A percentage is of the replicas at the start, and
@@ -20,12 +20,14 @@ pub(super) fn budget(cluster: &RecordedCluster, owned: &Owned<'_>) -> Option<Val
     let expected = i32::try_from(owned.pods.len()).unwrap_or(i32::MAX);
     let objects = cluster.objects.iter();
     let of_pods = objects.filter_map(|(key, object)| match (key, object) {
-        (ObjectKey::Pdb(name), Object::Pdb(budget)) if *name.namespace == *owned.namespace => {
+        (ObjectKey::Pdb(name), Object::Pdb(budget)) if name.namespace == owned.namespace => {
             selects(budget, sample).then_some(budget)
         }
         _ => None,
     });
-    let allowed: Vec<i32> = of_pods.map(|budget| allowed(budget, expected)).collect();
+    let allowed: Vec<i32> = of_pods
+        .map(|budget| expected - desired_healthy(budget, expected))
+        .collect();
     let allowed = match allowed[..] {
         [] => return None,
         [allowed] => allowed.max(0),
@@ -48,13 +50,4 @@ fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     let label = |key: &str| labels?.get(key).map(String::as_str);
     let selector = budget.spec.selector.as_ref();
     selector.is_some_and(|selector| Selector::new(selector).matches(label))
-}
-
-/// How many of the pods may be missing.
-fn allowed(budget: &PodDisruptionBudget, expected: i32) -> i32 {
-    match (&budget.spec.max_unavailable, &budget.spec.min_available) {
-        (Some(most), _) => scaled(most, expected),
-        (None, Some(least)) => expected - scaled(least, expected),
-        (None, None) => 0,
-    }
 }

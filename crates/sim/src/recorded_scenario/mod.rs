@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 use self::owners::{LeftOut, Owned, WorkloadKind};
 use self::template::Templates;
 use crate::recorded_cluster::RecordedCluster;
-use crate::scenario::{RUN_TIME, SimulatedCloud};
+use crate::scenario::{RUN_TIME, SimulatedCloud, check_buffer};
 
 /// Label of the pods of a workload: its name in the scenario.
 const WORKLOAD_LABEL: &str = "mortise.sh/simulated-workload";
@@ -173,26 +173,19 @@ fn manifest(name: &str, object: &impl Serialize) -> Result<Value, serde_json::Er
     Ok(document)
 }
 
-/// Buffers refer to Deployments and PodTemplates of the scenario.
+/// Leaves out buffers of what the scenario does not have.
 fn drop_unmet_buffers(documents: &mut Vec<Value>, left_out: &mut BTreeMap<LeftOut, usize>) {
-    let named = |kind: &str| -> Vec<Value> {
+    let of_kind = |kind: &str| -> Vec<String> {
         let all = documents.iter().filter(|each| each["kind"] == kind);
-        all.map(|each| each["metadata"]["name"].clone()).collect()
+        all.filter_map(|each| Some(each["metadata"]["name"].as_str()?.to_owned()))
+            .collect()
     };
-    let known = [
-        ("scalableRef", named("Deployment")),
-        ("podTemplateRef", named("PodTemplate")),
-    ];
+    let (deployments, templates) = (of_kind("Deployment"), of_kind("PodTemplate"));
+    let deployments: Vec<&str> = deployments.iter().map(String::as_str).collect();
+    let templates: Vec<&str> = templates.iter().map(String::as_str).collect();
     documents.retain(|document| {
         let is_met = document["kind"] != "CapacityBuffer"
-            || known.iter().all(|(reference, names)| {
-                let reference = &document["spec"][reference];
-                let is_of_kind = reference
-                    .get("kind")
-                    .is_none_or(|kind| kind == "Deployment");
-                let name = reference.get("name");
-                name.is_none_or(|name| is_of_kind && names.contains(name))
-            });
+            || check_buffer(document, "", &deployments, &templates).is_ok();
         if !is_met {
             *left_out.entry(LeftOut::Buffer).or_default() += 1;
         }

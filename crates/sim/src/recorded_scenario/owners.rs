@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use mortise_apis::k8s::Pod;
@@ -45,7 +46,7 @@ impl WorkloadKind {
 /// A workload and its pods, of which there is at least one.
 pub(super) struct Owned<'a> {
     pub(super) kind: WorkloadKind,
-    pub(super) namespace: &'a str,
+    pub(super) namespace: Arc<str>,
     /// Its name in the scenario.
     pub(super) simulated_name: String,
     pub(super) pods: Vec<&'a Pod>,
@@ -133,19 +134,12 @@ pub(super) fn owned<'a>(
         }
         Owned {
             kind,
-            namespace: namespace_of(&pods),
+            namespace: name.namespace,
             simulated_name,
             pods,
         }
     });
     owned.collect()
-}
-
-fn namespace_of<'a>(pods: &[&'a Pod]) -> &'a str {
-    let first = pods.first();
-    first
-        .and_then(|pod| pod.metadata.namespace.as_deref())
-        .unwrap_or_default()
 }
 
 /// The nodes that NodePools made.

@@ -61,7 +61,7 @@ impl<'a> Templates<'a> {
         spec.node_name = None;
         let claims = self.own_volumes(owned, pod);
         if claims.is_empty()
-            && let Some(zone) = self.zone_of_volumes(owned.namespace, &spec)
+            && let Some(zone) = self.zone_of_volumes(&owned.namespace, &spec)
         {
             let zones = &mut spec.node_selector;
             zones
@@ -69,7 +69,7 @@ impl<'a> Templates<'a> {
                 .or_insert(zone);
         }
         spec.volumes.clear();
-        let mut template = self.scoped(owned.namespace, &pod.metadata, &spec)?;
+        let mut template = self.scoped(&owned.namespace, &pod.metadata, &spec)?;
         template["metadata"]["labels"][WORKLOAD_LABEL] = json!(owned.simulated_name);
         Ok((template, claims))
     }
@@ -146,7 +146,7 @@ impl<'a> Templates<'a> {
             is_own.then_some((&volume.name, claim))
         });
         let claims = volumes.filter_map(|(name, claim)| {
-            let class = match self.claim(owned.namespace, claim) {
+            let class = match self.claim(&owned.namespace, claim) {
                 Some(Object::VolumeClaim(claim)) => claim.spec.storage_class_name.as_deref(),
                 _ => None,
             };
@@ -221,31 +221,17 @@ fn affinity_terms(spec: &mut PodSpec) -> Vec<&mut PodAffinityTerm> {
     let Some(affinity) = &mut spec.affinity else {
         return Vec::new();
     };
-    let mut terms = Vec::new();
+    let (mut required, mut preferred) = (Vec::new(), Vec::new());
     if let Some(with) = &mut affinity.pod_affinity {
-        terms.extend(
-            with.required_during_scheduling_ignored_during_execution
-                .iter_mut()
-                .flatten(),
-        );
-        let preferred = with
-            .preferred_during_scheduling_ignored_during_execution
-            .iter_mut()
-            .flatten();
-        terms.extend(preferred.map(|each| &mut each.pod_affinity_term));
+        required.push(&mut with.required_during_scheduling_ignored_during_execution);
+        preferred.push(&mut with.preferred_during_scheduling_ignored_during_execution);
     }
     if let Some(without) = &mut affinity.pod_anti_affinity {
-        terms.extend(
-            without
-                .required_during_scheduling_ignored_during_execution
-                .iter_mut()
-                .flatten(),
-        );
-        let preferred = without
-            .preferred_during_scheduling_ignored_during_execution
-            .iter_mut()
-            .flatten();
-        terms.extend(preferred.map(|each| &mut each.pod_affinity_term));
+        required.push(&mut without.required_during_scheduling_ignored_during_execution);
+        preferred.push(&mut without.preferred_during_scheduling_ignored_during_execution);
     }
-    terms
+    let preferred = preferred.into_iter().flatten().flatten();
+    let preferred = preferred.map(|each| &mut each.pod_affinity_term);
+    let required = required.into_iter().flatten().flatten();
+    required.chain(preferred).collect()
 }

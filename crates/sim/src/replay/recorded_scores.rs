@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mortise_apis::k8s;
-
 use mortise_apis::karpenter::nodeclaim::DISRUPTION_REASON;
-use mortise_apis::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
 use mortise_apis::names::{ClaimName, NodeName, PodKey, Uid};
-use mortise_apis::schema::conditions::{self, ConditionStatus};
+use mortise_apis::schema::conditions;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{after, since};
 use mortise_engine::effect::{Effect, EffectOutput};
+use mortise_planning::disruption::command::DisruptionReason;
 use mortise_state::resource_kinds::{Object, ObjectEvent, ObjectKey};
 use mortise_state::snapshot::{Snapshot, StateNode};
 
@@ -91,12 +91,9 @@ impl RecordedScores {
             }
             ObjectEvent::Applied(object @ Object::Node(node), _) => {
                 let labels = node.metadata.labels.as_ref();
-                let label = |key: &str| labels.and_then(|all| all.get(key));
-                let (kind, capacity) = (label(INSTANCE_TYPE), label(CAPACITY_TYPE));
-                if let (ObjectKey::Node(name), Some(kind), Some(capacity)) =
-                    (object.key(), kind, capacity)
-                {
-                    self.kinds.insert(name, node_kind(kind, capacity));
+                let kind = node_kind(|key| labels?.get(key).map(String::as_str));
+                if let (ObjectKey::Node(name), Some(kind)) = (object.key(), kind) {
+                    self.kinds.insert(name, kind);
                 }
             }
             ObjectEvent::Deleted(ObjectKey::Node(node), _) => drop(self.kinds.remove(node)),
@@ -111,11 +108,10 @@ impl RecordedScores {
         if is_over {
             self.waiting.remove(&key);
         } else if pod.spec.node_name.is_none() {
-            let owners = metadata.owner_references.iter().flatten();
             let waiting = Waiting {
                 uid: metadata.uid.clone(),
                 created: metadata.creation_timestamp.as_ref().map_or(at, |at| at.0),
-                is_daemon: owners.into_iter().any(|owner| owner.kind == "DaemonSet"),
+                is_daemon: is_daemon(metadata),
             };
             self.waiting.insert(key, waiting);
         } else {
@@ -126,9 +122,8 @@ impl RecordedScores {
     /// A pod is on a node, by now or since before.
     fn bound(&mut self, at: Timestamp, key: &PodKey, pod: &k8s::Pod) {
         let owner = pod.metadata.owner_references.iter().flatten().next();
-        let is_daemon = owner.is_some_and(|owner| owner.kind == "DaemonSet");
         let node = pod.spec.node_name.as_deref().map(NodeName::from);
-        let node = node.filter(|_| !is_daemon);
+        let node = node.filter(|_| !is_daemon(&pod.metadata));
         if let Some(node) = &node {
             self.meter.node_used(node);
         }
@@ -192,14 +187,20 @@ impl RecordedScores {
     }
 }
 
+fn is_daemon(metadata: &ObjectMeta) -> bool {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.kind == "DaemonSet")
+}
+
 /// Whether consolidation removes a node.
 fn is_consolidated(node: &StateNode) -> bool {
-    let claim = node.claim.as_ref();
+    let claim = node
+        .claim
+        .as_ref()
+        .filter(|claim| claim.is_true(DISRUPTION_REASON));
     claim.is_some_and(|claim| {
         let reason = conditions::find(&claim.status.conditions, DISRUPTION_REASON);
-        reason.is_some_and(|each| {
-            each.reason == "Underutilized" && each.status == ConditionStatus::True
-        })
+        reason.is_some_and(|each| each.reason == DisruptionReason::Underutilized.as_str())
     })
 }
 

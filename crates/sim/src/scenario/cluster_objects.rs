@@ -202,22 +202,7 @@ impl ClusterObjects {
             let ObjectKey::Buffer(NamespacedName { name: buffer, .. }) = key else {
                 continue;
             };
-            let field = |name: &str| format!("CapacityBuffer {buffer}: spec.{name}");
-            let kind = text(object, "/spec/scalableRef/kind").unwrap_or("Deployment");
-            if kind != "Deployment" {
-                let field = field("scalableRef.kind");
-                return Err(ManifestError::unknown(&field, kind, &["Deployment"]));
-            }
-            for (reference, known) in [
-                ("scalableRef", self.deployment_names()),
-                ("podTemplateRef", templates.clone()),
-            ] {
-                let name = text(object, &format!("/spec/{reference}/name"));
-                if let Some(name) = name.filter(|name| !known.contains(name)) {
-                    let field = field(&format!("{reference}.name"));
-                    return Err(ManifestError::unknown(&field, name, &known));
-                }
-            }
+            check_buffer(object, buffer, &self.deployment_names(), &templates)?;
         }
         Ok(())
     }
@@ -315,6 +300,29 @@ impl ClusterObjects {
             .filter_map(|pool| text(pool, "/metadata/name"))
             .collect()
     }
+}
+
+/// A buffer refers to a Deployment or PodTemplate of the scenario. `name`: its own.
+pub(crate) fn check_buffer(
+    buffer: &Value,
+    name: &str,
+    deployments: &[&str],
+    templates: &[&str],
+) -> Result<(), ManifestError> {
+    let field = |field: &str| format!("CapacityBuffer {name}: spec.{field}");
+    let kind = text(buffer, "/spec/scalableRef/kind").unwrap_or("Deployment");
+    if kind != "Deployment" {
+        let field = field("scalableRef.kind");
+        return Err(ManifestError::unknown(&field, kind, &["Deployment"]));
+    }
+    for (reference, known) in [("scalableRef", deployments), ("podTemplateRef", templates)] {
+        let target = text(buffer, &format!("/spec/{reference}/name"));
+        if let Some(target) = target.filter(|target| !known.contains(target)) {
+            let field = field(&format!("{reference}.name"));
+            return Err(ManifestError::unknown(&field, target, known));
+        }
+    }
+    Ok(())
 }
 
 impl PodBudget {

@@ -16,6 +16,7 @@ mod trace;
 mod workload_manifests;
 
 pub use cluster_objects::ClusterObjects;
+pub(crate) use cluster_objects::check_buffer;
 pub use report::{ScenarioNode, ScenarioReport, ScenarioSample};
 pub use run::{ScenarioRun, ServiceDeciders, SimulatedService, play};
 pub use simulated_cloud::SimulatedCloud;

@@ -1,12 +1,10 @@
 //! A cloud and kubelets that are not ideal: quotas, throttled calls, lists that lag behind, images and volumes that take their time.
 
-use crate::world::scenarios::{deployment, long, objects, played_with, pool};
+use crate::world::scenarios::{cloud, deployment, long, objects, played_with, pool, service};
 use crate::world::{options, template};
 use mortise_planning::settings::{RebalancePolicy, Settings};
 use mortise_sim::NodeClaimStage;
-use mortise_sim::scenario::{
-    ScenarioReport, ScenarioRun, ScenarioSample, ScenarioSpec, SimulatedService, play,
-};
+use mortise_sim::scenario::{ScenarioReport, ScenarioRun, ScenarioSample, ScenarioSpec, play};
 use serde_json::{Value, json};
 
 /// A quiet scenario with these fields.
@@ -95,14 +93,8 @@ fn an_instance_that_is_not_listed_yet_is_neither_lost_nor_launched_twice() {
 /// Seconds from the start until a number of pods run.
 fn run_after(fields: &Value, manifests: &[Value], pods: usize) -> i64 {
     let spec = ScenarioSpec::from_document(&quiet("20m", fields)).unwrap();
-    let world = options(1);
-    let cloud = (world.catalog, world.well_known);
-    let service = SimulatedService {
-        settings: Settings::default(),
-        deciders: Box::new(mortise_deciders::all),
-        extender: None,
-    };
-    let mut run = ScenarioRun::new(spec, objects(manifests).unwrap(), cloud, service).unwrap();
+    let service = service(Settings::default());
+    let mut run = ScenarioRun::new(spec, objects(manifests).unwrap(), cloud(), service).unwrap();
     let start = run.simulation().now();
     for second in 1..1_200 {
         let until = mortise_apis::values::after(start, second * 1_000);
@@ -173,18 +165,12 @@ fn what_the_cloud_recommends_to_leave_is_left_before_it_is_taken() {
             "timeline": [{ "at": "3h30m", "rebalance": { "count": 2 } }],
         });
         let spec = ScenarioSpec::from_document(&quiet("4h", &fields)).unwrap();
-        let world = options(1);
-        let service = SimulatedService {
-            settings: Settings {
-                rebalance,
-                ..Settings::default()
-            },
-            deciders: Box::new(mortise_deciders::all),
-            extender: None,
-        };
+        let service = service(Settings {
+            rebalance,
+            ..Settings::default()
+        });
         let objects = objects(&[pool(), deployment(30)]).unwrap();
-        let cloud = (world.catalog, world.well_known);
-        let report = play(&spec, objects, cloud, service).unwrap();
+        let report = play(&spec, objects, cloud(), service).unwrap();
         assert_eq!(report.totals.violations, Vec::<String>::new());
         let mut samples = report.samples.iter();
         let said = samples.find_map(|each| each.happened.clone());

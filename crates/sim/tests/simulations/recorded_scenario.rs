@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::plan::{cluster, served};
-use crate::world::scenarios::long;
+use crate::world::scenarios::{long, objects, service};
 use mortise_sim::RecordedScenario;
-use mortise_sim::scenario::{ClusterObjects, ScenarioRun, ScenarioSpec, SimulatedService};
+use mortise_sim::scenario::{ScenarioRun, ScenarioSpec};
 use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::{Value, json};
 
@@ -29,17 +29,9 @@ fn the_workloads_of_a_recorded_cluster_run_again() {
         let wanted = sizes(recorded.objects.values());
         let scenario = RecordedScenario::of(&recorded).unwrap();
         assert_eq!(scenario.left_out, Vec::<String>::new(), "seed {seed}");
-        let mut objects = ClusterObjects::default();
-        for document in &scenario.documents {
-            objects.add(document).unwrap();
-        }
-        let service = SimulatedService {
-            settings: recorded.settings.clone(),
-            deciders: Box::new(mortise_deciders::all),
-            extender: None,
-        };
+        let service = service(recorded.settings.clone());
         let spec = ScenarioSpec::from_document(&long("30m", &json!([]))).unwrap();
-        let objects = objects.complete().unwrap();
+        let objects = objects(&scenario.documents).unwrap();
         let run = ScenarioRun::new(spec, objects, scenario.cloud.clone(), service);
         let mut run = run.unwrap();
         let end = run.end();

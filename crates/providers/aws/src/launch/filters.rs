@@ -6,7 +6,6 @@
 //! The steps and what they keep are the reference implementation's, checked against recorded answers.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use mortise_apis::labels;
 use mortise_apis::requirements::{Requirement, Requirements};
@@ -154,13 +153,8 @@ pub(crate) fn unavailable_for(
     for each in types.iter().filter(is_asked) {
         let allowed = each.offerings.iter();
         for offering in allowed.filter(|offering| allows_offering(asked, offering)) {
-            let key = UnavailableOffering {
-                instance_type: Arc::clone(&each.name),
-                zone: Arc::clone(&offering.zone),
-                capacity_type: offering.capacity_type,
-            };
             // A type can have several reservations in a zone.
-            *found.entry(key).or_default() |= offering.available;
+            *found.entry(each.capacity_pool(offering)).or_default() |= offering.available;
         }
     }
     found.retain(|_, is_available| !*is_available);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mortise_apis::names::NodeClassKey;
-use mortise_cloudprovider::{InstanceType, Offering, UnavailableOffering};
+use mortise_cloudprovider::{InstanceType, Offering};
 
 /// The instance types of node classes by name; a class that is missing here has those of the cloud.
 #[derive(Debug, Default)]
@@ -21,10 +21,16 @@ impl NodeClassTypes {
     }
 
     /// Whether a node class has an offering.
-    pub(super) fn has(&self, class: &NodeClassKey, pool: &UnavailableOffering) -> bool {
+    pub(super) fn has(
+        &self,
+        class: &NodeClassKey,
+        instance_type: &str,
+        offering: &Offering,
+    ) -> bool {
         self.0.get(class).is_none_or(|types| {
-            let own = types.get(&pool.instance_type);
-            own.is_some_and(|own| own.offerings.iter().any(|each| is_of(each, pool)))
+            let own = types.get(instance_type);
+            let mut own = own.into_iter().flat_map(|own| &own.offerings);
+            own.any(|each| is_same(each, offering))
         })
     }
 
@@ -50,10 +56,7 @@ impl NodeClassTypes {
             let mut own = InstanceType::clone(types.get(&of_cloud.name)?);
             for offering in &mut own.offerings {
                 let mut known = of_cloud.offerings.iter();
-                let is_it = |each: &&Offering| {
-                    each.zone == offering.zone && each.capacity_type == offering.capacity_type
-                };
-                if let Some(known) = known.find(is_it) {
+                if let Some(known) = known.find(|each| is_same(each, offering)) {
                     offering.price = known.price;
                     offering.available = known.available;
                 }
@@ -64,6 +67,7 @@ impl NodeClassTypes {
     }
 }
 
-fn is_of(offering: &Offering, pool: &UnavailableOffering) -> bool {
-    offering.zone == pool.zone && offering.capacity_type == pool.capacity_type
+/// Whether two offerings of one type are in the same zone, with the same capacity type.
+fn is_same(one: &Offering, other: &Offering) -> bool {
+    one.zone == other.zone && one.capacity_type == other.capacity_type
 }

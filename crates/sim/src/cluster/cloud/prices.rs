@@ -7,7 +7,7 @@ use mortise_apis::labels;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::{InstanceType, UnavailableOffering};
 
-use super::{Cloud, pool_of};
+use super::Cloud;
 use crate::price_factor::PriceFactor;
 
 /// What becomes of a price.
@@ -57,7 +57,7 @@ impl PriceChanges {
         let mut changed = Arc::clone(each);
         for (meant, to) in self.now.values() {
             for (at, offering) in each.offerings.iter().enumerate() {
-                if meant.contains(&pool_of(&each.name, offering)) {
+                if meant.contains(&each.capacity_pool(offering)) {
                     let offering = &mut Arc::make_mut(&mut changed).offerings[at];
                     offering.price = to.of(offering.price);
                 }
@@ -80,7 +80,7 @@ impl Cloud {
         }
         let all = self.types.iter().flat_map(|each| {
             let offerings = each.offerings.iter();
-            offerings.map(|offering| pool_of(&each.name, offering))
+            offerings.map(|offering| each.capacity_pool(offering))
         });
         let meant = all.filter(|pool| is_meant(pool)).collect();
         self.price_changes.now.insert(id, (meant, to));

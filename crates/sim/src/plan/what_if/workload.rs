@@ -11,8 +11,8 @@ use mortise_state::resource_kinds::{Object, ObjectKey, ObjectKind};
 use serde_json::{Value, json};
 
 use super::manifests::key_of;
-use crate::int_or_percent::scaled;
 use crate::manifest_error::ManifestError;
+use crate::pod_budget::desired_healthy;
 use crate::recorded_cluster::RecordedCluster;
 
 /// Kinds of workloads.
@@ -219,12 +219,7 @@ pub(super) fn count_budget(cluster: &mut RecordedCluster, name: &NamespacedName)
         selected.iter().filter(|ready| **ready),
     );
     let healthy = count(healthy.count());
-    let spec = &budget.spec;
-    let desired = match (&spec.max_unavailable, &spec.min_available) {
-        (Some(most), _) => expected - scaled(most, expected),
-        (None, Some(least)) => scaled(least, expected),
-        (None, None) => expected,
-    };
+    let desired = desired_healthy(budget, expected);
     if let Some(Object::Pdb(budget)) = cluster.objects.get_mut(&key) {
         let status = &mut budget.status;
         status.expected_pods = expected;

@@ -1,5 +1,7 @@
 //! Scenarios on the small cluster.
 
+use mortise_apis::labels::WellKnown;
+use mortise_cloudprovider::InstanceType;
 use mortise_planning::settings::Settings;
 use mortise_sim::ManifestError;
 use mortise_sim::scenario::{ClusterObjects, ScenarioReport, ScenarioSpec, SimulatedService, play};
@@ -53,14 +55,22 @@ pub(crate) fn played_with(
     document: &Value,
     manifests: &[Value],
 ) -> Result<ScenarioReport, ManifestError> {
-    let world = options(1);
     let spec = ScenarioSpec::from_document(document)?;
-    let cloud = (world.catalog, world.well_known);
-    let objects = objects(manifests)?;
-    let service = SimulatedService {
-        settings: Settings::default(),
+    let service = service(Settings::default());
+    play(&spec, objects(manifests)?, cloud(), service)
+}
+
+/// The cloud of the small cluster.
+pub(crate) fn cloud() -> (Vec<InstanceType>, WellKnown) {
+    let world = options(1);
+    (world.catalog, world.well_known)
+}
+
+/// mortise without its extender.
+pub(crate) fn service(settings: Settings) -> SimulatedService {
+    SimulatedService {
+        settings,
         deciders: Box::new(mortise_deciders::all),
         extender: None,
-    };
-    play(&spec, objects, cloud, service)
+    }
 }
