@@ -231,6 +231,13 @@ struct OwnArgs {
     /// Experimental: consolidation may replace groups of nodes by several cheaper ones, and split single nodes
     #[arg(long, env = "MORTISE_CONSOLIDATE_GROUPS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     consolidate_groups: bool,
+    /// What evicting a pod of a workload whose pods come and go costs consolidation: the price of an average pod of the NodePool for this long (0s = nothing, as in Karpenter)
+    #[arg(
+        long,
+        env = "MORTISE_CONSOLIDATION_EVICTION_COST",
+        default_value = "2h"
+    )]
+    consolidation_eviction_cost: Millis,
     /// How long a node that replaced another one, or received its pods, is excluded from disruption
     #[arg(long, env = "MORTISE_DISRUPTION_COOLDOWN", default_value = "5m")]
     disruption_cooldown: Millis,
@@ -314,6 +321,7 @@ impl ServeArgs {
             disruption_validation_delay_ms: own.disruption_validation_delay.0,
             bind_grace_period_ms: own.bind_grace_period.0,
             consolidate_groups: own.consolidate_groups,
+            consolidation_eviction_cost_ms: own.consolidation_eviction_cost.0,
             disruption_cooldown_ms: own.disruption_cooldown.0,
             // The parser has checked the word.
             rebalance: RebalancePolicy::parse(&own.rebalance_recommendation).unwrap_or_default(),

@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 81] = [
+const READERS: [(&str, Reader); 82] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -55,6 +55,7 @@ const READERS: [(&str, Reader); 81] = [
     ("cluster_endpoint", Command("args.endpoint_of_cluster()")),
     ("cluster_name", Command("args.cluster_name")),
     ("consolidate_groups", Configured("")),
+    ("consolidation_eviction_cost", Configured("1h")),
     ("conversion_webhook", Configured("")),
     ("cpu_requests", Unread),
     ("deny_unsatisfiable", Configured("")),

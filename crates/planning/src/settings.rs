@@ -80,6 +80,8 @@ pub struct Settings {
     pub respect_cluster_autoscaler_annotations: bool,
     /// Consolidation may replace groups of nodes by several cheaper ones (`--consolidate-groups`, off).
     pub consolidate_groups: bool,
+    /// What evicting a pod of a churning workload costs: the price of an average pod for this long; 0 for nothing, as in Karpenter.
+    pub consolidation_eviction_cost_ms: i64,
     /// Cooldown of launched nodes and of pods relocated by consolidation.
     pub disruption_cooldown_ms: i64,
     /// How often orphaned NodeClaims and instances are collected (2 min).
@@ -128,6 +130,7 @@ impl Default for Settings {
             learn_boot_taints: true,
             respect_cluster_autoscaler_annotations: false,
             consolidate_groups: false,
+            consolidation_eviction_cost_ms: 2 * 3_600_000,
             disruption_cooldown_ms: 5 * 60_000,
             garbage_collection_interval_ms: 2 * 60_000,
             nodeclass_resync_interval_ms: 5 * 60_000,

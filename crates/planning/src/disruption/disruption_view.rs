@@ -14,6 +14,7 @@ use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
 use super::node_blockers::BlockerFacts;
 use super::on_demand_balance::OnDemandBalance;
+use super::payback::ChurningWorkloads;
 use super::pdb::Pdbs;
 use super::static_drift::not_asked_for;
 use crate::brake::Brake;
@@ -46,6 +47,7 @@ pub struct DisruptionView<'a> {
     closed: BTreeSet<NodeKey>,
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
     totals: OnceCell<BTreeMap<PoolName, Totals>>,
+    churning: OnceCell<ChurningWorkloads>,
     bound: OnceCell<FeasibilityBound>,
     room: OnceCell<HeldRoom>,
     /// Simulations that the step, and the current method, may still run.
@@ -242,6 +244,7 @@ impl<'a> DisruptionView<'a> {
             brake: Brake::of(context.snapshot),
             on_demand: OnDemandBalance::new(context.snapshot, others()),
             totals: OnceCell::new(),
+            churning: OnceCell::new(),
             view: Arc::clone(&assumed.view),
             templates: Arc::clone(&assumed.templates),
             taken,
@@ -342,6 +345,12 @@ impl<'a> DisruptionView<'a> {
     pub fn totals(&self, pool: &PoolName) -> Totals {
         let all = self.totals.get_or_init(|| totals(self.snapshot()));
         all.get(pool).copied().unwrap_or_default()
+    }
+
+    /// Workloads whose pods come and go.
+    pub(super) fn churning(&self) -> &ChurningWorkloads {
+        self.churning
+            .get_or_init(|| ChurningWorkloads::of(self.snapshot(), self.now))
     }
 
     /// The bound on what simulations can find.

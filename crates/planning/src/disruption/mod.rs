@@ -23,6 +23,7 @@ pub mod neighborhood_search;
 mod node_blockers;
 mod node_sets;
 mod on_demand_balance;
+mod payback;
 pub mod pdb;
 pub mod price;
 pub mod refusals;

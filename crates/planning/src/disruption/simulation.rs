@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::candidate::{Candidate, Policy};
 use super::command::RelocationPlan;
 use super::disruption_view::DisruptionView;
+use super::payback;
 use super::price::{cheaper, cheaper_together};
 pub use super::rejection::DisruptionRejection;
 use crate::reason::{
@@ -221,6 +222,7 @@ fn check_savings(
     }
     check_balance(&moves, candidates, view)?;
     check_policies(&moves, candidates, view)?;
+    payback::check(&moves, candidates, view)?;
     Ok(moves)
 }
 
@@ -246,6 +248,7 @@ fn check_savings_together(
     }
     check_balance(&moves, candidates, view)?;
     check_policies(&moves, candidates, view)?;
+    payback::check(&moves, candidates, view)?;
     Ok(moves)
 }
 

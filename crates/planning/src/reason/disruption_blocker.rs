@@ -57,6 +57,12 @@ pub enum DisruptionBlocker {
         pods: usize,
         least: MicroUsd,
     },
+    /// The disruption saves too little for evicting this number of pods of workloads that churn, such as this one.
+    PaysForTooLittle {
+        saved: MicroUsd,
+        pods: usize,
+        workload: String,
+    },
     /// Less on-demand capacity than the NodePoolPolicy asks for would be left, both in thousandths of a CPU.
     OnDemandShare {
         policy: String,
@@ -131,6 +137,14 @@ impl fmt::Display for DisruptionBlocker {
             | Self::SavesTooLittle { .. }
             | Self::OnDemandShare { .. }
             | Self::DriftWave { .. } => self.fmt_of_policy(f),
+            Self::PaysForTooLittle {
+                saved,
+                pods,
+                workload,
+            } => write!(
+                f,
+                "{saved} would be saved by evicting {pods} pods of workloads whose pods come and go, such as {workload}: not for long enough to pay for it"
+            ),
             Self::BufferRoom { node, .. } => write!(f, "Node \"{node}\" has buffer pods"),
             Self::PriceMinValues { labels } => write!(
                 f,
@@ -231,6 +245,9 @@ impl DisruptionBlocker {
             }
             Self::SavesTooLittle { policy, .. } => {
                 format!("NodePoolPolicy \"{policy}\": savings are not worth the moves")
+            }
+            Self::PaysForTooLittle { .. } => {
+                "savings would not last long enough to pay for the evictions".to_owned()
             }
             Self::OnDemandShare { policy, .. } => {
                 format!("NodePoolPolicy \"{policy}\": too little on-demand capacity would be left")

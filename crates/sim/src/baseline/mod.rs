@@ -82,6 +82,7 @@ impl SimulatedPolicy {
             Self::Mortise | Self::MortiseAlone => settings,
             Self::Karpenter => Settings {
                 disruption_cooldown_ms: 0,
+                consolidation_eviction_cost_ms: 0,
                 expiration_jitter_percent: 0,
                 max_unproven_launches: 0,
                 learn_boot_taints: false,

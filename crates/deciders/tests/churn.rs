@@ -1,0 +1,107 @@
+//! Consolidation and workloads whose pods come and go.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod automatic_cluster;
+
+use automatic_cluster::{automatic_cluster, ordinary_cluster};
+use mortise_engine::record::Verdict;
+use mortise_planning::reason::{DisruptionBlocker, Reason};
+use mortise_planning::settings::Settings;
+use mortise_sim::test_cluster::{TestCluster, instance_type, ordinary_types};
+use serde_json::json;
+
+const MINUTE: i64 = 60_000;
+const HOUR: i64 = 60 * MINUTE;
+
+/// A node of this type with six pods, and three more of the same workload that came later. A node of half the size would do.
+fn cluster(mut world: TestCluster, of: &str, later: i64) -> TestCluster {
+    let protection = |text: Option<&str>| json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": text } } });
+    let running = json!({ "spec": { "nodeName": "m0" }, "status": { "phase": "Running" } });
+    world.running_node("m0", of, "default");
+    world.pods("web", 6, 300, &running);
+    world.edit("Node/m0", &protection(Some("true")));
+    world.pass(later);
+    world.pods("web", 3, 300, &running);
+    world.pass(MINUTE);
+    world.edit("Node/m0", &protection(None));
+    world
+}
+
+/// What was refused because it would not pay for the evictions: pods, and their workload.
+fn unpaid(world: &TestCluster) -> Vec<(usize, &str)> {
+    let records = world.records_of(Verdict::Refused);
+    let reasons = records.iter().flat_map(|record| &record.reasons);
+    reasons
+        .filter_map(|reason| match reason {
+            Reason::NotDisrupted(DisruptionBlocker::PaysForTooLittle {
+                pods, workload, ..
+            }) => Some((*pods, workload.as_str())),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn pods_that_came_with_the_first_ones_move_for_any_savings() {
+    let mut world = cluster(ordinary_cluster(), "large", 40 * MINUTE);
+    world.pass(2 * HOUR);
+    assert_eq!(world.node_types(), ["medium"]);
+    assert_eq!(unpaid(&world), []);
+}
+
+#[test]
+fn pods_of_a_churning_workload_move_when_the_savings_are_expected_to_last() {
+    let mut world = cluster(ordinary_cluster(), "large", 2 * HOUR);
+    world.pass(4 * HOUR);
+    assert_eq!(world.node_types(), ["large"]);
+    assert_eq!(unpaid(&world).first(), Some(&(9, "default/web")));
+    // The longer the load has stayed the same, the longer it is expected to last.
+    world.pass(16 * HOUR);
+    assert_eq!(world.node_types(), ["medium"]);
+    assert!(world.violations().is_empty());
+}
+
+#[test]
+fn a_restart_changes_nothing() {
+    let mut world = cluster(ordinary_cluster(), "large", 2 * HOUR);
+    world.pass(2 * HOUR);
+    world.restart();
+    world.pass(2 * HOUR);
+    assert_eq!(world.node_types(), ["large"]);
+    world.pass(16 * HOUR);
+    assert_eq!(world.node_types(), ["medium"]);
+}
+
+#[test]
+fn an_empty_node_goes_whatever_its_workload_did() {
+    let mut world = cluster(ordinary_cluster(), "large", 2 * HOUR);
+    world.scale_down("web", 9);
+    world.pass(30 * MINUTE);
+    assert!(world.node_types().is_empty(), "{:?}", world.node_types());
+}
+
+#[test]
+fn without_a_cost_every_pod_moves_for_any_savings() {
+    let settings = Settings {
+        consolidation_eviction_cost_ms: 0,
+        ..Settings::default()
+    };
+    let mut world = cluster(
+        automatic_cluster(ordinary_types(), settings),
+        "large",
+        2 * HOUR,
+    );
+    world.pass(HOUR);
+    assert_eq!(world.node_types(), ["medium"]);
+}
+
+#[test]
+fn a_node_that_is_overpaid_is_replaced_at_once() {
+    let mut types = ordinary_types();
+    types.push(instance_type("costly", 8, &[("on-demand", 1_200)]));
+    let world = automatic_cluster(types, Settings::default());
+    let mut world = cluster(world, "costly", 2 * HOUR);
+    world.pass(30 * MINUTE);
+    assert_eq!(world.node_types(), ["medium"]);
+}

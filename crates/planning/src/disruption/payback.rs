@@ -1,0 +1,272 @@
+//! Whether what consolidation saves pays for evicting pods of workloads that change all the time.
+//!
+//! # Rule
+//! A workload churns if a tenth of its pods are of the last day and came an hour later than its oldest pod: it was scaled, or its
+//! pods were evicted. Room that is packed for it today is launched again tomorrow, or in an hour.
+//!
+//! To evict a pod of such a workload costs what an average pod of the NodePool costs in `--consolidation-eviction-cost`. The
+//! savings must pay for that while they last:
+//!
+//! - What a node costs more than as much capacity elsewhere is saved as long as prices stay as they are: [`PRICES_LAST_MS`].
+//! - What capacity is saved is saved until the load changes: an hour, or a quarter of the time in which no pod came to the nodes or
+//!   left them.
+//!
+//! Pods of other workloads cost nothing, as in Karpenter: new workloads, rollouts, and those that were scaled down once.
+//!
+//! # Source
+//! Creation times of pods and times of pod events of NodeClaims: every replica sees the same, and it survives a restart.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::candidate::Candidate;
+use super::command::RelocationPlan;
+use super::disruption_view::DisruptionView;
+use super::rejection::DisruptionRejection;
+use crate::reason::DisruptionBlocker;
+use crate::scheduling::PlannedClaim;
+use mortise_apis::names::{NamespacedName, PoolName, Uid};
+use mortise_apis::resources::{CPU, MEMORY, Resources};
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::values::since;
+use mortise_state::snapshot::{EvictionCost, Pod, Snapshot};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// Pods that came within this time show churn.
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// ... if their workload was this old then: a rollout is over.
+const LATE_MS: i64 = HOUR_MS;
+
+/// One pod of this many is enough.
+const ONE_OF: usize = 10;
+
+/// How long the difference between two prices is expected to last.
+const PRICES_LAST_MS: i64 = 12 * HOUR_MS;
+
+/// How long a load is expected to last at least ...
+const LOAD_LASTS_MS: i64 = HOUR_MS;
+
+/// ... and which part of the time that it has lasted.
+const LOAD_LASTS_PART: i64 = 4;
+
+/// Workloads whose pods come and go, or are evicted again and again.
+#[derive(Debug, Default)]
+pub(super) struct ChurningWorkloads {
+    owners: BTreeSet<Uid>,
+}
+
+/// Ages of the pods of one workload.
+#[derive(Clone, Copy, Debug)]
+struct Ages {
+    pods: usize,
+    oldest: Timestamp,
+    late: usize,
+}
+
+impl ChurningWorkloads {
+    /// Those of a snapshot.
+    ///
+    /// # Cost
+    /// Two passes over all pods.
+    pub(super) fn of(snapshot: &Snapshot, now: Timestamp) -> Self {
+        let pods = || {
+            let active = snapshot.pods.values().filter(|pod| pod.is_active());
+            active.filter_map(|pod| Some((&pod.owner.as_ref()?.uid, pod.created)))
+        };
+        let mut all: BTreeMap<&Uid, Ages> = BTreeMap::new();
+        for (owner, created) in pods() {
+            let ages = all.entry(owner).or_insert(Ages {
+                pods: 0,
+                oldest: created,
+                late: 0,
+            });
+            ages.pods += 1;
+            ages.oldest = ages.oldest.min(created);
+        }
+        all.retain(|_, ages| since(now, ages.oldest) > LATE_MS);
+        for (owner, created) in pods() {
+            let Some(ages) = all.get_mut(owner) else {
+                continue;
+            };
+            let is_late = since(created, ages.oldest) > LATE_MS && since(now, created) < DAY_MS;
+            ages.late += usize::from(is_late);
+        }
+        all.retain(|_, ages| ages.late > 0 && ages.late * ONE_OF >= ages.pods);
+        Self {
+            owners: all.into_keys().cloned().collect(),
+        }
+    }
+
+    /// Whether a pod belongs to one.
+    pub(super) fn has(&self, pod: &Pod) -> bool {
+        let owner = pod.owner.as_ref();
+        owner.is_some_and(|owner| self.owners.contains(&owner.uid))
+    }
+}
+
+/// Checks that a command pays for the pods that it evicts.
+pub(super) fn check(
+    moves: &RelocationPlan,
+    candidates: &[&Candidate],
+    view: &DisruptionView<'_>,
+) -> Result<(), DisruptionRejection> {
+    let cost_ms = view.context.settings.consolidation_eviction_cost_ms;
+    if cost_ms == 0 {
+        return Ok(());
+    }
+    let churning = view.churning();
+    let all = candidates.iter().flat_map(|each| each.pods.iter());
+    let evicted: Vec<&Pod> = all
+        .map(|pod| &**pod)
+        .filter(|pod| churning.has(pod))
+        .collect();
+    let own: i128 = evicted
+        .iter()
+        .map(|pod| i128::from(pod.eviction_cost().0.max(0)))
+        .sum();
+    if own == 0 {
+        return Ok(());
+    }
+    let (Some(old), Some(new)) = (moves.old, moves.new) else {
+        return Ok(()); // refused elsewhere
+    };
+    let savings = Savings::of(old, new, &moves.claims, candidates, view);
+    let (price, disruption) = pool_totals(candidates, view);
+    let costs = price * own / disruption * i128::from(cost_ms);
+    if savings.in_total() >= costs {
+        return Ok(());
+    }
+    let most = evicted
+        .iter()
+        .max_by_key(|pod| (pod.eviction_cost(), Reverse(&pod.key)));
+    let workload = most.and_then(|pod| {
+        let owner = pod.owner.as_ref()?;
+        Some(NamespacedName::new(
+            pod.key.namespace.clone(),
+            owner.name.clone(),
+        ))
+    });
+    let blocker = DisruptionBlocker::PaysForTooLittle {
+        saved: old - new,
+        pods: evicted.len(),
+        workload: workload.map(|name| name.to_string()).unwrap_or_default(),
+    };
+    Err(DisruptionRejection::from_reason(blocker))
+}
+
+/// Price and disruption of the NodePools of these nodes.
+fn pool_totals(candidates: &[&Candidate], view: &DisruptionView<'_>) -> (i128, i128) {
+    let pools: BTreeSet<&PoolName> = candidates.iter().map(|each| &each.pool_name).collect();
+    let (mut price, mut disruption) = (0_i128, 0_i128);
+    for totals in pools.into_iter().map(|pool| view.totals(pool)) {
+        price += i128::from(totals.price.0);
+        disruption += i128::from(totals.disruption);
+    }
+    (price, disruption.max(i128::from(EvictionCost::ONE.0)))
+}
+
+/// What is saved per hour, and for how many milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Savings {
+    of_prices: i128,
+    of_load: i128,
+    load_lasts_ms: i64,
+}
+
+impl Savings {
+    fn of(
+        old: MicroUsd,
+        new: MicroUsd,
+        claims: &[PlannedClaim],
+        candidates: &[&Candidate],
+        view: &DisruptionView<'_>,
+    ) -> Self {
+        let mut before = Resources::zero();
+        for each in candidates {
+            before.add_assign(&each.node.capacity);
+        }
+        let mut then = Resources::zero();
+        for claim in claims {
+            if let Some(capacity) = capacity_of(claim, view) {
+                then.add_assign(&capacity);
+            }
+        }
+        let of_prices = saved_by_prices(old, new, &before, &then);
+        let events = candidates
+            .iter()
+            .filter_map(|each| last_pod_event(each))
+            .max();
+        let calm = events.map_or(0, |last| since(view.now, last));
+        Self {
+            of_prices,
+            of_load: i128::from((old - new).0) - of_prices,
+            load_lasts_ms: LOAD_LASTS_MS.max(calm / LOAD_LASTS_PART),
+        }
+    }
+
+    fn in_total(self) -> i128 {
+        self.of_prices * i128::from(PRICES_LAST_MS) + self.of_load * i128::from(self.load_lasts_ms)
+    }
+}
+
+/// What the capacity that is there afterwards cost before, less what it costs then. The capacity is that of CPU or memory, of
+/// which more is left.
+fn saved_by_prices(old: MicroUsd, new: MicroUsd, before: &Resources, then: &Resources) -> i128 {
+    let part = |name: &str| {
+        let (before, then) = (before.get(name).max(1), then.get(name));
+        // In millionths, so that products of prices and memory stay small.
+        i128::from(then.min(before)) * 1_000_000 / i128::from(before)
+    };
+    let left = part(CPU).max(part(MEMORY));
+    (i128::from(old.0) * left / 1_000_000 - i128::from(new.0)).max(0)
+}
+
+fn capacity_of(claim: &PlannedClaim, view: &DisruptionView<'_>) -> Option<Resources> {
+    let pool = view.snapshot().pools.get(&claim.pool)?;
+    let name = &claim.cheapest.as_ref()?.instance_type;
+    let found = view.snapshot().catalog_of(pool)?.get(name)?;
+    Some(found.capacity.clone())
+}
+
+/// When a pod came to the node or left it; its creation if none ever did.
+fn last_pod_event(candidate: &Candidate) -> Option<Timestamp> {
+    let event = candidate.claim.status.last_pod_event_time.as_ref();
+    event
+        .map(|time| time.0)
+        .into_iter()
+        .chain(candidate.node.created())
+        .max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_save_what_the_capacity_that_stays_costs_less() {
+        let of = |old, new, before: (i64, i64), then: (i64, i64)| {
+            saved_by_prices(
+                MicroUsd(old),
+                MicroUsd(new),
+                &Resources::new(before.0, before.1),
+                &Resources::new(then.0, then.1),
+            )
+        };
+        // The same capacity at half the price.
+        assert_eq!(of(100, 50, (16, 64), (16, 64)), 50);
+        // Half the capacity at half the price.
+        assert_eq!(of(100, 50, (16, 64), (8, 32)), 0);
+        // Half of it at a quarter of the price.
+        assert_eq!(of(100, 25, (16, 64), (8, 32)), 25);
+        // As much CPU with less memory.
+        assert_eq!(of(100, 80, (16, 128), (16, 32)), 20);
+        // Nothing is launched.
+        assert_eq!(of(100, 0, (16, 64), (0, 0)), 0);
+        // More capacity for less.
+        assert_eq!(of(100, 90, (16, 64), (32, 128)), 10);
+    }
+}
