@@ -235,7 +235,7 @@ struct OwnArgs {
     #[arg(
         long,
         env = "MORTISE_CONSOLIDATION_EVICTION_COST",
-        default_value = "2h"
+        default_value = "1h30m"
     )]
     consolidation_eviction_cost: Millis,
     /// How long a node that replaced another one, or received its pods, is excluded from disruption

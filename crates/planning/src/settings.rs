@@ -130,7 +130,7 @@ impl Default for Settings {
             learn_boot_taints: true,
             respect_cluster_autoscaler_annotations: false,
             consolidate_groups: false,
-            consolidation_eviction_cost_ms: 2 * 3_600_000,
+            consolidation_eviction_cost_ms: 90 * 60_000,
             disruption_cooldown_ms: 5 * 60_000,
             garbage_collection_interval_ms: 2 * 60_000,
             nodeclass_resync_interval_ms: 5 * 60_000,
