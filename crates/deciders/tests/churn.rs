@@ -4,9 +4,8 @@
 
 mod automatic_cluster;
 
-use automatic_cluster::{automatic_cluster, ordinary_cluster};
-use mortise_engine::record::Verdict;
-use mortise_planning::reason::{DisruptionBlocker, Reason};
+use automatic_cluster::{automatic_cluster, ordinary_cluster, refusals};
+use mortise_planning::reason::DisruptionBlocker;
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, instance_type, ordinary_types};
 use serde_json::json;
@@ -30,13 +29,11 @@ fn cluster(mut world: TestCluster, of: &str, later: i64) -> TestCluster {
 
 /// What was refused because it would not pay for the evictions: pods, and their workload.
 fn unpaid(world: &TestCluster) -> Vec<(usize, &str)> {
-    let records = world.records_of(Verdict::Refused);
-    let reasons = records.iter().flat_map(|record| &record.reasons);
-    reasons
-        .filter_map(|reason| match reason {
-            Reason::NotDisrupted(DisruptionBlocker::PaysForTooLittle {
-                pods, workload, ..
-            }) => Some((*pods, workload.as_str())),
+    refusals(world)
+        .filter_map(|blocker| match blocker {
+            DisruptionBlocker::PaysForTooLittle { pods, workload, .. } => {
+                Some((*pods, workload.as_str()))
+            }
             _ => None,
         })
         .collect()

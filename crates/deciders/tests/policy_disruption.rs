@@ -4,9 +4,8 @@
 
 mod automatic_cluster;
 
-use automatic_cluster::{drift, ordinary_cluster};
-use mortise_engine::record::Verdict;
-use mortise_planning::reason::{DisruptionBlocker, Reason};
+use automatic_cluster::{drift, ordinary_cluster, refusals};
+use mortise_planning::reason::DisruptionBlocker;
 use mortise_sim::test_cluster::TestCluster;
 use serde_json::{Value, json};
 
@@ -30,13 +29,11 @@ fn cluster(cpu: i64, minimum: &str) -> TestCluster {
 
 /// Percentages of use with which nodes were left.
 fn left(world: &TestCluster) -> Vec<(i64, i64)> {
-    let records = world.records_of(Verdict::Refused);
-    let reasons = records.iter().flat_map(|record| &record.reasons);
-    reasons
-        .filter_map(|reason| match reason {
-            Reason::NotDisrupted(DisruptionBlocker::UsedWellEnough {
+    refusals(world)
+        .filter_map(|blocker| match blocker {
+            DisruptionBlocker::UsedWellEnough {
                 percent, minimum, ..
-            }) => Some((*percent, *minimum)),
+            } => Some((*percent, *minimum)),
             _ => None,
         })
         .collect()
@@ -97,13 +94,9 @@ fn crowded(pods: u32, least: &str) -> TestCluster {
 
 /// What was refused because it saves too little: pods, and what is asked.
 fn not_worth_it(world: &TestCluster) -> Vec<(usize, i64)> {
-    let records = world.records_of(Verdict::Refused);
-    let reasons = records.iter().flat_map(|record| &record.reasons);
-    reasons
-        .filter_map(|reason| match reason {
-            Reason::NotDisrupted(DisruptionBlocker::SavesTooLittle { pods, least, .. }) => {
-                Some((*pods, least.0))
-            }
+    refusals(world)
+        .filter_map(|blocker| match blocker {
+            DisruptionBlocker::SavesTooLittle { pods, least, .. } => Some((*pods, least.0)),
             _ => None,
         })
         .collect()

@@ -9,7 +9,9 @@
 use mortise_cloudprovider::InstanceType;
 use mortise_deciders::{DisruptionDecider, ProvisioningDecider};
 use mortise_engine::decider::Decider;
+use mortise_engine::record::Verdict;
 use mortise_planning::context::PlanningContext;
+use mortise_planning::reason::{DisruptionBlocker, Reason};
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, ordinary_types};
 use mortise_state::feasible_pods::FeasiblePods;
@@ -46,6 +48,17 @@ pub(crate) fn nodes_with_a_pod(world: &mut TestCluster, nodes: usize, cpu: i64) 
         });
         world.pods("web", 1, cpu, &running);
     }
+}
+
+/// Why nodes were not disrupted.
+pub(crate) fn refusals(world: &TestCluster) -> impl Iterator<Item = &DisruptionBlocker> {
+    let records = world.records_of(Verdict::Refused).into_iter();
+    records
+        .flat_map(|record| &record.reasons)
+        .filter_map(|reason| match reason {
+            Reason::NotDisrupted(blocker) => Some(blocker),
+            _ => None,
+        })
 }
 
 /// Nodes of a type with one pod of this much CPU on each.

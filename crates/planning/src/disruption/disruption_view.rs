@@ -347,6 +347,17 @@ impl<'a> DisruptionView<'a> {
         all.get(pool).copied().unwrap_or_default()
     }
 
+    /// Sums over these NodePools, each counted once: price in micro-dollars an hour, and disruption.
+    pub(super) fn totals_of<'p>(&self, pools: impl Iterator<Item = &'p PoolName>) -> (i128, i128) {
+        let pools: BTreeSet<&PoolName> = pools.collect();
+        let (mut price, mut disruption) = (0_i128, 0_i128);
+        for totals in pools.into_iter().map(|pool| self.totals(pool)) {
+            price += i128::from(totals.price.0);
+            disruption += i128::from(totals.disruption);
+        }
+        (price, disruption)
+    }
+
     /// Workloads whose pods come and go.
     pub(super) fn churning(&self) -> &ChurningWorkloads {
         self.churning

@@ -27,7 +27,7 @@ use super::disruption_view::DisruptionView;
 use super::rejection::DisruptionRejection;
 use crate::reason::DisruptionBlocker;
 use crate::scheduling::PlannedClaim;
-use mortise_apis::names::{NamespacedName, PoolName, Uid};
+use mortise_apis::names::{NamespacedName, Uid};
 use mortise_apis::resources::{CPU, MEMORY, Resources};
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::since;
@@ -135,8 +135,8 @@ pub(super) fn check(
         return Ok(()); // refused elsewhere
     };
     let savings = Savings::of(old, new, &moves.claims, candidates, view);
-    let (price, disruption) = pool_totals(candidates, view);
-    let costs = price * own / disruption * i128::from(cost_ms);
+    let (price, disruption) = view.totals_of(candidates.iter().map(|each| &each.pool_name));
+    let costs = price * own / disruption.max(i128::from(EvictionCost::ONE.0)) * i128::from(cost_ms);
     if savings.in_total() >= costs {
         return Ok(());
     }
@@ -156,17 +156,6 @@ pub(super) fn check(
         workload: workload.map(|name| name.to_string()).unwrap_or_default(),
     };
     Err(DisruptionRejection::from_reason(blocker))
-}
-
-/// Price and disruption of the NodePools of these nodes.
-fn pool_totals(candidates: &[&Candidate], view: &DisruptionView<'_>) -> (i128, i128) {
-    let pools: BTreeSet<&PoolName> = candidates.iter().map(|each| &each.pool_name).collect();
-    let (mut price, mut disruption) = (0_i128, 0_i128);
-    for totals in pools.into_iter().map(|pool| view.totals(pool)) {
-        price += i128::from(totals.price.0);
-        disruption += i128::from(totals.disruption);
-    }
-    (price, disruption.max(i128::from(EvictionCost::ONE.0)))
 }
 
 /// What is saved per hour, and for how many milliseconds.

@@ -260,12 +260,7 @@ pub fn worth_the_moves(
 ) -> MicroUsd {
     let percent = |of: i128| i64::try_from(of * LEAST_SAVING_PERCENT / 100).unwrap_or(i64::MAX);
     let of_price = percent(i128::from(old.0));
-    let pools: BTreeSet<&PoolName> = candidates.iter().map(|each| &each.pool_name).collect();
-    let (mut price, mut disruption) = (0_i128, 0_i128);
-    for totals in pools.into_iter().map(|pool| view.totals(pool)) {
-        price += i128::from(totals.price.0);
-        disruption += i128::from(totals.disruption);
-    }
+    let (price, disruption) = view.totals_of(candidates.iter().map(|each| &each.pool_name));
     let own: i128 = candidates.iter().map(|each| i128::from(each.cost.0)).sum();
     let of_moves = percent(price * own / disruption.max(1));
     MicroUsd(of_price.max(of_moves).max(1))
