@@ -18,10 +18,10 @@ fn cluster(mut world: TestCluster, of: &str, later: i64) -> TestCluster {
     let protection = |text: Option<&str>| json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": text } } });
     let running = json!({ "spec": { "nodeName": "m0" }, "status": { "phase": "Running" } });
     world.running_node("m0", of, "default");
-    world.pods("web", 6, 300, &running);
+    world.pods("web", 6, 400, &running);
     world.edit("Node/m0", &protection(Some("true")));
     world.pass(later);
-    world.pods("web", 3, 300, &running);
+    world.pods("web", 3, 400, &running);
     world.pass(MINUTE);
     world.edit("Node/m0", &protection(None));
     world
@@ -50,7 +50,7 @@ fn pods_that_came_with_the_first_ones_move_for_any_savings() {
 #[test]
 fn pods_of_a_churning_workload_move_when_the_savings_are_expected_to_last() {
     let mut world = cluster(ordinary_cluster(), "large", 2 * HOUR);
-    world.pass(4 * HOUR);
+    world.pass(HOUR);
     assert_eq!(world.node_types(), ["large"]);
     assert_eq!(unpaid(&world).first(), Some(&(9, "default/web")));
     // The longer the load has stayed the same, the longer it is expected to last.
@@ -62,9 +62,9 @@ fn pods_of_a_churning_workload_move_when_the_savings_are_expected_to_last() {
 #[test]
 fn a_restart_changes_nothing() {
     let mut world = cluster(ordinary_cluster(), "large", 2 * HOUR);
-    world.pass(2 * HOUR);
+    world.pass(30 * MINUTE);
     world.restart();
-    world.pass(2 * HOUR);
+    world.pass(30 * MINUTE);
     assert_eq!(world.node_types(), ["large"]);
     world.pass(16 * HOUR);
     assert_eq!(world.node_types(), ["medium"]);

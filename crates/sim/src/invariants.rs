@@ -103,6 +103,7 @@ impl Invariants {
         for OrphanedInstance { id, claim, .. } in self.orphans.iter().filter(leaked) {
             found.push(format!("instance {id} of claim {claim} is leaked"));
         }
+        found.extend(cluster.scores.moved.take_cycles());
         if replicas.has_lease() {
             self.pending_pods.check(&snapshot, now, &mut found);
         }

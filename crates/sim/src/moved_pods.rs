@@ -1,17 +1,20 @@
 //! Pods that consolidation moved from one kind of node to another, and back within a day.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
 use mortise_apis::names::ClaimName;
-use mortise_apis::values::since;
+use mortise_apis::values::{after, since};
+use mortise_planning::disruption::command::{DisruptionCommand, DisruptionReason};
 
 /// The next pod of the workload comes this soon, or it comes for another reason.
 const NEXT_MS: i64 = 10 * 60_000;
 /// A move the other way is one back for this long.
 const DAY_MS: i64 = 24 * 3_600_000;
+/// What changed goes on changing the cluster for this long: pods are created and nodes start.
+const SETTLES_MS: i64 = 5 * 60_000;
 
 /// A kind of node: instance type and capacity type.
 pub(crate) type NodeKind = Arc<str>;
@@ -25,16 +28,26 @@ pub(crate) fn node_kind<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Option<N
 /// A move of one pod of a workload.
 #[derive(Debug)]
 struct Move {
+    /// When consolidation decided it.
+    decided: Timestamp,
     at: Timestamp,
     from: NodeKind,
     to: NodeKind,
+}
+
+/// A pod that consolidation evicted.
+#[derive(Debug)]
+struct LeavingPod {
+    decided: Timestamp,
+    at: Timestamp,
+    from: NodeKind,
 }
 
 /// One workload.
 #[derive(Debug, Default)]
 struct MovedWorkloadPods {
     /// Pods that consolidation evicted, whose next ones have no node yet, the first of them first.
-    leaving: VecDeque<(Timestamp, NodeKind)>,
+    leaving: VecDeque<LeavingPod>,
     /// Moves of the last day, the first of them first.
     moves: VecDeque<Move>,
 }
@@ -43,27 +56,56 @@ struct MovedWorkloadPods {
 /// left.
 #[derive(Debug, Default)]
 pub(crate) struct MovedPods {
-    /// Nodes that consolidation decided to remove.
-    consolidated: BTreeSet<ClaimName>,
+    /// Nodes that consolidation decided to remove, and when.
+    consolidated: BTreeMap<ClaimName, Timestamp>,
     workloads: BTreeMap<String, MovedWorkloadPods>,
     back: u64,
+    /// Until when something that is not consolidation changes the cluster.
+    changes_until: Option<Timestamp>,
+    /// Moves back while nothing else changed, that nothing has taken yet.
+    cycles: Vec<String>,
 }
 
 impl MovedPods {
+    /// A disruption command begins. Replacing drifted nodes is a change of its own.
+    pub(crate) fn note_command(&mut self, command: &DisruptionCommand, at: Timestamp) {
+        match command.reason() {
+            DisruptionReason::Underutilized => {
+                let claims = command.targets.iter().map(|target| target.claim.clone());
+                claims.for_each(|claim| self.consolidate(claim, at));
+            }
+            DisruptionReason::Empty => {}
+            DisruptionReason::Drifted => self.change(at),
+        }
+    }
+
     /// Consolidation decided to remove a node.
-    pub(crate) fn consolidate(&mut self, claim: ClaimName) {
-        self.consolidated.insert(claim);
+    pub(crate) fn consolidate(&mut self, claim: ClaimName, at: Timestamp) {
+        self.consolidated.entry(claim).or_insert(at);
+    }
+
+    /// Something that is not consolidation changes the cluster: a workload, a price, the capacity of the cloud, a setting.
+    pub(crate) fn change(&mut self, at: Timestamp) {
+        let until = after(at, SETTLES_MS);
+        self.changes_until = self.changes_until.max(Some(until));
     }
 
     /// Whether consolidation decided to remove a node.
     pub(crate) fn is_consolidated(&self, claim: &str) -> bool {
-        self.consolidated.contains(claim)
+        self.consolidated.contains_key(claim)
     }
 
-    /// Consolidation evicted a pod of a workload from a node of this kind.
-    pub(crate) fn leave(&mut self, workload: &str, from: NodeKind, at: Timestamp) {
+    /// A pod of a workload is evicted from a node of this kind. It counts if consolidation decided to remove the node's NodeClaim.
+    pub(crate) fn leave(&mut self, workload: &str, claim: &str, from: NodeKind, at: Timestamp) {
+        let Some(decided) = self.consolidated.get(claim) else {
+            return;
+        };
         let own = self.workloads.entry(workload.to_owned()).or_default();
-        own.leaving.push_back((at, from));
+        own.leaving.push_back(LeavingPod {
+            decided: *decided,
+            at,
+            from,
+        });
     }
 
     /// A pod of a workload got a node of this kind.
@@ -71,19 +113,34 @@ impl MovedPods {
         let Some(own) = self.workloads.get_mut(workload) else {
             return;
         };
-        own.leaving.retain(|(left, _)| since(at, *left) <= NEXT_MS);
+        own.leaving.retain(|pod| since(at, pod.at) <= NEXT_MS);
         own.moves.retain(|each| since(at, each.at) <= DAY_MS);
-        let Some((_, from)) = own.leaving.pop_front() else {
+        let Some(pod) = own.leaving.pop_front().filter(|pod| pod.from != to) else {
             return;
         };
-        if from == to {
-            return;
-        }
-        let mut moves = own.moves.iter();
-        if moves.any(|each| each.from == to && each.to == from) {
+        let LeavingPod { decided, from, .. } = pod;
+        let is_back = |each: &&Move| each.from == to && each.to == from;
+        let last = own.moves.iter().rev().find(is_back);
+        if let Some(there) = last {
             self.back += 1;
+            if self.changes_until.is_none_or(|until| until < there.decided) {
+                self.cycles.push(format!(
+                    "consolidation moved a pod of {workload} from {to} to {from} at {} and back at {at}, and nothing else changed",
+                    there.at
+                ));
+            }
         }
-        own.moves.push_back(Move { at, from, to });
+        own.moves.push_back(Move {
+            decided,
+            at,
+            from,
+            to,
+        });
+    }
+
+    /// Moves back since the last call, before which nothing changed but what consolidation did.
+    pub(crate) fn take_cycles(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.cycles)
     }
 
     /// How many moves were back.
@@ -96,43 +153,84 @@ impl MovedPods {
 mod tests {
     use super::*;
 
-    fn played(steps: &[(i64, &str, Option<&str>, Option<&str>)]) -> u64 {
+    fn at(minute: i64) -> Timestamp {
+        Timestamp::from_second(minute * 60).unwrap()
+    }
+
+    /// A pod of `web` moves from a node of the first kind to one of the second.
+    fn move_pod(moved: &mut MovedPods, minute: i64, from: &str, to: &str) {
+        move_pod_of("web", moved, (minute, minute + 1), from, to);
+    }
+
+    fn move_pod_of(
+        workload: &str,
+        moved: &mut MovedPods,
+        (leaves, comes): (i64, i64),
+        from: &str,
+        to: &str,
+    ) {
+        let claim = format!("{from}-{leaves}");
+        moved.consolidate(claim.as_str().into(), at(leaves));
+        moved.leave(workload, &claim, from.into(), at(leaves));
+        moved.arrive(workload, to.into(), at(comes));
+    }
+
+    fn there() -> MovedPods {
         let mut moved = MovedPods::default();
-        for (minute, workload, leaves, comes) in steps {
-            let at = Timestamp::from_second(minute * 60).unwrap();
-            if let Some(from) = leaves {
-                moved.leave(workload, (*from).into(), at);
-            }
-            if let Some(to) = comes {
-                moved.arrive(workload, (*to).into(), at);
-            }
-        }
-        moved.back()
+        move_pod(&mut moved, 0, "a", "b");
+        moved
     }
 
     #[test]
     fn a_move_is_back_if_the_same_workload_made_it_the_other_way_within_a_day() {
-        let there = [(0, "web", Some("a"), None), (1, "web", None, Some("b"))];
-        let then =
-            |more: &[(i64, &str, Option<&str>, Option<&str>)]| played(&[&there[..], more].concat());
-        assert_eq!(then(&[]), 0);
-        let back = |minute| {
-            [
-                (minute, "web", Some("b"), None),
-                (minute + 1, "web", None, Some("a")),
-            ]
+        assert_eq!(there().back(), 0);
+        let then = |workload: &str, minutes: (i64, i64), to: &str| {
+            let mut moved = there();
+            move_pod_of(workload, &mut moved, minutes, "b", to);
+            moved.back()
         };
-        assert_eq!(then(&back(60)), 1);
-        assert_eq!(then(&back(25 * 60)), 0, "a day later");
-        let other = [(60, "api", Some("b"), None), (61, "api", None, Some("a"))];
-        assert_eq!(then(&other), 0, "another workload");
-        let late = [(60, "web", Some("b"), None), (75, "web", None, Some("a"))];
-        assert_eq!(then(&late), 0, "a pod that comes for another reason");
-        let on = [(60, "web", Some("b"), None), (61, "web", None, Some("c"))];
-        assert_eq!(then(&on), 0, "further on");
-        let same = [(60, "web", Some("b"), None), (61, "web", None, Some("b"))];
-        assert_eq!(then(&same), 0, "to another node of the same kind");
-        let scaled = [(60, "web", None, Some("a"))];
-        assert_eq!(then(&scaled), 0, "a pod that nothing left room for");
+        assert_eq!(then("web", (60, 61), "a"), 1);
+        let day = 25 * 60;
+        assert_eq!(then("web", (day, day + 1), "a"), 0, "a day later");
+        assert_eq!(then("api", (60, 61), "a"), 0, "another workload");
+        assert_eq!(then("web", (60, 75), "a"), 0, "it comes for another reason");
+        assert_eq!(then("web", (60, 61), "c"), 0, "further on");
+        assert_eq!(then("web", (60, 61), "b"), 0, "to a node of the same kind");
+        let mut scaled = there();
+        scaled.arrive("web", "a".into(), at(61));
+        assert_eq!(scaled.back(), 0, "nothing left room for it");
+        let mut drained = there();
+        drained.leave("web", "not consolidated", "b".into(), at(60));
+        drained.arrive("web", "a".into(), at(61));
+        assert_eq!(drained.back(), 0, "not consolidation's");
+    }
+
+    #[test]
+    fn a_move_back_is_a_cycle_if_nothing_else_changed() {
+        let then = |changed: Option<i64>| {
+            let mut moved = MovedPods::default();
+            moved.change(at(0));
+            move_pod(&mut moved, 30, "a", "b");
+            if let Some(minute) = changed {
+                moved.change(at(minute));
+            }
+            move_pod(&mut moved, 60, "b", "a");
+            assert_eq!(moved.back(), 1);
+            moved.take_cycles()
+        };
+        let cycles = then(None);
+        assert_eq!(
+            cycles,
+            [
+                "consolidation moved a pod of web from a to b at 1970-01-01T00:31:00Z and back at 1970-01-01T01:01:00Z, and nothing else changed"
+            ]
+        );
+        assert_eq!(then(Some(45)), [""; 0], "between the moves");
+        assert_eq!(
+            then(Some(27)),
+            [""; 0],
+            "the first move was decided while it changed"
+        );
+        assert_eq!(then(Some(20)), cycles, "it had settled");
     }
 }

@@ -1,32 +1,31 @@
 //! The event loop: virtual time, the production engine, and everything around it.
 
+mod changes;
 mod execution;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::labels;
-use mortise_apis::names::{NodeClassKey, ProviderId};
+use mortise_apis::names::NodeClassKey;
 use mortise_apis::node_class::NodeClassKind;
 use mortise_apis::values::since;
-use mortise_cloudprovider::{InstanceType, UnavailableOffering};
+use mortise_cloudprovider::InstanceType;
 use mortise_engine::decider::Decider;
-use mortise_engine::effect::{Effect, EffectError, Event};
+use mortise_engine::effect::{Effect, Event};
 use mortise_engine::engine::EngineInput;
 use mortise_engine::freshness::WatchState;
 use mortise_engine::record::Record;
-use mortise_planning::disruption::command::{DisruptionCommand, DisruptionReason};
+use mortise_planning::disruption::command::DisruptionCommand;
 use mortise_planning::scheduling::SchedulerConfig;
 use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use mortise_state::snapshot::Snapshot;
-use serde_json::{Value, json};
 
 use crate::clock::Action;
 use crate::cluster::{
-    ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, NewPrice, NodeClassTypes,
-    StartTime, WorkloadControllers, complete_pod, create_planned, is_deleting, latency,
-    mark_node_ready, object, remove_instance, remove_stopped_pod, remove_taint,
+    ApiServer, Cloud, Cluster, Extender, KubeScheduler, Kubelets, NodeClassTypes,
+    WorkloadControllers, complete_pod, create_planned, latency, mark_node_ready, object,
+    remove_instance, remove_stopped_pod, remove_taint,
 };
 use crate::faults::{FaultInjector, WatchFault};
 use crate::invariants::{Invariants, check_freshness};
@@ -240,164 +239,6 @@ impl Simulation {
         self.kube_scheduler.set_extender(extender);
     }
 
-    /// Of the instances that start from an image from now on, this share in percent never joins as a node.
-    pub fn fail_boots(&mut self, image: &str, percent: u64) {
-        self.kubelets.fail_boots(image, percent);
-    }
-
-    /// Of the pods that start on instances of an image from now on, this share in percent never becomes ready.
-    pub fn fail_pods(&mut self, image: &str, percent: u64) {
-        self.kubelets.fail_pods(image, percent);
-    }
-
-    /// Nodes that join from now on have this taint, which a component of the node removes after a time.
-    pub(crate) fn add_boot_taint(&mut self, taint: Value, stays: StartTime) {
-        self.kubelets.add_boot_taint(taint, stays);
-    }
-
-    /// Sets whether instances start without ever joining as nodes.
-    pub const fn break_images(&mut self, are_bad: bool) {
-        self.kubelets.break_images(are_bad);
-    }
-
-    /// Nodes that join from now on have less CPU and memory than their instance types, by this percentage.
-    pub const fn withhold_capacity(&mut self, percent: i64) {
-        self.kubelets.withhold_capacity(percent);
-    }
-
-    /// Applies a user's merge patch to the specification of an object.
-    ///
-    /// # Errors
-    /// The object does not exist.
-    pub fn edit(&mut self, key: &ObjectKey, mut merge: Value) -> Result<(), EffectError> {
-        let api_server = &mut self.cluster.api_server;
-        let generation = api_server
-            .get(key)
-            .and_then(|object| object.pointer("/metadata/generation")?.as_i64());
-        merge["metadata"]["generation"] = json!(generation.unwrap_or(0) + 1);
-        api_server.patch(key, &merge, None).map(drop)
-    }
-
-    /// Scales every workload to a percentage of its normal size; 0 = no pod runs.
-    pub fn apply_scale(&mut self, percent: u32) {
-        self.workloads.scale_percent = percent;
-        if percent == 0 {
-            let clock = &mut self.cluster.clock;
-            let now = clock.now();
-            for pod in self.kubelets.unstarted_jobs() {
-                clock.at(now, Action::CompletePod(pod.clone()));
-            }
-        }
-    }
-
-    /// Sets the replicas of a workload, as `kubectl scale` does.
-    pub fn scale(&mut self, deployment: &str, replicas: u32) {
-        let scaled = &mut self.workloads.scaled;
-        scaled.insert(deployment.to_owned(), replicas);
-    }
-
-    /// Replaces the template of a workload by an equal one, as `kubectl rollout restart` does.
-    pub fn roll(&mut self, deployment: &str) {
-        self.workloads.replace_template(deployment);
-    }
-
-    /// Deletes Nodes of a NodePool, the oldest first, as `kubectl delete node` does. Those that are being deleted do not count.
-    pub fn delete_nodes(&mut self, pool: &str, count: usize) {
-        let store = &mut self.cluster.api_server;
-        let nodes = store.iter().filter(|(key, node)| {
-            let labels = node.pointer("/metadata/labels");
-            matches!(key, ObjectKey::Node(_))
-                && !is_deleting(node)
-                && labels.is_some_and(|all| all[labels::NODEPOOL] == pool)
-        });
-        let age = |node: &Value| {
-            node["metadata"]["creationTimestamp"]
-                .as_str()
-                .map(str::to_owned)
-        };
-        let mut nodes: Vec<_> = nodes.map(|(key, node)| (age(node), key.clone())).collect();
-        nodes.sort();
-        for (_, key) in nodes.into_iter().take(count) {
-            // They were found just now.
-            if let Err(error) = store.delete(&key, None, self.cluster.clock.now()) {
-                self.cluster
-                    .violation(&format!("{key:?} was not deleted: {error}"));
-                return;
-            }
-        }
-    }
-
-    /// Interrupts a spot instance: the notice arrives now, the instance is reclaimed two minutes later. `false`: there is none.
-    pub fn interrupt_one(&mut self) -> bool {
-        let Cluster { cloud, clock, .. } = &mut self.cluster;
-        let id = cloud.any_spot_instance(&mut clock.random);
-        id.is_some_and(|id| self.interrupt(&id))
-    }
-
-    fn interrupt(&mut self, id: &ProviderId) -> bool {
-        let Cluster {
-            cloud,
-            clock,
-            stats,
-            ..
-        } = &mut self.cluster;
-        let Some(notice) = cloud.interrupt(id, clock) else {
-            return false;
-        };
-        stats.interruptions += 1;
-        self.replicas.deliver(notice, clock.now());
-        true
-    }
-
-    /// The cloud recommends to leave a spot instance. Returns it; `None`: there is none.
-    pub fn recommend_rebalance(&mut self) -> Option<ProviderId> {
-        let Cluster { cloud, clock, .. } = &mut self.cluster;
-        let id = cloud.any_spot_instance(&mut clock.random)?;
-        let notice = cloud.recommend_rebalance(&id, clock.now())?;
-        self.replicas.deliver(notice, clock.now());
-        Some(id)
-    }
-
-    /// An interruption of the random process: at once, or some time after it was recommended to leave the instance.
-    fn interrupt_any(&mut self) {
-        let Some(ahead) = self.cluster.timing.rebalance_ahead else {
-            self.interrupt_one();
-            return;
-        };
-        if let Some(id) = self.recommend_rebalance() {
-            let clock = &mut self.cluster.clock;
-            let ms = ahead.draw(&mut clock.random);
-            clock.in_ms(ms, Action::InterruptInstance(id));
-        }
-    }
-
-    /// The capacity pools that match have no capacity until a time.
-    pub fn empty_capacity(
-        &mut self,
-        until: Timestamp,
-        is_empty: impl Fn(&UnavailableOffering) -> bool,
-    ) {
-        self.cluster.cloud.empty(until, is_empty);
-    }
-
-    /// The offerings that match have another price until [`Self::end_price_change`] is called with the same id, running
-    /// instances too. Where changes overlap, each applies to the result of those with smaller ids.
-    pub fn change_prices(
-        &mut self,
-        id: usize,
-        to: NewPrice,
-        is_meant: impl Fn(&UnavailableOffering) -> bool,
-    ) {
-        self.cluster.cloud.change_prices(id, to, is_meant);
-        self.invariants.prices_changed(self.cluster.clock.now());
-    }
-
-    /// Ends a change of prices. Nothing happens if there is none with this id.
-    pub fn end_price_change(&mut self, id: usize) {
-        self.cluster.cloud.end_price_change(id);
-        self.invariants.prices_changed(self.cluster.clock.now());
-    }
-
     /// Starts one more replica, which waits for the lease.
     pub fn add_replica(&mut self, deciders: Vec<Box<dyn Decider>>) {
         self.replicas
@@ -477,10 +318,10 @@ impl Simulation {
             }
             self.records.extend(turn.records);
             for command in &turn.commands {
-                if command.reason() == DisruptionReason::Underutilized {
-                    let claims = command.targets.iter().map(|target| target.claim.clone());
-                    claims.for_each(|claim| cluster.scores.moved.consolidate(claim));
-                }
+                cluster
+                    .scores
+                    .moved
+                    .note_command(command, cluster.clock.now());
             }
             self.commands.extend(turn.commands);
             check_freshness(&turn.orders, self.replicas.freshness(replica), cluster);
@@ -564,6 +405,9 @@ impl Simulation {
         let now = cluster.now();
         let random = &mut cluster.clock.random;
         let started = self.workloads.tick(&mut cluster.api_server, now, random);
+        if self.workloads.changed_at() == Some(now) {
+            cluster.scores.moved.change(now);
+        }
         for run in started {
             kubelets.set_job_duration(run.pod, run.ms);
         }

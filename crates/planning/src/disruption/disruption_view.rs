@@ -4,12 +4,11 @@ use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::budgets::PoolBudgets;
 use super::buffer_room::HeldRoom;
 use super::command::{DisruptionCommand, RelocationPlan};
-use super::cost;
 use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
 use super::node_blockers::BlockerFacts;
@@ -17,13 +16,13 @@ use super::on_demand_balance::OnDemandBalance;
 use super::payback::ChurningWorkloads;
 use super::pdb::Pdbs;
 use super::static_drift::not_asked_for;
+use super::totals::Totals;
 use crate::brake::Brake;
 use crate::context::PlanningContext;
 use crate::replica_counts::ReplicaCounts;
 use crate::scheduling::TemplateCache;
 use mortise_apis::names::{PoolName, Uid};
 use mortise_apis::schema::conditions::find;
-use mortise_apis::values::money::MicroUsd;
 use mortise_state::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_state::snapshot::{NodeKey, Snapshot, StateNode};
 
@@ -61,14 +60,8 @@ pub struct DisruptionView<'a> {
     drift_waves: OnceCell<BTreeMap<PoolName, DriftWave>>,
 }
 
-/// Sums over the nodes of a NodePool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Price per hour; nodes of unknown price count as zero.
-    pub price: MicroUsd,
-    /// Cost of disrupting all of them.
-    pub disruption: i64,
-}
+/// The condition `Consolidatable` is true at most this long after `consolidateAfter` has elapsed.
+const CONDITION_LATE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Most simulations of one step.
 const MOST_SIMULATIONS: usize = 300;
@@ -343,19 +336,14 @@ impl<'a> DisruptionView<'a> {
 
     /// Sums over a NodePool.
     pub fn totals(&self, pool: &PoolName) -> Totals {
-        let all = self.totals.get_or_init(|| totals(self.snapshot()));
+        let all = self.totals.get_or_init(|| Totals::by_pool(self.snapshot()));
         all.get(pool).copied().unwrap_or_default()
     }
 
-    /// Sums over these NodePools, each counted once: price in micro-dollars an hour, and disruption.
-    pub(super) fn totals_of<'p>(&self, pools: impl Iterator<Item = &'p PoolName>) -> (i128, i128) {
+    /// Sums over these NodePools, each counted once.
+    pub(super) fn totals_of<'p>(&self, pools: impl Iterator<Item = &'p PoolName>) -> Totals {
         let pools: BTreeSet<&PoolName> = pools.collect();
-        let (mut price, mut disruption) = (0_i128, 0_i128);
-        for totals in pools.into_iter().map(|pool| self.totals(pool)) {
-            price += i128::from(totals.price.0);
-            disruption += i128::from(totals.disruption);
-        }
-        (price, disruption)
+        pools.into_iter().map(|pool| self.totals(pool)).sum()
     }
 
     /// Workloads whose pods come and go.
@@ -435,16 +423,11 @@ fn is_within_consolidate_after(node: &StateNode, snapshot: &Snapshot, now: Times
     };
     let event = claim.status.last_pod_event_time.clone();
     let since = event.or_else(initialized).map(|time| time.0);
+    // It is a candidate as soon as its condition says so, and may be the better one to remove. Without a wait, pods restart nothing.
+    let wait = if wait.is_zero() || claim.is_true("Consolidatable") {
+        wait
+    } else {
+        wait.saturating_add(CONDITION_LATE)
+    };
     since.is_some_and(|since| now.duration_since(since) < wait)
-}
-
-fn totals(snapshot: &Snapshot) -> BTreeMap<PoolName, Totals> {
-    let mut all: BTreeMap<PoolName, Totals> = BTreeMap::new();
-    for node in snapshot.nodes.values().filter(|node| node.is_managed()) {
-        let Some(pool) = node.pool() else { continue };
-        let totals = all.entry(pool).or_default();
-        totals.price += node.price.unwrap_or_default();
-        totals.disruption = totals.disruption.saturating_add(cost::of_node(node).0);
-    }
-    all
 }

@@ -34,6 +34,7 @@ pub mod search;
 pub mod simulation;
 pub mod static_drift;
 pub mod survey;
+pub mod totals;
 
 pub use budgets::{BudgetState, budget_states};
 pub use node_blockers::{BlockerFacts, NodeBlocker, node_blockers};

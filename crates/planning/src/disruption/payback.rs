@@ -135,8 +135,9 @@ pub(super) fn check(
         return Ok(()); // refused elsewhere
     };
     let savings = Savings::of(old, new, &moves.claims, candidates, view);
-    let (price, disruption) = view.totals_of(candidates.iter().map(|each| &each.pool_name));
-    let costs = price * own / disruption.max(i128::from(EvictionCost::ONE.0)) * i128::from(cost_ms);
+    let totals = view.totals_of(candidates.iter().map(|each| &each.pool_name));
+    let all = i128::from(totals.disruption.max(EvictionCost::ONE.0));
+    let costs = i128::from(totals.used_price.0) * own / all * i128::from(cost_ms);
     if savings.in_total() >= costs {
         return Ok(());
     }

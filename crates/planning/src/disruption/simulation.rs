@@ -260,9 +260,9 @@ pub fn worth_the_moves(
 ) -> MicroUsd {
     let percent = |of: i128| i64::try_from(of * LEAST_SAVING_PERCENT / 100).unwrap_or(i64::MAX);
     let of_price = percent(i128::from(old.0));
-    let (price, disruption) = view.totals_of(candidates.iter().map(|each| &each.pool_name));
+    let totals = view.totals_of(candidates.iter().map(|each| &each.pool_name));
     let own: i128 = candidates.iter().map(|each| i128::from(each.cost.0)).sum();
-    let of_moves = percent(price * own / disruption.max(1));
+    let of_moves = percent(i128::from(totals.price.0) * own / i128::from(totals.disruption.max(1)));
     MicroUsd(of_price.max(of_moves).max(1))
 }
 

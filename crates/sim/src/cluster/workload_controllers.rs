@@ -55,6 +55,8 @@ pub(crate) struct WorkloadControllers {
     /// Deployments exist as objects too, for capacity buffers that refer to them.
     has_objects: bool,
     rounds: LastRounds,
+    /// When a workload got another size, another template, or a job began or ended.
+    changed_at: Option<Timestamp>,
 }
 
 /// What the last rounds of controllers saw: one that sees the same does the same, which is nothing any more.
@@ -103,6 +105,7 @@ impl WorkloadControllers {
             unplaced_daemon_pods: 0,
             has_objects: options.settings.gates.capacity_buffer,
             rounds: LastRounds::default(),
+            changed_at: None,
         }
     }
 
@@ -181,6 +184,11 @@ impl WorkloadControllers {
         self.unplaced_daemon_pods + pods.filter(|pod| is_late(pod, now)).count() as u64
     }
 
+    /// When a workload changed last, other than by evictions.
+    pub(crate) const fn changed_at(&self) -> Option<Timestamp> {
+        self.changed_at
+    }
+
     /// One round of every controller.
     pub(crate) fn tick(
         &mut self,
@@ -203,6 +211,13 @@ impl WorkloadControllers {
         let seen = (store.version(), sizes);
         if self.seen.as_ref() == Some(&seen) {
             return runs;
+        }
+        let has_same_sizes = self
+            .seen
+            .as_ref()
+            .is_some_and(|(_, sizes)| *sizes == seen.1);
+        if !has_same_sizes || !runs.is_empty() {
+            self.changed_at = Some(now);
         }
         let deployments = std::mem::take(&mut self.deployments);
         for (deployment, want) in deployments.iter().zip(&seen.1) {

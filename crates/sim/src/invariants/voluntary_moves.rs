@@ -138,7 +138,7 @@ mod tests {
             said(&moves, price + 1, cluster).is_empty(),
             "not consolidation's"
         );
-        cluster.scores.moved.consolidate("old".into());
+        cluster.scores.moved.consolidate("old".into(), now);
         assert!(said(&moves, price, cluster).is_empty(), "the same price");
         let found = said(&moves, price + 1, cluster);
         assert!(

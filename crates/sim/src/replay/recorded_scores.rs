@@ -163,10 +163,12 @@ impl RecordedScores {
                 let node = found.and_then(|pod| pod.node.as_ref());
                 let state_node = node.and_then(|node| snapshot?.node(node.as_str()));
                 if let (Some(node), Some(at)) = (node, self.until)
-                    && state_node.is_some_and(|node| is_consolidated(node))
+                    && let Some(claim) = state_node.and_then(|node| consolidated(node))
                     && let Some(kind) = self.kinds.get(node)
                 {
-                    self.meter.moved.leave(owner, NodeKind::clone(kind), at);
+                    let moved = &mut self.meter.moved;
+                    moved.consolidate(claim.clone(), at);
+                    moved.leave(owner, claim.as_str(), NodeKind::clone(kind), at);
                 }
             }
             _ => {}
@@ -192,16 +194,13 @@ fn is_daemon(metadata: &ObjectMeta) -> bool {
     owners.any(|owner| owner.kind == "DaemonSet")
 }
 
-/// Whether consolidation removes a node.
-fn is_consolidated(node: &StateNode) -> bool {
-    let claim = node
-        .claim
-        .as_ref()
-        .filter(|claim| claim.is_true(DISRUPTION_REASON));
-    claim.is_some_and(|claim| {
-        let reason = conditions::find(&claim.status.conditions, DISRUPTION_REASON);
-        reason.is_some_and(|each| each.reason == DisruptionReason::Underutilized.as_str())
-    })
+/// The NodeClaim of a node that consolidation removes.
+fn consolidated(node: &StateNode) -> Option<ClaimName> {
+    let claim = node.claim.as_ref()?;
+    let reason = conditions::find(&claim.status.conditions, DISRUPTION_REASON)?;
+    let is_consolidated = claim.is_true(DISRUPTION_REASON)
+        && reason.reason == DisruptionReason::Underutilized.as_str();
+    is_consolidated.then(|| claim.name())
 }
 
 /// The generation of a snapshot, its managed instances and their price.

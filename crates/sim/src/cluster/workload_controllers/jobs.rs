@@ -59,6 +59,7 @@ impl WorkloadControllers {
         let pod = store.get(&ObjectKey::Pod(pod.clone()));
         if let Some(job) = pod.filter(|pod| !is_deleting(pod)).and_then(owner) {
             self.running_jobs.completed(job);
+            self.seen = None;
         }
     }
 }
