@@ -66,6 +66,10 @@ crash-matrix SEEDS="1000":
 lease-matrix SEEDS="1000":
     MORTISE_LEASE_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test simulations lease_matrix
 
+# Clusters that change a few times and are then left alone, for many seeds: consolidation moves no pod back, and comes to an end
+cycles SEEDS="10000":
+    MORTISE_CYCLE_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test simulations cycles
+
 # The leader killed ten times while so many nodes come and go on a real control plane; each Lease runs out by itself
 failover NODES="200":
     MORTISE_FAILOVER_NODES={{NODES}} cargo test --workspace --test stories failover -- --nocapture
