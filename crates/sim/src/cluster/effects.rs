@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use mortise_apis::karpenter::nodeclaim::{DISRUPTION_REASON, NodeClaim};
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::names::{NodeName, ObjectRef, ProviderId};
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::{SplitMix64, after};
 use mortise_cloudprovider::{LaunchError, LaunchRequest, ResolvedNodeClass};
 use mortise_engine::effect::{Effect, EffectError, EffectOutput, InstanceListing};
 use mortise_engine::write::{ObjectWrite, PatchBody};
-use mortise_planning::disruption::command::DisruptionReason;
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
 
@@ -282,7 +281,7 @@ fn evict(key: &ObjectKey, uid: &str, cluster: &mut Cluster) -> Executed {
     let owner = owner(&pod).or_else(name);
     let owner = owner.unwrap_or_default();
     cluster.scores.pod_evicted(owner);
-    if let Some((claim, kind)) = consolidated_claim(&pod, cluster) {
+    if let Some((claim, kind)) = claim_and_kind(&pod, cluster) {
         let now = cluster.now();
         cluster.scores.moved.leave(owner, &claim, kind, now);
     }
@@ -351,21 +350,11 @@ fn launch(request: &LaunchRequest, cluster: &mut Cluster) -> Result<EffectOutput
     }
 }
 
-/// The NodeClaim and the kind of the node that a pod is on, if consolidation removes it: not what has become of a command that was
-/// abandoned.
-fn consolidated_claim(pod: &Value, cluster: &Cluster) -> Option<(String, NodeKind)> {
+/// The NodeClaim and the kind of the node that a pod is on.
+fn claim_and_kind(pod: &Value, cluster: &Cluster) -> Option<(String, NodeKind)> {
     let node = ObjectKey::Node(NodeName::from(node_of(pod)?));
     let node = cluster.api_server.get(&node)?;
-    let name = owner(node)?;
-    let claim = cluster.api_server.get(&ObjectKey::Claim(name.into()))?;
-    let conditions = claim.pointer("/status/conditions")?.as_array()?;
-    let is_reason = |each: &&Value| {
-        each["type"] == DISRUPTION_REASON
-            && each["status"] == "True"
-            && each["reason"] == DisruptionReason::Underutilized.as_str()
-    };
-    conditions.iter().find(is_reason)?;
-    Some((name.to_owned(), kind_of(node)?))
+    Some((owner(node)?.to_owned(), kind_of(node)?))
 }
 
 /// The kind of a node.
