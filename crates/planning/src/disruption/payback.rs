@@ -4,8 +4,9 @@
 //! A workload churns if a tenth of its pods are of the last day and came an hour later than its oldest pod: it was scaled, or its
 //! pods were evicted. Room that is packed for it today is launched again tomorrow, or in an hour.
 //!
-//! To evict a pod of such a workload costs what an average pod of the NodePool costs in `--consolidation-eviction-cost`. The
-//! savings must pay for that while they last:
+//! To evict a pod of such a workload costs what an average pod of the NodePool costs in `--consolidation-eviction-cost`: the
+//! requested part of the price of its nodes, or a cluster that wastes much would never be packed. The savings must pay for that while
+//! they last:
 //!
 //! - What a node costs more than as much capacity elsewhere is saved as long as prices stay as they are: [`PRICES_LAST_MS`].
 //! - What capacity is saved is saved until the load changes: an hour, or a quarter of the time in which no pod came to the nodes or
