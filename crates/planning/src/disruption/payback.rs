@@ -18,8 +18,9 @@
 //! Creation times of pods and times of pod events of NodeClaims: every replica sees the same, and it survives a restart.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 use super::candidate::Candidate;
@@ -78,7 +79,8 @@ impl ChurningWorkloads {
             let active = snapshot.pods.values().filter(|pod| pod.is_active());
             active.filter_map(|pod| Some((&pod.owner.as_ref()?.uid, pod.created)))
         };
-        let mut all: BTreeMap<&Uid, Ages> = BTreeMap::new();
+        // Hashed: in a sorted map most of the time went into comparing UIDs.
+        let mut all: HashMap<&Uid, Ages, FixedState> = HashMap::default();
         for (owner, created) in pods() {
             let ages = all.entry(owner).or_insert(Ages {
                 pods: 0,
