@@ -60,7 +60,7 @@ pub(crate) struct MovedPods {
     consolidated: BTreeMap<ClaimName, Timestamp>,
     workloads: BTreeMap<String, MovedWorkloadPods>,
     back: u64,
-    /// Until when something that is not consolidation changes the cluster.
+    /// Until when something that is not consolidation changes the cluster; `None` in recordings, which do not tell.
     changes_until: Option<Timestamp>,
     /// Moves back while nothing else changed, that nothing has taken yet.
     cycles: Vec<String>,
@@ -123,7 +123,10 @@ impl MovedPods {
         let last = own.moves.iter().rev().find(is_back);
         if let Some(there) = last {
             self.back += 1;
-            if self.changes_until.is_none_or(|until| until < there.decided) {
+            if self
+                .changes_until
+                .is_some_and(|until| until < there.decided)
+            {
                 self.cycles.push(format!(
                     "consolidation moved a pod of {workload} from {to} to {from} at {} and back at {at}, and nothing else changed",
                     there.at

@@ -27,10 +27,11 @@ use super::candidate::Candidate;
 use super::command::RelocationPlan;
 use super::disruption_view::DisruptionView;
 use super::rejection::DisruptionRejection;
+use super::totals::price_of_part;
 use crate::reason::DisruptionBlocker;
 use crate::scheduling::PlannedClaim;
 use mortise_apis::names::{NamespacedName, Uid};
-use mortise_apis::resources::{CPU, MEMORY, Resources};
+use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::since;
 use mortise_state::snapshot::{EvictionCost, Pod, Snapshot};
@@ -121,27 +122,27 @@ pub(super) fn check(
     if cost_ms == 0 {
         return Ok(());
     }
-    let churning = view.churning();
-    let all = candidates.iter().flat_map(|each| each.pods.iter());
-    let evicted: Vec<&Pod> = all
-        .map(|pod| &**pod)
-        .filter(|pod| churning.has(pod))
-        .collect();
-    let own: i128 = evicted
-        .iter()
-        .map(|pod| i128::from(pod.eviction_cost().0.max(0)))
-        .sum();
-    if own == 0 {
-        return Ok(());
-    }
     let (Some(old), Some(new)) = (moves.old, moves.new) else {
         return Ok(()); // refused elsewhere
     };
     let savings = Savings::of(old, new, &moves.claims, candidates, view);
     let totals = view.totals_of(candidates.iter().map(|each| &each.pool_name));
     let all = i128::from(totals.disruption.max(EvictionCost::ONE.0));
-    let costs = i128::from(totals.used_price.0) * own / all * i128::from(cost_ms);
-    if savings.in_total() >= costs {
+    let is_paid = |pods: &[&Pod]| {
+        let costs = pods.iter().map(|pod| pod.eviction_cost().0.max(0));
+        let own: i128 = costs.map(i128::from).sum();
+        let costs = i128::from(totals.used_price.0) * own / all * i128::from(cost_ms);
+        own == 0 || savings.in_total() >= costs
+    };
+    let pods = candidates.iter().flat_map(|each| each.pods.iter());
+    let mut evicted: Vec<&Pod> = pods.map(|pod| &**pod).collect();
+    // Which workloads churn takes two passes over all pods, and does not matter if evicting all of these pods is paid for.
+    if is_paid(&evicted) {
+        return Ok(());
+    }
+    let churning = view.churning();
+    evicted.retain(|pod| churning.has(pod));
+    if is_paid(&evicted) {
         return Ok(());
     }
     let most = evicted
@@ -209,13 +210,7 @@ impl Savings {
 /// What the capacity that is there afterwards cost before, less what it costs then. The capacity is that of CPU or memory, of
 /// which more is left.
 fn saved_by_prices(old: MicroUsd, new: MicroUsd, before: &Resources, then: &Resources) -> i128 {
-    let part = |name: &str| {
-        let (before, then) = (before.get(name).max(1), then.get(name));
-        // In millionths, so that products of prices and memory stay small.
-        i128::from(then.min(before)) * 1_000_000 / i128::from(before)
-    };
-    let left = part(CPU).max(part(MEMORY));
-    (i128::from(old.0) * left / 1_000_000 - i128::from(new.0)).max(0)
+    (price_of_part(old, then, before) - i128::from(new.0)).max(0)
 }
 
 fn capacity_of(claim: &PlannedClaim, view: &DisruptionView<'_>) -> Option<Resources> {

@@ -55,13 +55,18 @@ impl Sum for Totals {
 
 /// What the requested part of a node costs.
 fn used_price(price: MicroUsd, used: &Resources, allocatable: &Resources) -> MicroUsd {
-    let part = |name: &str| {
-        let (used, allocatable) = (used.get(name), allocatable.get(name).max(1));
-        // In millionths, so that products of prices and memory stay small.
-        i128::from(used.clamp(0, allocatable)) * 1_000_000 / i128::from(allocatable)
-    };
-    let used = i128::from(price.0) * part(CPU).max(part(MEMORY)) / 1_000_000;
+    let used = price_of_part(price, used, allocatable);
     MicroUsd(i64::try_from(used).unwrap_or(price.0))
+}
+
+/// The price of a part of what costs this: of its CPU or memory, whichever is more, and of all of it at most.
+pub(super) fn price_of_part(price: MicroUsd, part: &Resources, whole: &Resources) -> i128 {
+    let share = |name: &str| {
+        let (part, whole) = (part.get(name), whole.get(name).max(1));
+        // In millionths, so that products of prices and memory stay small.
+        i128::from(part.clamp(0, whole)) * 1_000_000 / i128::from(whole)
+    };
+    i128::from(price.0) * share(CPU).max(share(MEMORY)) / 1_000_000
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::clock::Action;
 use crate::cluster::{Cluster, NewPrice, StartTime, is_deleting};
 
 impl Simulation {
-    /// Something changes that is not consolidation: it may move pods back.
+    /// Something changes that is not consolidation: it may move pods back. Controllers note by themselves when workloads do.
     fn change(&mut self) {
         self.cluster.scores.moved.change(self.cluster.clock.now());
     }
@@ -64,7 +64,6 @@ impl Simulation {
 
     /// Scales every workload to a percentage of its normal size; 0 = no pod runs.
     pub fn apply_scale(&mut self, percent: u32) {
-        self.change();
         self.workloads.scale_percent = percent;
         if percent == 0 {
             let clock = &mut self.cluster.clock;
@@ -77,14 +76,12 @@ impl Simulation {
 
     /// Sets the replicas of a workload, as `kubectl scale` does.
     pub fn scale(&mut self, deployment: &str, replicas: u32) {
-        self.change();
         let scaled = &mut self.workloads.scaled;
         scaled.insert(deployment.to_owned(), replicas);
     }
 
     /// Replaces the template of a workload by an equal one, as `kubectl rollout restart` does.
     pub fn roll(&mut self, deployment: &str) {
-        self.change();
         self.workloads.replace_template(deployment);
     }
 
@@ -167,8 +164,7 @@ impl Simulation {
         until: Timestamp,
         is_empty: impl Fn(&UnavailableOffering) -> bool,
     ) {
-        self.change();
-        // The cloud is another again when it ends.
+        // The cloud is another now, and again when it ends.
         self.cluster.scores.moved.change(until);
         self.cluster.cloud.empty(until, is_empty);
     }
