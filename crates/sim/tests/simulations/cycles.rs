@@ -2,12 +2,12 @@
 
 use mortise_apis::labels;
 use mortise_apis::requirements::Requirement;
-use mortise_apis::values::{SplitMix64, after};
+use mortise_apis::values::SplitMix64;
 use mortise_cloudprovider::InstanceType;
 use mortise_sim::{Deployment, SimOptions, Simulation};
 
 use crate::world::seeds::{Seeds, Steps, each_seed};
-use crate::world::{options, start, template};
+use crate::world::{minutes, quiet, template};
 
 const SEEDS: Seeds = Seeds {
     variable: "MORTISE_CYCLE_SEEDS",
@@ -44,10 +44,7 @@ fn catalog(types: &[InstanceType], random: &mut SplitMix64) -> Vec<InstanceType>
 }
 
 fn cluster(seed: u64, random: &mut SplitMix64) -> SimOptions {
-    let mut options = options(seed);
-    options.interruption_every_s = 0;
-    options.shortage_per_mille = 0;
-    options.jobs.clear();
+    let mut options = quiet(seed);
     options.catalog = catalog(&options.catalog, random);
     let count = random.between(2, 6);
     options.deployments = (0..count)
@@ -74,10 +71,10 @@ fn play(seed: u64, steps: &mut Steps) -> Vec<String> {
     let options = cluster(seed, &mut random);
     let workloads = options.deployments.clone();
     let mut simulation = Simulation::new(options, mortise_deciders::all());
-    let mut minutes: Vec<u64> = (0..4).map(|_| random.below(BUSY_MIN)).collect();
-    minutes.sort_unstable();
-    for minute in minutes {
-        let at = after(start(), i64::try_from(minute).unwrap() * 60_000);
+    let mut changes: Vec<u64> = (0..4).map(|_| random.below(BUSY_MIN)).collect();
+    changes.sort_unstable();
+    for minute in changes {
+        let at = minutes(i64::try_from(minute).unwrap());
         let workload = &workloads[usize::try_from(random.below(workloads.len() as u64)).unwrap()];
         let size = u32::try_from(random.below(2 * u64::from(workload.high))).unwrap();
         let crashes = random.below(3) == 0;
@@ -94,9 +91,9 @@ fn play(seed: u64, steps: &mut Steps) -> Vec<String> {
             }
         }
     }
-    simulation.run_until(after(start(), SETTLED_MIN * 60_000));
+    simulation.run_until(minutes(SETTLED_MIN));
     let before = simulation.stats().evictions;
-    simulation.run_until(after(start(), END_MIN * 60_000));
+    simulation.run_until(minutes(END_MIN));
     let stats = simulation.stats();
     let pods = simulation.snapshot().pods.iter().count() as u64;
     let mut violations = stats.violations;

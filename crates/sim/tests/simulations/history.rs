@@ -1,14 +1,9 @@
 //! Histories of a small virtual cluster.
 
-use crate::world::{left, options, start, stuck};
-use jiff::Timestamp;
+use crate::world::{left, minutes, options, stuck};
 use mortise_sim::Simulation;
 
 const NOTHING: Vec<String> = Vec::new();
-
-fn minutes(count: i64) -> Timestamp {
-    mortise_apis::values::after(start(), count * 60_000)
-}
 
 #[test]
 fn no_invariant_is_violated_in_two_hours_and_nothing_is_left() {

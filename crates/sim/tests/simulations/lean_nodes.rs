@@ -1,7 +1,7 @@
 //! Nodes have less capacity than their instance types, as when the system uses more memory than expected: launches that cannot
 //! help are not repeated, all other pods are scheduled, and the cluster recovers once the capacity is correct.
 
-use crate::world::{options, stuck, template};
+use crate::world::{quiet, stuck, template};
 use mortise_sim::{Deployment, Simulation};
 use serde_json::json;
 
@@ -22,10 +22,7 @@ fn waiting(simulation: &mut Simulation, app: &str) -> usize {
 
 #[test]
 fn pods_that_fit_no_node_cost_a_handful_of_nodes() {
-    let mut options = options(3);
-    options.interruption_every_s = 0;
-    options.shortage_per_mille = 0;
-    options.jobs.clear();
+    let mut options = quiet(3);
     for deployment in &mut options.deployments {
         deployment.period_s = 0;
         deployment.high = 20;

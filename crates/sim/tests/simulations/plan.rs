@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::world::seeds::{Seeds, each_seed};
-use crate::world::{options, start, template};
+use crate::world::{quiet, start, template};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -42,10 +42,7 @@ pub(crate) fn cluster(seed: u64) -> Simulation {
         let span = u64::from(high - low);
         low + u32::try_from(rng.below(span + 1)).unwrap()
     };
-    let mut options = options(seed);
-    options.interruption_every_s = 0;
-    options.shortage_per_mille = 0;
-    options.jobs.clear();
+    let mut options = quiet(seed);
     options.pools[0]["spec"]["disruption"]["budgets"] = json!([{ "nodes": "0" }]);
     options.pools[0]["spec"]["limits"] = json!({ "cpu": "2000" });
     options.deployments = (0..4)

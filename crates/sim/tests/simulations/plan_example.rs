@@ -1,6 +1,6 @@
 //! The snapshot of the documentation.
 
-use crate::world::{options, start, template};
+use crate::world::{quiet, start, template};
 use mortise_apis::labels::{INSTANCE_TYPE, TOPOLOGY_ZONE};
 use mortise_apis::node_class::NodeClassApi as _;
 use mortise_apis::requirements::{Operator, Requirement};
@@ -12,10 +12,7 @@ use serde_json::json;
 /// `docs/tasks/plan.md` shows plans of this snapshot: its bytes are pinned, and `UPDATE_EXPECT=1` writes those of now.
 #[test]
 fn the_example_is_what_is_recorded() {
-    let mut options = options(11);
-    options.interruption_every_s = 0;
-    options.shortage_per_mille = 0;
-    options.jobs.clear();
+    let mut options = quiet(11);
     let sizes = ["large", "xlarge", "2xlarge", "4xlarge", "8xlarge"];
     options.catalog.sort_by_key(|each| each.capacity.cpu);
     for (each, size) in options.catalog.iter_mut().zip(sizes) {

@@ -3,7 +3,7 @@
 use std::io::{Cursor, Read as _};
 use std::sync::{Arc, Mutex};
 
-use crate::world::{options, start};
+use crate::world::{minutes, options, start};
 use mortise_apis::labels::WellKnown;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_engine::decider::{Decider, Step, StepInput};
@@ -16,10 +16,6 @@ use mortise_sim::replay::{NamedFile, ReplayError, ReplayReport, SettingChange, r
 use mortise_sim::{Fault, FaultTarget, Recordings, Scores, Simulation, WatchFault};
 use mortise_state::index::Changes;
 use mortise_state::resource_kinds::ObjectKind;
-
-fn minutes(minutes: i64) -> jiff::Timestamp {
-    mortise_apis::values::after(start(), minutes * 60_000)
-}
 
 /// Twenty minutes with lost capacity, interruptions, doubled effects, a late watch, a lost lease and a crash; the recordings of
 /// all processes.

@@ -2,17 +2,14 @@
 
 use mortise_sim::{Deployment, Simulation};
 
-use crate::world::{options, start, template};
+use crate::world::{minutes, quiet, template};
 
 /// Pods of `web` fill nodes before `batch` comes. Their nodes may be consolidated at once when it ends, and the others a bit later: they
 /// must not be emptied onto nodes that are about to go.
 #[test]
 fn nodes_that_a_workload_leaves_go_without_moving_pods_of_others() {
     for seed in 1..=5 {
-        let mut options = options(seed);
-        options.interruption_every_s = 0;
-        options.shortage_per_mille = 0;
-        options.jobs.clear();
+        let mut options = quiet(seed);
         let deployment = |name: &str, size| Deployment {
             name: name.to_owned(),
             template: template(name, "900m", "1500Mi"),
@@ -23,15 +20,12 @@ fn nodes_that_a_workload_leaves_go_without_moving_pods_of_others() {
         };
         options.deployments = vec![deployment("web", 40), deployment("batch", 0)];
         let mut simulation = Simulation::new(options, mortise_deciders::all());
-        let run = |simulation: &mut Simulation, minutes: i64| {
-            simulation.run_until(mortise_apis::values::after(start(), minutes * 60_000));
-        };
-        run(&mut simulation, 20);
+        simulation.run_until(minutes(20));
         simulation.scale("batch", 160);
-        run(&mut simulation, 60);
+        simulation.run_until(minutes(60));
         let before = simulation.stats();
         simulation.scale("batch", 0);
-        run(&mut simulation, 120);
+        simulation.run_until(minutes(120));
         let stats = simulation.stats();
         assert_eq!(stats.violations, Vec::<String>::new());
         let removed = stats.nodes_removed - before.nodes_removed;

@@ -2,25 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::world::{options, start};
+use crate::world::{minutes, options, quiet};
 use jiff::Timestamp;
 use mortise_engine::record::Verdict;
 use mortise_sim::{SimOptions, Simulation};
 
 /// Workloads of constant size, a cloud without interruptions.
-fn quiet() -> SimOptions {
-    let mut options = options(5);
-    options.interruption_every_s = 0;
-    options.shortage_per_mille = 0;
-    options.jobs.clear();
+fn unchanging() -> SimOptions {
+    let mut options = quiet(5);
     for deployment in &mut options.deployments {
         deployment.period_s = 0;
     }
     options
-}
-
-fn run_to(simulation: &mut Simulation, minutes: i64) {
-    simulation.run_until(mortise_apis::values::after(start(), minutes * 60_000));
 }
 
 /// Increase between two counts.
@@ -35,12 +28,12 @@ fn grown<K: Ord + Clone>(after: &BTreeMap<K, u64>, before: &BTreeMap<K, u64>) ->
 
 #[test]
 fn a_cluster_at_rest_gets_no_writes_and_few_events() {
-    let mut simulation = Simulation::new(quiet(), mortise_deciders::all());
+    let mut simulation = Simulation::new(unchanging(), mortise_deciders::all());
     // Long enough for the last consolidation and every cooldown after it.
-    run_to(&mut simulation, 60);
+    simulation.run_until(minutes(60));
     let before = simulation.stats();
     simulation.take_records();
-    run_to(&mut simulation, 120);
+    simulation.run_until(minutes(120));
     let after = simulation.stats();
     assert_eq!(after.violations, Vec::<String>::new());
     let nodes = after.nodes_launched - after.nodes_removed;
@@ -71,7 +64,7 @@ fn a_cluster_at_rest_gets_no_writes_and_few_events() {
 #[test]
 fn a_busy_cluster_gets_each_event_once() {
     let mut simulation = Simulation::new(options(1), mortise_deciders::all());
-    run_to(&mut simulation, 60);
+    simulation.run_until(minutes(60));
     let stats = simulation.stats();
     let count = |reason: &str| stats.events.get(reason).copied().unwrap_or(0);
     let launched = stats.nodes_launched;

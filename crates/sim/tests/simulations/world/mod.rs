@@ -135,6 +135,20 @@ pub(crate) fn options(seed: u64) -> SimOptions {
     }
 }
 
+/// The same without jobs, and with a cloud without interruptions and shortages.
+pub(crate) fn quiet(seed: u64) -> SimOptions {
+    let mut options = options(seed);
+    options.interruption_every_s = 0;
+    options.shortage_per_mille = 0;
+    options.jobs.clear();
+    options
+}
+
+/// The time this number of minutes after the start.
+pub(crate) fn minutes(count: i64) -> Timestamp {
+    mortise_apis::values::after(start(), count * 60_000)
+}
+
 /// Remaining nodes, claims and instances.
 pub(crate) fn left(simulation: &Simulation) -> Vec<String> {
     let objects = simulation
