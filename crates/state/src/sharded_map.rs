@@ -11,8 +11,8 @@ use foldhash::fast::FixedState;
 /// freeze copies 512.
 const SHARDS: usize = 512;
 
-/// Entries sorted by key, and a hash of each key in a list of its own: scanning a few adjacent numbers is faster than comparing
-/// keys, each of which is stored elsewhere.
+/// Entries sorted by the hash of their key, and those of one hash by key. The hashes are a list of their own: searching a few
+/// adjacent numbers is faster than comparing keys, each of which is stored elsewhere.
 struct Shard<K, V> {
     hashes: Vec<u32>,
     entries: Vec<(K, Arc<V>)>,
@@ -37,15 +37,21 @@ impl<K, V> Default for Shard<K, V> {
 }
 
 impl<K: Ord, V> Shard<K, V> {
+    /// Positions of the keys of this hash, mostly none or one.
+    fn positions(&self, hash: u32) -> impl Iterator<Item = usize> {
+        let from = self.hashes.partition_point(|known| *known < hash);
+        let rest = self.hashes.iter().enumerate().skip(from);
+        rest.take_while(move |(_, known)| **known == hash)
+            .map(|(at, _)| at)
+    }
+
     /// Position of a key.
     fn find<Q>(&self, hash: u32, key: &Q) -> Option<usize>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let same_hash = self.hashes.iter().enumerate();
-        let same_hash = same_hash.filter(|(_, known)| **known == hash);
-        same_hash.map(|(at, _)| at).find(|at| {
+        self.positions(hash).find(|at| {
             let entry = self.entries.get(*at);
             entry.is_some_and(|(known, _)| known.borrow() == key)
         })
@@ -57,7 +63,9 @@ impl<K: Ord, V> Shard<K, V> {
 
     /// Inserts an entry whose key is absent.
     fn insert(&mut self, hash: u32, key: K, value: Arc<V>) {
-        let at = self.entries.partition_point(|(known, _)| *known < key);
+        let at = self.hashes.partition_point(|known| *known < hash);
+        let is_less = |at: &usize| self.entries.get(*at).is_some_and(|(known, _)| *known < key);
+        let at = at + self.positions(hash).take_while(is_less).count();
         self.hashes.insert(at, hash);
         self.entries.insert(at, (key, value));
     }

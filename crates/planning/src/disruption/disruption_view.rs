@@ -1,6 +1,6 @@
 //! Input of disruption in one step: the cluster, the effects of commands in progress, and a bound on the work.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub struct DisruptionView<'a> {
     destinations: BTreeSet<NodeKey>,
     closed: BTreeSet<NodeKey>,
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
-    totals: OnceCell<BTreeMap<PoolName, Totals>>,
+    totals: RefCell<BTreeMap<PoolName, Totals>>,
     churning: OnceCell<ChurningWorkloads>,
     bound: OnceCell<FeasibilityBound>,
     room: OnceCell<HeldRoom>,
@@ -236,7 +236,7 @@ impl<'a> DisruptionView<'a> {
             budgets: PoolBudgets::new(context.snapshot, |key| taken.contains(key), context.now),
             brake: Brake::of(context.snapshot),
             on_demand: OnDemandBalance::new(context.snapshot, others()),
-            totals: OnceCell::new(),
+            totals: RefCell::default(),
             churning: OnceCell::new(),
             view: Arc::clone(&assumed.view),
             templates: Arc::clone(&assumed.templates),
@@ -336,8 +336,12 @@ impl<'a> DisruptionView<'a> {
 
     /// Sums over a NodePool.
     pub fn totals(&self, pool: &PoolName) -> Totals {
-        let all = self.totals.get_or_init(|| Totals::by_pool(self.snapshot()));
-        all.get(pool).copied().unwrap_or_default()
+        let known = self.totals.borrow().get(pool).copied();
+        known.unwrap_or_else(|| {
+            let totals = Totals::of_pool(self.snapshot(), pool);
+            self.totals.borrow_mut().insert(pool.clone(), totals);
+            totals
+        })
     }
 
     /// Sums over these NodePools, each counted once.

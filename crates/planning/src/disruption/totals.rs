@@ -1,6 +1,5 @@
 //! Sums over the nodes of NodePools.
 
-use std::collections::BTreeMap;
 use std::iter::Sum;
 
 use mortise_apis::names::PoolName;
@@ -22,24 +21,22 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Those of every NodePool.
+    /// Those of a NodePool.
     ///
     /// # Cost
-    /// One pass over the nodes and their pods.
-    pub(super) fn by_pool(snapshot: &Snapshot) -> BTreeMap<PoolName, Self> {
-        let mut all: BTreeMap<PoolName, Self> = BTreeMap::new();
-        for node in snapshot.nodes.values().filter(|node| node.is_managed()) {
-            let Some(pool) = node.pool() else { continue };
-            let price = node.price.unwrap_or_default();
-            let own = Self {
-                price,
-                used_price: used_price(price, &node.used, &node.allocatable),
-                disruption: cost::of_node(node).0,
-            };
-            let totals = all.entry(pool).or_default();
-            *totals = [*totals, own].into_iter().sum();
-        }
-        all
+    /// One pass over the nodes, and over the pods of those of the NodePool.
+    pub(super) fn of_pool(snapshot: &Snapshot, pool: &PoolName) -> Self {
+        let own = snapshot.nodes_of_pool(pool);
+        own.filter(|node| node.is_managed())
+            .map(|node| {
+                let price = node.price.unwrap_or_default();
+                Self {
+                    price,
+                    used_price: used_price(price, &node.used, &node.allocatable),
+                    disruption: cost::of_node(node).0,
+                }
+            })
+            .sum()
     }
 }
 

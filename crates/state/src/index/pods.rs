@@ -1,8 +1,9 @@
 //! Pods by their node and by their UID, and the newest pod of each DaemonSet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
 use crate::snapshot::{Pod, PodClasses, Snapshot};
@@ -15,7 +16,8 @@ pub(super) struct PodIndex {
     classes: PodClasses,
     /// Pods count as pending before kube-scheduler has marked them unschedulable.
     ahead: bool,
-    by_node: BTreeMap<NodeName, BTreeSet<PodKey>>,
+    /// Never iterated, so that no order is seen.
+    by_node: HashMap<NodeName, BTreeSet<PodKey>, FixedState>,
     pending: BTreeMap<Uid, PodKey>,
     /// By DaemonSet: its active pods by age.
     by_daemon_set: BTreeMap<NamespacedName, BTreeSet<(Timestamp, PodKey)>>,
@@ -27,11 +29,11 @@ impl PodIndex {
         self.classes.respect_cluster_autoscaler = respects;
     }
 
-    pub(super) const fn new(classes: PodClasses, ahead: bool) -> Self {
+    pub(super) fn new(classes: PodClasses, ahead: bool) -> Self {
         Self {
             classes,
             ahead,
-            by_node: BTreeMap::new(),
+            by_node: HashMap::default(),
             pending: BTreeMap::new(),
             by_daemon_set: BTreeMap::new(),
         }

@@ -3,7 +3,9 @@
 //! A list shows one version of the cluster. Responses to own writes arrive while its pages are read, so an object may be newer
 //! than a list that omits it, or deleted although a page still has it. Versions tell these cases apart.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use foldhash::fast::FixedState;
 
 use crate::resource_kinds::{EventSource, ObjectKey, ObjectKind};
 
@@ -15,7 +17,7 @@ const REMEMBERED_DELETIONS: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct ObjectVersions {
     /// Version of each existing object; 0 for an object without one.
-    known: BTreeMap<ObjectKey, u64>,
+    known: HashMap<ObjectKey, u64, FixedState>,
     deleted: BTreeMap<ObjectKey, u64>,
     deletion_order: VecDeque<(ObjectKey, u64)>,
     /// Version of the newest list of each kind.
@@ -69,19 +71,22 @@ impl ObjectVersions {
     }
 
     /// Known objects of a kind that a list at `version` proves to be deleted: they are not among its keys, and are not newer
-    /// than it. A list without a version is newer than every object. Cost: the number of known objects.
+    /// than it, by their keys. A list without a version is newer than every object. Cost: the number of known objects.
     pub(super) fn missing(
         &self,
         kind: &ObjectKind,
         keys: &BTreeSet<ObjectKey>,
         version: Option<u64>,
     ) -> Vec<ObjectKey> {
-        self.known
+        let mut missing: Vec<ObjectKey> = self
+            .known
             .iter()
             .filter(|(key, _)| key.kind() == *kind && !keys.contains(key))
             .filter(|(_, known)| !is_newer(Some(**known), version))
             .map(|(key, _)| key.clone())
-            .collect()
+            .collect();
+        missing.sort_unstable();
+        missing
     }
 
     /// Whether an object of this version was deleted since, or is missing in a newer list.
