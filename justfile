@@ -70,6 +70,10 @@ lease-matrix SEEDS="1000":
 cycles SEEDS="10000":
     MORTISE_CYCLE_SEEDS={{SEEDS}} cargo test -p mortise-sim --release --target-dir target/pure --test simulations cycles
 
+# Half an hour of workloads that change at random while nodes are deleted and the process is killed: all of it replays bit for bit
+chaos MINUTES="30":
+    MORTISE_CHAOS_MINUTES={{MINUTES}} cargo test --workspace --test stories chaos -- --nocapture
+
 # The leader killed ten times while so many nodes come and go on a real control plane; each Lease runs out by itself
 failover NODES="200":
     MORTISE_FAILOVER_NODES={{NODES}} cargo test --workspace --test stories failover -- --nocapture

@@ -1,4 +1,4 @@
-//! The templates of the Helm chart that are generated from the code of `mortise manifests`.
+//! The templates and files of the Helm chart that are generated from the code of `mortise manifests`.
 //!
 //! `UPDATE_EXPECT=1 cargo test --workspace chart` regenerates them.
 
@@ -124,14 +124,30 @@ fn roles() -> String {
     text
 }
 
+/// Generated files by their path in the chart. JSON has no comments, so that nothing in it says that it is generated.
+fn generated() -> Vec<(String, String)> {
+    let marked =
+        |text: String| format!("# Generated: UPDATE_EXPECT=1 cargo test --workspace chart\n{text}");
+    let rules = serde_saphyr::to_string(&render::rule_groups()).unwrap();
+    let mut all = vec![
+        ("templates/webhooks.yaml".to_owned(), marked(webhooks())),
+        ("templates/rbac.yaml".to_owned(), marked(roles())),
+        ("files/alerts.yaml".to_owned(), marked(rules)),
+    ];
+    all.extend(render::DASHBOARDS.iter().map(|dashboard| {
+        let path = format!("files/dashboards/{}.json", dashboard.name);
+        (path, format!("{:#}\n", dashboard.json()))
+    }));
+    all
+}
+
 #[test]
-fn generated_templates_are_current() {
-    let folder =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("manifests/chart/mortise/templates");
-    for (file, text) in [("webhooks.yaml", webhooks()), ("rbac.yaml", roles())] {
-        let path = folder.join(file);
-        let text = format!("# Generated: UPDATE_EXPECT=1 cargo test --workspace chart\n{text}");
+fn generated_files_are_current() {
+    let chart = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("manifests/chart/mortise");
+    for (file, text) in generated() {
+        let path = chart.join(file);
         if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, &text).unwrap();
         }
         let committed = std::fs::read_to_string(&path).unwrap_or_default();

@@ -10,8 +10,9 @@ use clap::{Args, Subcommand};
 use mortise_apis::conversion::converted_definitions;
 use mortise_apis::crds::with_conversion;
 use mortise_manifests::render::{
-    self, Endpoint, SchedulerFiles, SecondScheduler, ServiceAccount, WebhookOptions,
-    conversion_client_config, scheduler_configuration, second_scheduler, webhook_configurations,
+    self, DASHBOARDS, Endpoint, SchedulerFiles, SecondScheduler, ServiceAccount, WebhookOptions,
+    conversion_client_config, dashboard_config_maps, prometheus_rule, rule_groups,
+    scheduler_configuration, second_scheduler, webhook_configurations,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -38,6 +39,8 @@ enum ManifestTarget {
     Scheduler(SchedulerArgs),
     Iam(iam::IamArgs),
     Queue(queue::QueueArgs),
+    Alerts(AlertsArgs),
+    Dashboards(DashboardsArgs),
 }
 
 /// CustomResourceDefinitions
@@ -184,6 +187,28 @@ struct SchedulerArgs {
     replicas: u32,
 }
 
+/// Alerts for Prometheus, each with a runbook in docs/tasks/alerts.md, and metrics under their earlier names
+#[derive(Args)]
+struct AlertsArgs {
+    /// Namespace of the PrometheusRule
+    #[arg(long, default_value = "kube-system")]
+    namespace: String,
+    /// Write a rule file of Prometheus instead of a PrometheusRule, an object of Prometheus Operator
+    #[arg(long, conflicts_with = "namespace")]
+    rule_file: bool,
+}
+
+/// Dashboards for Grafana, in ConfigMaps that the sidecar of its chart loads
+#[derive(Args)]
+struct DashboardsArgs {
+    /// Namespace of the ConfigMaps
+    #[arg(long, default_value = "kube-system")]
+    namespace: String,
+    /// Write the JSON of one dashboard, to be imported by hand
+    #[arg(long, value_name = "NAME", conflicts_with = "namespace", value_parser = DASHBOARDS.map(|each| each.name))]
+    json: Option<String>,
+}
+
 fn endpoint(url: Option<&str>, namespace: &str, service: &str) -> Endpoint {
     match url {
         Some(url) => Endpoint::Url(url.to_owned()),
@@ -322,6 +347,19 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             line(args.text()?.trim_end());
             return Ok(());
         }
+        ManifestTarget::Alerts(args) => vec![if args.rule_file {
+            rule_groups()
+        } else {
+            prometheus_rule(&args.namespace)
+        }],
+        ManifestTarget::Dashboards(args) => match &args.json {
+            None => dashboard_config_maps(&args.namespace),
+            Some(name) => {
+                let named = DASHBOARDS.iter().filter(|each| each.name == name);
+                named.for_each(|dashboard| line(&format!("{:#}", dashboard.json())));
+                return Ok(());
+            }
+        },
     };
     for document in documents {
         line("---");

@@ -236,6 +236,45 @@ async fn values_close_ports_and_take_rights_away() -> Result<()> {
     Ok(())
 }
 
+/// Alerts and dashboards of the chart are those that the program writes.
+#[tokio::test]
+async fn alerts_and_dashboards_are_installed_on_request() -> Result<()> {
+    let mut state = StateDir::create("helm")?;
+    let helm = Helm::ready(state.path(), &state.join("no-cluster")).await?;
+    let chart = Helm::chart("mortise").display().to_string();
+    let render = async |set: &str| -> Result<Vec<Value>> {
+        let args = ["template", "x", &chart, "-n", NAMESPACE, "--set", set];
+        documents(&helm.run(&args).await?)
+    };
+    let of = |documents: &[Value], kind: &str| -> Vec<Value> {
+        let all = documents.iter().filter(|each| each["kind"] == kind);
+        all.cloned().collect()
+    };
+    let off = render("provider=aws").await?;
+    ensure!(of(&off, "PrometheusRule").is_empty() && of(&off, "ConfigMap").is_empty());
+    let on = render("provider=aws,prometheusRule.enabled=true,prometheusRule.additionalLabels.release=prometheus,dashboards.enabled=true,dashboards.labels.folder=nodes").await?;
+    let written = documents(&Mortise::output(&["manifests", "alerts"]).await?)?;
+    let rule = &of(&on, "PrometheusRule")[0];
+    ensure!(rule["spec"] == written[0]["spec"] && rule["spec"]["groups"].is_array());
+    ensure!(rule["metadata"]["labels"]["release"] == "prometheus");
+    let maps = of(&on, "ConfigMap");
+    let written = documents(&Mortise::output(&["manifests", "dashboards"]).await?)?;
+    ensure!(maps.len() == written.len() && !maps.is_empty(), "{maps:?}");
+    for (map, written) in maps.iter().zip(&written) {
+        let file = |object: &Value| -> Result<Value> {
+            let data = object["data"].as_object().context("data")?;
+            let (_, text) = data.iter().next().context("a file")?;
+            Ok(serde_json::from_str(text.as_str().context("a text")?)?)
+        };
+        ensure!(map["metadata"]["name"] == written["metadata"]["name"]);
+        ensure!(file(map)? == file(written)?);
+        let labels = &map["metadata"]["labels"];
+        ensure!(labels["folder"] == "nodes" && labels["grafana_dashboard"] == "1");
+    }
+    state.discard();
+    Ok(())
+}
+
 /// A value that is not there, or not allowed, is named.
 #[tokio::test]
 async fn bad_values_are_refused_by_name() -> Result<()> {

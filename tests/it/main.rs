@@ -5,6 +5,7 @@
 mod access;
 mod admission;
 mod agreement;
+mod alerts;
 mod availability;
 mod aws;
 mod aws_account;
@@ -23,6 +24,7 @@ mod boot_taints;
 mod buffers;
 mod cel;
 mod census;
+mod chaos;
 mod chart;
 mod coexistence;
 mod coming_up;

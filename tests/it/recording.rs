@@ -14,7 +14,7 @@ use crate::crash_matrix::forget_lease;
 use crate::objects::{LINUX, deployment, kwok_class, pool};
 use crate::scene::{SOON, Scene};
 
-const EQUAL: i32 = 0;
+pub(crate) const EQUAL: i32 = 0;
 const UNREADABLE: i32 = 1;
 const WRONG_USAGE: i32 = 2;
 const DIFFERS: i32 = 9;
@@ -25,7 +25,7 @@ async fn replayed(path: &Path, args: &[&str]) -> Result<Said> {
 }
 
 /// The recordings of a report, with the code that is expected.
-async fn report(path: &Path, args: &[&str], code: i32) -> Result<Vec<Value>> {
+pub(crate) async fn report(path: &Path, args: &[&str], code: i32) -> Result<Vec<Value>> {
     let said = replayed(path, &[args, &["-o", "json"]].concat()).await?;
     ensure!(said.code == code, "{said:?}");
     let report: Value = serde_json::from_str(&said.stdout)?;
@@ -33,7 +33,7 @@ async fn report(path: &Path, args: &[&str], code: i32) -> Result<Vec<Value>> {
     Ok(all.clone())
 }
 
-fn number(value: &Value) -> u64 {
+pub(crate) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
@@ -48,7 +48,7 @@ fn files(directory: &Path) -> Result<BTreeMap<PathBuf, u64>> {
 }
 
 /// Waits until what happened so far is in the file: it is written every second.
-async fn written(directory: &Path) -> Result<()> {
+pub(crate) async fn written(directory: &Path) -> Result<()> {
     let before = files(directory)?;
     wait_until("another second in the recording", SOON, || async {
         let now = files(directory)?;

@@ -99,6 +99,12 @@ fn fields_are_those_of_the_definitions() -> Result<()> {
 }
 
 #[test]
+fn alerts_are_those_of_the_rules() -> Result<()> {
+    Page::open("tasks/alerts.md")?.compare("alerts", &tables::alerts())?;
+    Page::open("reference/metrics.md")?.compare("earlier names", &tables::earlier_names())
+}
+
+#[test]
 fn debug_paths_are_those_of_the_table() -> Result<()> {
     Page::open("reference/debug-paths.md")?.compare("debug paths", &tables::debug_paths())
 }

@@ -11,6 +11,7 @@ use mortise_apis::schema::conditions::{
 };
 use mortise_controller::DEBUG_ROUTES;
 use mortise_engine::events::RULES;
+use mortise_manifests::render::{ALERTS, AlertRule, RECORDING_RULES};
 use mortise_webhooks::admission::{AdmissionCheck, CHECKS, CheckedKinds};
 use mortise_webhooks::routes::{Access, ROUTES};
 use serde_json::Value;
@@ -152,6 +153,28 @@ pub(super) fn checks() -> String {
         "| check | objects | on | finds |\n|---|---|---|---|\n{}",
         rows.concat()
     )
+}
+
+/// Alerts, by urgency.
+pub(super) fn alerts() -> String {
+    let row = |alert: &AlertRule| {
+        let link = format!("[{}](#{})", alert.name, alert.name.to_lowercase());
+        let when = cell(alert.expr);
+        format!(
+            "| {link} | {} | `{when}` | {} |\n",
+            alert.severity.as_str(),
+            alert.lasts
+        )
+    };
+    let rows: String = ALERTS.iter().map(row).collect();
+    format!("| alert | severity | when | for |\n|---|---|---|---|\n{rows}")
+}
+
+/// Earlier names of metrics.
+pub(super) fn earlier_names() -> String {
+    let row = |(name, expr): &(&str, &str)| format!("| `{name}` | `{}` |\n", cell(expr));
+    let rows: String = RECORDING_RULES.iter().map(row).collect();
+    format!("| name | is |\n|---|---|\n{rows}")
 }
 
 /// Paths that are read with GET.

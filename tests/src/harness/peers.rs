@@ -66,6 +66,14 @@ pub async fn extender_types() -> Result<PathBuf> {
     Ok(root.join("bin/extender-types"))
 }
 
+/// promtool, built on first use (minutes).
+///
+/// # Errors
+/// As [`Peers::ready`].
+pub async fn promtool() -> Result<PathBuf> {
+    Ok(make(&recipe::promtool()).await?.join("bin/promtool"))
+}
+
 /// A Python interpreter that has moto.
 #[derive(Clone, Debug)]
 pub struct Venv {

@@ -13,6 +13,8 @@ pub(crate) const ETCD: &str = "v3.6.16";
 pub(crate) const KWOK: &str = "v0.8.0";
 /// Helm's version.
 pub(crate) const HELM: &str = "v4.3.1";
+/// Version of Prometheus' module.
+pub(crate) const PROMETHEUS: &str = "v0.313.5";
 /// moto's version.
 pub(crate) const MOTO: &str = "5.2.5";
 
@@ -192,6 +194,32 @@ pub(crate) fn helm() -> Recipe {
         ],
         inputs: Vec::new(),
         steps: vec![go_build("-s -w", "bin/helm", "helm.sh/helm/v4/cmd/helm")],
+        links: Vec::new(),
+    }
+}
+
+/// promtool: reads rules and expressions as Prometheus does, and plays series against them. Without the clients of clouds by which
+/// Prometheus finds what to scrape.
+pub(crate) fn promtool() -> Recipe {
+    let mut build = go_build(
+        "-s -w",
+        "bin/promtool",
+        "github.com/prometheus/prometheus/cmd/promtool",
+    );
+    let flags = build.env.iter_mut().find(|(key, _)| key == "GOFLAGS");
+    if let Some((_, flags)) = flags {
+        flags.push_str(" -tags=remove_all_sd");
+    }
+    Recipe {
+        name: format!("promtool-{PROMETHEUS}"),
+        expectation: "about three minutes the first time",
+        tool: ("go", GO_HINT),
+        files: vec![
+            ("go.mod", include_str!("../../peers/promtool/go.mod")),
+            ("go.sum", include_str!("../../peers/promtool/go.sum")),
+        ],
+        inputs: Vec::new(),
+        steps: vec![build],
         links: Vec::new(),
     }
 }
