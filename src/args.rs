@@ -262,7 +262,7 @@ struct OwnArgs {
     /// Learn which undeclared taints nodes join with and lose, and plan pods for such nodes; false: each of these taints counts, as in Karpenter
     #[arg(long, env = "MORTISE_LEARN_BOOT_TAINTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true)]
     learn_boot_taints: bool,
-    /// Treat the annotations `safe-to-evict: "false"` of pods and `scale-down-disabled: "true"` of nodes, which are Cluster Autoscaler's, as `karpenter.sh/do-not-disrupt: "true"`
+    /// Treat the annotations `safe-to-evict: "false"` of pods and `scale-down-disabled: "true"` of nodes, which are Cluster Autoscaler's, as `karpenter.sh/do-not-disrupt: "true"`, and let pods wait as `pod-scale-up-delay` and `consume-provisioning-request` say
     #[arg(long, env = "MORTISE_RESPECT_CLUSTER_AUTOSCALER_ANNOTATIONS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     respect_cluster_autoscaler_annotations: bool,
     /// Launches of a NodePool are paused after this number of consecutive failed registrations (0 = never)

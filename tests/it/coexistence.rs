@@ -218,3 +218,64 @@ async fn annotations_of_cluster_autoscaler_protect_if_they_are_respected() -> Re
     scene.end().await;
     Ok(())
 }
+
+/// Pods that give Cluster Autoscaler a head start, and pods of a ProvisioningRequest, wait, and say for what.
+#[tokio::test]
+async fn pods_wait_as_long_as_they_ask_for() -> Result<()> {
+    let flag = "--respect-cluster-autoscaler-annotations".to_owned();
+    let scene = Scene::start(Setting {
+        flags: vec![flag],
+        ..Setting::default()
+    })
+    .await?;
+    let annotated = |key: &str, value: &str| json!({ "spec": { "template": { "metadata": { "annotations": { key: value } } } } });
+    let delay = annotated("cluster-autoscaler.kubernetes.io/pod-scale-up-delay", "15s");
+    let request = annotated("autoscaling.x-k8s.io/consume-provisioning-request", "night");
+    // The one that waits for good does not fit on the node of the other.
+    let late = deployment("late", 1, ("900m", "256Mi"), json!({}));
+    let part = deployment("part", 1, ("1900m", "256Mi"), json!({}));
+    scene
+        .apply(&[
+            kwok_class(),
+            pool("general", &[ON_DEMAND], json!({})),
+            merged(late, delay),
+            merged(part, request),
+        ])
+        .await?;
+    for (app, words) in [
+        (
+            "late",
+            "pod-scale-up-delay: no node is launched for it before",
+        ),
+        ("part", "ProvisioningRequest night asks for all of its pods"),
+    ] {
+        wait_until(&format!("the word on {app}"), SOON, || async {
+            let pods = scene.pods(app).await?;
+            let name = pods.first().and_then(|pod| pod.metadata.name.clone());
+            let name = name.context("a pod")?;
+            let view = scene
+                .mortise
+                .debug(&format!("explain?pod=default/{name}"))
+                .await?;
+            ensure!(view["verdict"].to_string().contains(words), "{view}");
+            Ok(())
+        })
+        .await?;
+    }
+    let late = scene.running("late", 1).await?;
+    let created = late[0].metadata.creation_timestamp.as_ref();
+    let created = created.context("its creation")?.0;
+    let claims = scene.claims().await?;
+    let launched = claims
+        .values()
+        .filter_map(|claim| claim.metadata.creation_timestamp.as_ref());
+    let launched: Vec<i64> = launched
+        .map(|at| at.0.duration_since(created).as_secs())
+        .collect();
+    ensure!(
+        launched.len() == 1 && (15..20).contains(&launched[0]),
+        "{launched:?}"
+    );
+    scene.end().await;
+    Ok(())
+}

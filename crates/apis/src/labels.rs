@@ -58,6 +58,18 @@ pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 /// Annotation of Cluster Autoscaler on nodes: with `true` it does not remove them.
 pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+/// Annotation of Cluster Autoscaler on pods: it launches nothing for them until they are that old.
+pub const POD_SCALE_UP_DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
+/// Annotations on pods of a ProvisioningRequest: its name. The second one is of earlier versions.
+pub const CONSUME_PROVISIONING_REQUEST: [&str; 2] = [
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+];
+/// Taints of Cluster Autoscaler on nodes that it removes, and on those that it is about to remove.
+pub const CLUSTER_AUTOSCALER_REMOVES: [&str; 2] = [
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+];
 /// Annotation on pools and claims: hash of the pool's template, decimal text.
 pub const NODEPOOL_HASH: &str = "karpenter.sh/nodepool-hash";
 /// Annotation on pools and claims: version of the algorithm behind [`NODEPOOL_HASH`].

@@ -327,6 +327,9 @@ impl ProvisioningDecider {
         self.waiting.forget_hold_ups();
         self.solved_at = Some(input.now);
         self.look_at = Some(after(input.now, RELOOK_MS));
+        if let Some(at) = self.waiting.first_hold_ends(input) {
+            self.look_no_later_than(at);
+        }
         let mut unplaced = report.unplaced.iter().flat_map(|unplaced| &unplaced.pods);
         self.unplaced = unplaced.any(|(key, uid)| {
             let pod = input.snapshot.pods.get(key);

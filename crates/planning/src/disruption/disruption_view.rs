@@ -294,14 +294,17 @@ impl<'a> DisruptionView<'a> {
         &self.closed
     }
 
-    /// The same, and nodes whose `consolidateAfter` has not elapsed since pods were bound or removed.
+    /// The same, nodes whose `consolidateAfter` has not elapsed since pods were bound or removed, and nodes that Cluster Autoscaler
+    /// is about to remove.
     pub fn closed_to_consolidation(&self) -> &BTreeSet<NodeKey> {
         self.closed_to_consolidation.get_or_init(|| {
             let nodes = self.snapshot().nodes.values();
-            let resting =
-                nodes.filter(|node| is_within_consolidate_after(node, self.snapshot(), self.now));
-            let resting = resting.map(|node| node.key.clone());
-            self.closed.iter().cloned().chain(resting).collect()
+            let closed = nodes.filter(|node| {
+                is_within_consolidate_after(node, self.snapshot(), self.now)
+                    || node.is_removed_by_cluster_autoscaler()
+            });
+            let closed = closed.map(|node| node.key.clone());
+            self.closed.iter().cloned().chain(closed).collect()
         })
     }
 

@@ -80,7 +80,7 @@ impl PodQueue {
         }
         let mut defaults = DefaultSpread::new(&options.spread_defaults, &snapshot.workloads);
         for pod in all {
-            match check_pod(snapshot, &pod) {
+            match check_pod(now, snapshot, &pod) {
                 Ok(volumes) => queue.pods.push((defaults.apply(pod), volumes)),
                 // A pod that does not exist gets no record. It counts as one without room.
                 Err(_) if pod.is_virtual() => {}
@@ -146,13 +146,16 @@ const SCHEDULER_FAILED: &str = "kube-scheduler failed with SchedulerError, which
      see the pod's condition PodScheduled";
 
 /// The requirements of the pod's volumes, or why mortise does not place it.
-fn check_pod(snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
+fn check_pod(now: Timestamp, snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNeeds, String> {
     let class = &pod.class;
     if let Some(malformed) = &class.malformed {
         return Err(malformed.to_string());
     }
     if class.opts_out() {
         return Err(format!("requires {} DoesNotExist", labels::NODEPOOL));
+    }
+    if let Some(hold) = pod.held(now) {
+        return Err(hold.to_string());
     }
     if pod.has_scheduler_error {
         return Err(SCHEDULER_FAILED.to_owned());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mortise_apis::labels::{
-    self, POD_DELETION_COST, SAFE_TO_EVICT, SCALE_DOWN_DISABLED, VOLCANO_GROUPS,
+    self, CONSUME_PROVISIONING_REQUEST, POD_DELETION_COST, POD_SCALE_UP_DELAY, SAFE_TO_EVICT,
+    SCALE_DOWN_DISABLED, VOLCANO_GROUPS,
 };
 use mortise_apis::node_class::NodeClassObject;
 use serde_json::{Value, json};
@@ -13,10 +14,13 @@ use serde_json::{Value, json};
 use super::object::Object;
 
 /// Annotations that are read, next to those in the domains of Karpenter, mortise and the node classes.
-const READ: [&str; 6] = [
+const READ: [&str; 9] = [
     POD_DELETION_COST,
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
+    POD_SCALE_UP_DELAY,
+    CONSUME_PROVISIONING_REQUEST[0],
+    CONSUME_PROVISIONING_REQUEST[1],
     "kubernetes.io/config.mirror",
     "pv.kubernetes.io/bind-completed",
     "storageclass.kubernetes.io/is-default-class",

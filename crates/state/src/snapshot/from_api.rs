@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 
 use super::devices::claims_of;
 use super::pod_class::{PodClass, sorted_labels};
-use super::{GangKey, Owner, Pod, PodClasses, PodPhase, Refusal};
+use super::{GangKey, LaunchHold, Owner, Pod, PodClasses, PodPhase, Refusal};
 use mortise_apis::names::PodKey;
 use mortise_apis::{k8s, labels};
 
@@ -37,6 +37,7 @@ impl Pod {
         };
         let condition = |type_: &str| status.conditions.iter().find(|each| each.type_ == type_);
         let scheduled = condition("PodScheduled");
+        let created = time(metadata.creation_timestamp.as_ref()).unwrap_or(Timestamp::UNIX_EPOCH);
         let ready = condition("Ready").filter(|each| each.status == "True");
         Self {
             key: PodKey::new(
@@ -50,7 +51,7 @@ impl Pod {
             nominated: name(status.nominated_node_name.as_deref()),
             phase: phase(&status.phase),
             owner: owner(metadata),
-            created: time(metadata.creation_timestamp.as_ref()).unwrap_or(Timestamp::UNIX_EPOCH),
+            created,
             deleted: time(metadata.deletion_timestamp.as_ref()),
             finalizers: kept_by(metadata),
             started: time(status.start_time.as_ref()),
@@ -63,6 +64,10 @@ impl Pod {
             do_not_disrupt: annotation(labels::DO_NOT_DISRUPT).map(Into::into),
             is_unsafe_to_evict: classes.respect_cluster_autoscaler
                 && annotation(labels::SAFE_TO_EVICT) == Some("false"),
+            launch_hold: classes
+                .respect_cluster_autoscaler
+                .then(|| LaunchHold::of(annotation, created))
+                .flatten(),
             deletion_cost: annotation(labels::POD_DELETION_COST).map_or(0, deletion_cost),
             grace_seconds: spec
                 .termination_grace_period_seconds

@@ -9,6 +9,7 @@ pub(crate) mod demand;
 mod devices;
 mod from_api;
 mod gang;
+mod launch_hold;
 mod node;
 mod node_disruption_state;
 mod on_demand_use;
@@ -35,6 +36,7 @@ pub use demand::{
 };
 pub use devices::{ClaimSource, DeviceObjects, PodClaim};
 pub use gang::{Gang, GangKey, GangKind, Gangs};
+pub use launch_hold::LaunchHold;
 pub use node::{NodeKey, StateNode};
 pub use node_disruption_state::NodeDisruptionState;
 pub use on_demand_use::{NodeCpu, OnDemandUse, OnDemandUses};

@@ -247,6 +247,13 @@ impl StateNode {
         self.claim.is_some()
     }
 
+    /// Whether Cluster Autoscaler removes it, or is about to: pods that are moved there move again.
+    #[must_use]
+    pub fn is_removed_by_cluster_autoscaler(&self) -> bool {
+        let mut taints = self.node.iter().flat_map(|node| &node.spec.taints);
+        taints.any(|taint| labels::CLUSTER_AUTOSCALER_REMOVES.contains(&&*taint.key))
+    }
+
     /// A label's value.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{GangKey, PodClaim, PodClass};
+use super::{GangKey, LaunchHold, PodClaim, PodClass};
 use crate::ledger::{Nomination, NominationTarget};
 use mortise_apis::names::{NamespacedName, NodeName, PodKey, Uid};
 
@@ -94,6 +94,8 @@ pub struct Pod {
     pub do_not_disrupt: Option<Arc<str>>,
     /// Cluster Autoscaler may not evict it, and its annotations are respected.
     pub is_unsafe_to_evict: bool,
+    /// What keeps nodes from being launched for it, where annotations of Cluster Autoscaler are respected.
+    pub launch_hold: Option<LaunchHold>,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 when absent or malformed.
     pub deletion_cost: i32,
     /// `spec.terminationGracePeriodSeconds`; 30 when absent.

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::snapshot::{Pod, PodClass, ProtectingAnnotation};
+use crate::snapshot::{LaunchHold, Pod, PodClass, ProtectingAnnotation};
 use mortise_apis::taints;
 use mortise_apis::values::GoDuration;
 
@@ -49,6 +49,13 @@ impl Pod {
         };
         self.started
             .is_none_or(|started| now.duration_since(started) < protection)
+    }
+
+    /// What keeps nodes from being launched for it now. A pod on a node that goes has had one, and gets another.
+    #[must_use]
+    pub fn held(&self, now: Timestamp) -> Option<&LaunchHold> {
+        let hold = self.launch_hold.as_ref();
+        hold.filter(|hold| self.node.is_none() && hold.holds(now))
     }
 
     /// Whether an annotation protects it indefinitely.

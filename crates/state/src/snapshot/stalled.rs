@@ -40,6 +40,9 @@ impl Snapshot {
     #[must_use]
     pub fn stalled(&self, pod: &Pod, now: Timestamp) -> Option<Stalled> {
         let refusal = pod.refusal.as_ref().filter(|_| pod.node.is_none())?;
+        if pod.held(now).is_some() {
+            return None;
+        }
         let first = refusal.since.unwrap_or(pod.created);
         if since(now, first) < Stalled::AFTER_MS {
             return None;

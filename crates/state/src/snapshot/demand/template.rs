@@ -102,6 +102,7 @@ impl BufferTemplate {
             gated: false,
             do_not_disrupt: None,
             is_unsafe_to_evict: false,
+            launch_hold: None,
             gang: None,
             ..Pod::from_api(&pod, classes)
         };
