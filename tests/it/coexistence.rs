@@ -279,3 +279,36 @@ async fn pods_wait_as_long_as_they_ask_for() -> Result<()> {
     scene.end().await;
     Ok(())
 }
+
+/// Other programs are seen by the labels of their pods.
+#[tokio::test]
+async fn another_autoscaler_is_seen() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let small = ("100m", "64Mi");
+    scene
+        .apply(&[
+            kwok_class(),
+            pool("general", &[ON_DEMAND], json!({})),
+            deployment("aws-cluster-autoscaler", 1, small, json!({})),
+            deployment("web", 1, small, json!({})),
+        ])
+        .await?;
+    scene.running("aws-cluster-autoscaler", 1).await?;
+    wait_until("the pod to be counted", SOON, || async {
+        let labels = [r#"name="cluster-autoscaler""#];
+        let pods = scene
+            .mortise
+            .metric("mortise_other_controllers", &labels)
+            .await?;
+        let view = scene.mortise.debug("snapshot").await?;
+        let all = &view["other_controllers"];
+        ensure!(
+            pods > 0.0 && *all == json!({ "cluster-autoscaler": 1 }),
+            "{pods} {all}"
+        );
+        Ok(())
+    })
+    .await?;
+    scene.end().await;
+    Ok(())
+}

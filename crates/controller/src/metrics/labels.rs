@@ -44,6 +44,7 @@ labels! {
     Controller { controller: &'static str }
     Build { version: String, goversion: String, goarch: &'static str, commit: String }
     Lease { name: String }
+    Program { name: &'static str }
     EffectResult { effect: &'static str, result: &'static str }
     EffectName { effect: &'static str }
     Lane { lane: &'static str }

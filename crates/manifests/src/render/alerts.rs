@@ -114,7 +114,7 @@ pub const RECORDING_RULES: [(&str, &str); 19] = [
 use Severity::{Critical, Info, Warning};
 
 /// All of them, the most urgent first. Each has a runbook in `docs/tasks/alerts.md`.
-pub const ALERTS: [AlertRule; 24] = [
+pub const ALERTS: [AlertRule; 25] = [
     AlertRule {
         name: "MortiseAbsent",
         expr: "absent(mortise_snapshot_generation)",
@@ -138,7 +138,8 @@ pub const ALERTS: [AlertRule; 24] = [
     },
     AlertRule {
         name: "MortisePodsWithoutNode",
-        expr: r#"sum by (job) (mortise_pods_stalled{state="no_node"}) > 0"#,
+        // A replica that does not lead does not know of nominations to nodes that exist.
+        expr: r#"min by (job) (mortise_pods_stalled{state="no_node"}) > 0"#,
         lasts: "10m",
         severity: Critical,
         summary: "{{ $value }} pods are unschedulable, and no node is being launched for them",
@@ -152,7 +153,7 @@ pub const ALERTS: [AlertRule; 24] = [
     },
     AlertRule {
         name: "MortisePodsNotBound",
-        expr: r#"sum by (job) (mortise_pods_stalled{state="on_ready_node"}) > 0"#,
+        expr: r#"max by (job) (mortise_pods_stalled{state="on_ready_node"}) > 0"#,
         lasts: "10m",
         severity: Warning,
         summary: "{{ $value }} pods have a ready node, and kube-scheduler does not bind them there",
@@ -201,7 +202,7 @@ pub const ALERTS: [AlertRule; 24] = [
     },
     AlertRule {
         name: "MortiseChurn",
-        expr: r#"sum by (job) (increase(karpenter_nodeclaims_disrupted_total{reason="underutilized"}[6h])) > sum by (job) (karpenter_cluster_state_node_count)"#,
+        expr: r#"sum by (job) (increase(karpenter_nodeclaims_disrupted_total{reason="underutilized"}[6h])) > max by (job) (karpenter_cluster_state_node_count)"#,
         lasts: "15m",
         severity: Warning,
         summary: "Within six hours consolidation replaced as many nodes as there are ({{ $value | humanize }})",
@@ -275,6 +276,13 @@ pub const ALERTS: [AlertRule; 24] = [
         lasts: "7d",
         severity: Info,
         summary: "Disruption has been paused for a week ({{ $labels.scope }}): nothing is consolidated or replaced there",
+    },
+    AlertRule {
+        name: "MortiseSharesPods",
+        expr: r#"max by (job, name) (mortise_other_controllers{name="cluster-autoscaler"}) > 0"#,
+        lasts: "1d",
+        severity: Info,
+        summary: "{{ $labels.name }} runs next to mortise: both launch nodes for the same pods",
     },
     AlertRule {
         name: "MortiseReservationsUnused",

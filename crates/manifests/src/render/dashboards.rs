@@ -186,19 +186,23 @@ const LATENCY: Row = Row {
         panel(
             "Pods without a plan",
             "short",
-            "Waiting to be planned, not schedulable, and stalled for more than a minute.",
+            "Waiting to be planned, without a node that is on its way, and stalled for more than a minute. Replicas that do not lead know of fewer nodes.",
             &[
                 (
                     r#"max(karpenter_scheduler_queue_depth{job="$job"})"#,
                     "waiting to be planned",
                 ),
                 (
-                    r#"max(karpenter_scheduler_unschedulable_pods_count{job="$job"})"#,
-                    "no NodePool fits",
+                    r#"min(karpenter_scheduler_unschedulable_pods_count{job="$job"})"#,
+                    "no node is on its way",
                 ),
                 (
-                    r#"max by (state) (mortise_pods_stalled{job="$job"})"#,
-                    "stalled: {{state}}",
+                    r#"min(mortise_pods_stalled{job="$job",state="no_node"})"#,
+                    "stalled: no node",
+                ),
+                (
+                    r#"max(mortise_pods_stalled{job="$job",state="on_ready_node"})"#,
+                    "stalled: on a ready node",
                 ),
             ],
         ),

@@ -9,7 +9,7 @@ use mortise_engine::freshness::{HOLDING, depends};
 use mortise_engine::record::Record;
 use mortise_state::ledger::NominationTarget;
 use mortise_state::resource_kinds::ObjectKind;
-use mortise_state::snapshot::{Pod, PoolUsage, Snapshot, Stalled};
+use mortise_state::snapshot::{OtherController, Pod, PoolUsage, Snapshot, Stalled};
 use serde_json::{Value, json};
 
 use super::table::{TextTable, facts};
@@ -44,6 +44,13 @@ fn plain(value: &Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
+/// Names of other programs that run, with the number of their pods.
+fn other_controllers(snapshot: &Snapshot) -> Value {
+    let all = OtherController::running(snapshot).into_iter();
+    all.map(|(program, pods)| (program.as_str().to_owned(), json!(pods)))
+        .collect()
+}
+
 pub(super) fn snapshot(shared: &ServiceState) -> DebugView {
     let snapshot = shared.snapshot();
     let counts = [
@@ -73,6 +80,7 @@ pub(super) fn snapshot(shared: &ServiceState) -> DebugView {
         "not_ready_because": health.unready_reasons(snapshot.synced),
         "decisions": { "retained": records, "bytes": bytes },
         "catalogs": catalogs(&snapshot),
+        "other_controllers": other_controllers(&snapshot),
     });
     for (name, count) in counts {
         json["counts"][name] = Value::from(count);

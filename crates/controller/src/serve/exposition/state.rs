@@ -1,7 +1,7 @@
 //! The cluster state as a whole: freshness, size, and the ledger.
 
 use mortise_state::ledger::NominationOutcomes;
-use mortise_state::snapshot::Snapshot;
+use mortise_state::snapshot::{OtherController, Snapshot};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -79,6 +79,11 @@ pub(super) fn register(live: &mut Registry, shared: &ServiceState, snapshot: &Sn
         ConstGauge::new(as_i64(snapshot.ledger.fences().len())),
     );
     live.register(
+        "mortise_other_controllers",
+        "Running pods of other programs that launch nodes, evict pods or drain nodes",
+        other_controllers(snapshot),
+    );
+    live.register(
         "mortise_nominations",
         "Nominations that ended, by outcome",
         nominations(snapshot),
@@ -122,6 +127,16 @@ fn watches(live: &mut Registry, shared: &ServiceState) {
         "Watches that are too stale to act on: broken, silent or behind",
         old,
     );
+}
+
+fn other_controllers(snapshot: &Snapshot) -> Family<labels::Program, Gauge> {
+    let family = Family::<labels::Program, Gauge>::default();
+    for (program, pods) in OtherController::running(snapshot) {
+        let name = program.as_str();
+        let series = family.get_or_create(&labels::Program { name });
+        series.set(i64::from(pods));
+    }
+    family
 }
 
 /// Pods that wait for a plan, and since when the plan is being computed.
