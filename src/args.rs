@@ -225,7 +225,7 @@ struct OwnArgs {
         default_value = "15s"
     )]
     disruption_validation_delay: Millis,
-    /// Time between the fence of a node and the last check of its pods
+    /// Time between the fence of a node and the check of its pods before it is tainted, and again between the taint and its deletion
     #[arg(long, env = "MORTISE_BIND_GRACE_PERIOD", default_value = "2s")]
     bind_grace_period: Millis,
     /// Experimental: consolidation may replace groups of nodes by several cheaper ones, and split single nodes

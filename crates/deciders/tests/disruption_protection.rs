@@ -106,3 +106,32 @@ fn a_protection_that_ends_ends() {
     world.pass(90_000);
     assert_eq!(world.node_types(), ["small"]);
 }
+
+/// kube-scheduler binds a pod by what it knew before the taint. Without the extender nothing else keeps it away.
+#[test]
+fn a_protected_pod_that_is_bound_while_the_taint_is_written_saves_its_node() {
+    let mut world = ordinary_cluster();
+    world.running_node("m1", "small", "default");
+    let is_tainted = |world: &TestCluster| {
+        let taints = world.get("Node/m1")["spec"]["taints"].as_array();
+        taints.is_some_and(|all| !all.is_empty())
+    };
+    for _ in 0..3_000 {
+        if is_tainted(&world) {
+            break;
+        }
+        world.pass(10);
+    }
+    assert!(is_tainted(&world), "it is empty");
+    let bound = json!({
+        "metadata": { "annotations": { DO_NOT_DISRUPT: "true" } },
+        "spec": { "nodeName": "m1" },
+        "status": { "phase": "Running" },
+    });
+    world.pods("late", 1, 1_500, &bound);
+    world.pass(60_000);
+    assert_eq!(world.names("NodeClaim"), ["m1"]);
+    let claim = world.get("NodeClaim/m1");
+    assert!(claim["metadata"]["deletionTimestamp"].is_null(), "{claim}");
+    assert!(!is_tainted(&world), "it is used again");
+}

@@ -75,7 +75,12 @@ impl MovedPods {
                 claims.for_each(|claim| self.consolidate(claim, at));
             }
             DisruptionReason::Empty => {}
-            DisruptionReason::Drifted => self.change(at),
+            DisruptionReason::Drifted => {
+                for target in &command.targets {
+                    self.consolidated.remove(target.claim.as_str());
+                }
+                self.change(at);
+            }
         }
     }
 

@@ -111,7 +111,7 @@ impl DisruptionDecider {
                 Err(stale) => NextPhase::Abandon(stale),
             },
             CommandPhase::Marking(until) => self.mark(command, until, input, step),
-            CommandPhase::Launching(until) => self.launch(command, until, input, step),
+            CommandPhase::Launching(since) => self.launch(command, since, input, step),
             CommandPhase::Deleting => self.delete(command, input, step),
         }
     }
@@ -244,12 +244,11 @@ impl DisruptionDecider {
         if !done {
             return give_up_after(until, "failed to write taint and condition", input, step);
         }
-        let deadline = after(input.now, LAUNCH_MS);
         if let Err(stale) = self.order_replacements(command, input, step) {
             return NextPhase::Abandon(stale);
         }
-        self.nominate(command, deadline, input, step);
-        NextPhase::Phase(CommandPhase::Launching(deadline))
+        self.nominate(command, after(input.now, LAUNCH_MS), input, step);
+        NextPhase::Phase(CommandPhase::Launching(input.now))
     }
 
     fn order_replacements(
@@ -327,10 +326,11 @@ impl DisruptionDecider {
     fn launch(
         &mut self,
         command: &DisruptionCommand,
-        until: Timestamp,
+        since: Timestamp,
         input: &StepInput<'_>,
         step: &mut Step,
     ) -> NextPhase {
+        let until = after(since, LAUNCH_MS);
         let mut replacements = command.replacements.clone();
         let mut ready = true;
         for replacement in &mut replacements {
@@ -362,6 +362,13 @@ impl DisruptionDecider {
                 ));
             }
             step.wake_at(until);
+            self.nominate(command, until, input, step);
+            return NextPhase::Waits;
+        }
+        // A pod that kube-scheduler bound just before the taint may not be seen yet; without the extender nothing else kept it away.
+        let seen = after(since, input.settings.bind_grace_period_ms);
+        if input.now < seen {
+            step.wake_at(seen);
             self.nominate(command, until, input, step);
             return NextPhase::Waits;
         }

@@ -149,7 +149,8 @@ pub enum CommandPhase {
     Grace(Timestamp),
     /// The Nodes are being tainted.
     Marking(Timestamp),
-    /// Replacements are being launched, until this time at the latest.
+    /// The Nodes have been tainted since this time; replacements are being launched. kube-scheduler may still bind pods that it had
+    /// placed before it saw the taint.
     Launching(Timestamp),
     /// Claims are being deleted; termination does the rest.
     Deleting,

@@ -85,7 +85,7 @@ impl BaselineDisruption {
                         Progress::Waits
                     }
                     CommandPhase::Held(_) => self.validate_and_start(&command, input, step, stop),
-                    CommandPhase::Launching(until) => self.launch(&command, until, input, step),
+                    CommandPhase::Launching(since) => self.launch(&command, since, input, step),
                     _ => self.delete(&command, input, step),
                 };
                 match progress {
@@ -142,16 +142,17 @@ impl BaselineDisruption {
             command.moves = Arc::new(moves);
             command.replacements = replacements;
         }
-        Progress::Phase(CommandPhase::Launching(after(input.now, LAUNCH_MS)))
+        Progress::Phase(CommandPhase::Launching(input.now))
     }
 
     fn launch(
         &mut self,
         command: &DisruptionCommand,
-        until: Timestamp,
+        since: Timestamp,
         input: &StepInput<'_>,
         step: &mut Step,
     ) -> Progress {
+        let until = after(since, LAUNCH_MS);
         let mut is_ready = true;
         for target in &command.targets {
             let node = input.snapshot.nodes.get(&*target.key);

@@ -131,7 +131,7 @@ fn a_recording_has_the_scores_of_its_cluster() {
             );
         };
         let elsewhere = |scores: &Scores| i64::try_from(scores.bound_elsewhere).unwrap();
-        close(elsewhere(&recorded), elsewhere(&scores), 30);
+        close(elsewhere(&recorded), elsewhere(&scores), 50);
         close(recorded.spent_micro_usd, scores.spent_micro_usd, 30);
         close(recorded.bound_micro_usd, scores.bound_micro_usd, 50);
         assert!((recorded.pending_s.p50 - scores.pending_s.p50).abs() <= 1);
