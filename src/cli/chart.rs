@@ -136,7 +136,7 @@ fn generated() -> Vec<(String, String)> {
     ];
     all.extend(render::DASHBOARDS.iter().map(|dashboard| {
         let path = format!("files/dashboards/{}.json", dashboard.name);
-        (path, format!("{:#}\n", dashboard.json()))
+        (path, dashboard.text())
     }));
     all
 }

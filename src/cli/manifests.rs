@@ -356,7 +356,7 @@ pub(super) fn run(args: &ManifestsArgs) -> anyhow::Result<()> {
             None => dashboard_config_maps(&args.namespace),
             Some(name) => {
                 let named = DASHBOARDS.iter().filter(|each| each.name == name);
-                named.for_each(|dashboard| line(&format!("{:#}", dashboard.json())));
+                named.for_each(|dashboard| line(dashboard.text().trim_end()));
                 return Ok(());
             }
         },

@@ -45,6 +45,12 @@ fn documents(yaml: &str) -> Result<Vec<Value>> {
     Ok(all)
 }
 
+/// The documents of a kind.
+fn of(documents: &[Value], kind: &str) -> Vec<Value> {
+    let all = documents.iter().filter(|each| each["kind"] == kind);
+    all.cloned().collect()
+}
+
 /// The webhooks' CA bundles and failure policies.
 async fn webhooks(plane: &ControlPlane) -> Result<Vec<(bool, String)>> {
     let all: Api<ValidatingWebhookConfiguration> = Api::all(plane.client());
@@ -193,10 +199,6 @@ async fn values_close_ports_and_take_rights_away() -> Result<()> {
         let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
         Ok(documents)
     };
-    let of = |documents: &[Value], kind: &str| -> Vec<Value> {
-        let all = documents.iter().filter(|each| each["kind"] == kind);
-        all.cloned().collect()
-    };
     let open = render("provider=aws").await?;
     ensure!(of(&open, "NetworkPolicy").is_empty());
     let closed = render("provider=aws,certificates.secretName=given,networkPolicy.enabled=true,networkPolicy.https[0].ipBlock.cidr=10.0.0.0/24").await?;
@@ -245,10 +247,6 @@ async fn alerts_and_dashboards_are_installed_on_request() -> Result<()> {
     let render = async |set: &str| -> Result<Vec<Value>> {
         let args = ["template", "x", &chart, "-n", NAMESPACE, "--set", set];
         documents(&helm.run(&args).await?)
-    };
-    let of = |documents: &[Value], kind: &str| -> Vec<Value> {
-        let all = documents.iter().filter(|each| each["kind"] == kind);
-        all.cloned().collect()
     };
     let off = render("provider=aws").await?;
     ensure!(of(&off, "PrometheusRule").is_empty() && of(&off, "ConfigMap").is_empty());

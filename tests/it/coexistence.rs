@@ -9,7 +9,7 @@ use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
 use crate::objects::{ON_DEMAND, deployment, kwok_class, merged, pool, types};
-use crate::scene::{SOON, Scene, Setting, label, on_node};
+use crate::scene::{SOON, Scene, label, on_node};
 
 const FINALIZER: &str = "karpenter.sh/termination";
 
@@ -161,12 +161,7 @@ async fn another_autoscalers_objects_are_left_alone() -> Result<()> {
 /// Who switches from Cluster Autoscaler keeps what protects its pods.
 #[tokio::test]
 async fn annotations_of_cluster_autoscaler_protect_if_they_are_respected() -> Result<()> {
-    let flag = "--respect-cluster-autoscaler-annotations".to_owned();
-    let scene = Scene::start(Setting {
-        flags: vec![flag],
-        ..Setting::default()
-    })
-    .await?;
+    let scene = Scene::with(&["--respect-cluster-autoscaler-annotations"]).await?;
     let apart = json!({ "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
         { "topologyKey": "kubernetes.io/hostname", "labelSelector": {} },
     ] } } });
@@ -222,12 +217,7 @@ async fn annotations_of_cluster_autoscaler_protect_if_they_are_respected() -> Re
 /// Pods that give Cluster Autoscaler a head start, and pods of a ProvisioningRequest, wait, and say for what.
 #[tokio::test]
 async fn pods_wait_as_long_as_they_ask_for() -> Result<()> {
-    let flag = "--respect-cluster-autoscaler-annotations".to_owned();
-    let scene = Scene::start(Setting {
-        flags: vec![flag],
-        ..Setting::default()
-    })
-    .await?;
+    let scene = Scene::with(&["--respect-cluster-autoscaler-annotations"]).await?;
     let annotated = |key: &str, value: &str| json!({ "spec": { "template": { "metadata": { "annotations": { key: value } } } } });
     let delay = annotated("cluster-autoscaler.kubernetes.io/pod-scale-up-delay", "15s");
     let request = annotated("autoscaling.x-k8s.io/consume-provisioning-request", "night");

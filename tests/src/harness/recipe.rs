@@ -130,36 +130,48 @@ pub(crate) fn kubernetes() -> Recipe {
     }
 }
 
-/// etcd.
-pub(crate) fn etcd() -> Recipe {
+/// A program of a Go module: what to expect, `go.mod` and `go.sum`, and how it is built.
+fn go_program(
+    name: String,
+    expectation: &'static str,
+    [module, sums]: [&'static str; 2],
+    build: Step,
+) -> Recipe {
     Recipe {
-        name: format!("etcd-{ETCD}"),
-        expectation: "about a minute the first time",
+        name,
+        expectation,
         tool: ("go", GO_HINT),
-        files: vec![
-            ("go.mod", include_str!("../../peers/etcd/go.mod")),
-            ("go.sum", include_str!("../../peers/etcd/go.sum")),
-        ],
+        files: vec![("go.mod", module), ("go.sum", sums)],
         inputs: Vec::new(),
-        steps: vec![go_build("-s -w", "bin/etcd", "go.etcd.io/etcd/server/v3")],
+        steps: vec![build],
         links: Vec::new(),
     }
 }
 
+/// etcd.
+pub(crate) fn etcd() -> Recipe {
+    go_program(
+        format!("etcd-{ETCD}"),
+        "about a minute the first time",
+        [
+            include_str!("../../peers/etcd/go.mod"),
+            include_str!("../../peers/etcd/go.sum"),
+        ],
+        go_build("-s -w", "bin/etcd", "go.etcd.io/etcd/server/v3"),
+    )
+}
+
 /// kwok: kubelets that run nothing.
 pub(crate) fn kwok() -> Recipe {
-    Recipe {
-        name: format!("kwok-{KWOK}"),
-        expectation: "about two minutes the first time",
-        tool: ("go", GO_HINT),
-        files: vec![
-            ("go.mod", include_str!("../../peers/kwok/go.mod")),
-            ("go.sum", include_str!("../../peers/kwok/go.sum")),
+    go_program(
+        format!("kwok-{KWOK}"),
+        "about two minutes the first time",
+        [
+            include_str!("../../peers/kwok/go.mod"),
+            include_str!("../../peers/kwok/go.sum"),
         ],
-        inputs: Vec::new(),
-        steps: vec![go_build("-s -w", "bin/kwok", "sigs.k8s.io/kwok/cmd/kwok")],
-        links: Vec::new(),
-    }
+        go_build("-s -w", "bin/kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    )
 }
 
 /// kube-scheduler's own types for the messages of an extender.
@@ -184,18 +196,15 @@ pub(crate) fn extender_types() -> Recipe {
 
 /// Helm.
 pub(crate) fn helm() -> Recipe {
-    Recipe {
-        name: format!("helm-{HELM}"),
-        expectation: "about two minutes the first time",
-        tool: ("go", GO_HINT),
-        files: vec![
-            ("go.mod", include_str!("../../peers/helm/go.mod")),
-            ("go.sum", include_str!("../../peers/helm/go.sum")),
+    go_program(
+        format!("helm-{HELM}"),
+        "about two minutes the first time",
+        [
+            include_str!("../../peers/helm/go.mod"),
+            include_str!("../../peers/helm/go.sum"),
         ],
-        inputs: Vec::new(),
-        steps: vec![go_build("-s -w", "bin/helm", "helm.sh/helm/v4/cmd/helm")],
-        links: Vec::new(),
-    }
+        go_build("-s -w", "bin/helm", "helm.sh/helm/v4/cmd/helm"),
+    )
 }
 
 /// promtool: reads rules and expressions as Prometheus does, and plays series against them. Without the clients of clouds by which
@@ -210,18 +219,15 @@ pub(crate) fn promtool() -> Recipe {
     if let Some((_, flags)) = flags {
         flags.push_str(" -tags=remove_all_sd");
     }
-    Recipe {
-        name: format!("promtool-{PROMETHEUS}"),
-        expectation: "about three minutes the first time",
-        tool: ("go", GO_HINT),
-        files: vec![
-            ("go.mod", include_str!("../../peers/promtool/go.mod")),
-            ("go.sum", include_str!("../../peers/promtool/go.sum")),
+    go_program(
+        format!("promtool-{PROMETHEUS}"),
+        "about three minutes the first time",
+        [
+            include_str!("../../peers/promtool/go.mod"),
+            include_str!("../../peers/promtool/go.sum"),
         ],
-        inputs: Vec::new(),
-        steps: vec![build],
-        links: Vec::new(),
-    }
+        build,
+    )
 }
 
 /// moto in a virtual environment of `python`, whose version and place are `interpreter`.

@@ -355,22 +355,18 @@ impl DisruptionDecider {
         if let Some(command) = self.commands.get_mut(&command.id) {
             command.replacements = replacements;
         }
-        if !ready {
-            if until <= input.now {
-                return NextPhase::Abandon(InvalidatedCommand::replacement(
-                    "replacements were not ready in time",
-                ));
-            }
-            step.wake_at(until);
+        // A pod that kube-scheduler bound just before the taint may not be seen yet; without the extender nothing else kept it away.
+        let seen = after(since, input.settings.bind_grace_period_ms);
+        let look_at = if ready { seen } else { until };
+        if input.now < look_at {
+            step.wake_at(look_at);
             self.nominate(command, until, input, step);
             return NextPhase::Waits;
         }
-        // A pod that kube-scheduler bound just before the taint may not be seen yet; without the extender nothing else kept it away.
-        let seen = after(since, input.settings.bind_grace_period_ms);
-        if input.now < seen {
-            step.wake_at(seen);
-            self.nominate(command, until, input, step);
-            return NextPhase::Waits;
+        if !ready {
+            return NextPhase::Abandon(InvalidatedCommand::replacement(
+                "replacements were not ready in time",
+            ));
         }
         match validation::last_look(command, input) {
             Ok(()) => NextPhase::Phase(CommandPhase::Deleting),

@@ -327,8 +327,9 @@ impl ProvisioningDecider {
         self.waiting.forget_hold_ups();
         self.solved_at = Some(input.now);
         self.look_at = Some(after(input.now, RELOOK_MS));
-        if let Some(at) = self.waiting.first_hold_ends(input) {
-            self.look_no_later_than(at);
+        let pending = input.snapshot.pending.values();
+        if let Some(hold_ends) = pending.filter_map(|pod| pod.held(input.now)?.until()).min() {
+            self.look_no_later_than(hold_ends);
         }
         let mut unplaced = report.unplaced.iter().flat_map(|unplaced| &unplaced.pods);
         self.unplaced = unplaced.any(|(key, uid)| {

@@ -80,13 +80,6 @@ impl PendingPods {
         self.by_key.retain(|key, _| snapshot.pending.contains(key));
     }
 
-    /// When nodes may be launched for the next of the pods whose annotations keep them from that.
-    pub(super) fn first_hold_ends(&self, input: &StepInput<'_>) -> Option<Timestamp> {
-        let pods = self.by_key.keys();
-        let pods = pods.filter_map(|key| input.snapshot.pending.get(key));
-        pods.filter_map(|pod| pod.held(input.now)?.until()).min()
-    }
-
     /// Forgets a pod: if it waits again, that is news.
     pub(super) fn remove(&mut self, key: &PodKey) {
         if self.by_key.remove(key).is_some() {

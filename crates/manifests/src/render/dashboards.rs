@@ -439,9 +439,13 @@ impl Panel {
 }
 
 impl Dashboard {
-    /// What Grafana imports.
+    /// What Grafana imports, as text.
     #[must_use]
-    pub fn json(&self) -> Value {
+    pub fn text(&self) -> String {
+        format!("{:#}\n", self.json())
+    }
+
+    fn json(&self) -> Value {
         let mut panels = Vec::new();
         let mut y = 0;
         for row in self.rows {
@@ -494,7 +498,7 @@ pub fn dashboard_config_maps(namespace: &str) -> Vec<Value> {
                 "namespace": namespace,
                 "labels": { "app.kubernetes.io/name": "mortise", "grafana_dashboard": "1" },
             },
-            "data": { file: format!("{:#}\n", dashboard.json()) },
+            "data": { file: dashboard.text() },
         })
     };
     DASHBOARDS.iter().map(config_map).collect()

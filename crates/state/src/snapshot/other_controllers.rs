@@ -38,9 +38,11 @@ impl OtherController {
 
     /// The program of a pod label. Charts put the cloud in front of the name: `aws-cluster-autoscaler`.
     fn of_label(key: &str, value: &str) -> Option<Self> {
-        let is_it = |each: &Self| value.ends_with(each.as_str());
+        if !LABELS.contains(&key) {
+            return None;
+        }
         let mut all = Self::ALL.into_iter();
-        all.find(is_it).filter(|_| LABELS.contains(&key))
+        all.find(|each| value.ends_with(each.as_str()))
     }
 
     /// Those that run, with the number of their pods that are on a node.
