@@ -265,6 +265,9 @@ struct OwnArgs {
     /// Treat the annotations `safe-to-evict: "false"` of pods and `scale-down-disabled: "true"` of nodes, which are Cluster Autoscaler's, as `karpenter.sh/do-not-disrupt: "true"`, and let pods wait as `pod-scale-up-delay` and `consume-provisioning-request` say
     #[arg(long, env = "MORTISE_RESPECT_CLUSTER_AUTOSCALER_ANNOTATIONS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     respect_cluster_autoscaler_annotations: bool,
+    /// Serve ProvisioningRequests of the classes `check-capacity` and `best-effort-atomic-scale-up`, which Kueue makes; not next to a Cluster Autoscaler that does
+    #[arg(long, env = "MORTISE_PROVISIONING_REQUESTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    provisioning_requests: bool,
     /// Launches of a NodePool are paused after this number of consecutive failed registrations (0 = never)
     #[arg(long, env = "MORTISE_LAUNCH_FAILURE_THRESHOLD", default_value_t = 3)]
     launch_failure_threshold: u32,
@@ -332,6 +335,7 @@ impl ServeArgs {
             max_unproven_launches: own.max_unproven_launches,
             learn_boot_taints: own.learn_boot_taints,
             respect_cluster_autoscaler_annotations: own.respect_cluster_autoscaler_annotations,
+            provisioning_requests: own.provisioning_requests,
             launch_failure_threshold: own.launch_failure_threshold,
             launch_backoff_ms: own.launch_backoff.0,
             garbage_collection_interval_ms: own.garbage_collection_interval.0,

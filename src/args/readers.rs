@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 82] = [
+const READERS: [(&str, Reader); 83] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -103,6 +103,7 @@ const READERS: [(&str, Reader); 82] = [
     ("preference_policy", Configured("Ignore")),
     ("prefix_delegation", Command("args.prefix_delegation()")),
     ("provider", Command("args.provider")),
+    ("provisioning_requests", Configured("true")),
     ("rebalance_recommendation", Configured("cordon")),
     ("record", Configured("/somewhere")),
     ("record_max_size", ConfigWith("--record=/somewhere", "1Gi")),

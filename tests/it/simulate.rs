@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::command;
 use crate::objects::{ON_DEMAND, budget, daemon_set, deployment, kwok_class, never, pool, types};
-use crate::scene::Scene;
+use crate::scene::{Scene, Setting};
 
 /// A small cluster for an hour.
 const SCENARIO: &str = "\
@@ -189,7 +189,12 @@ fn apart(namespace: &str, replicas: usize) -> [Value; 2] {
 
 #[tokio::test]
 async fn a_snapshot_of_a_cluster_is_simulated() -> Result<()> {
-    let scene = Scene::kwok().await?;
+    // kube-scheduler alone may bind a pod of `default` to the node that has room for one of `blog` only.
+    let scene = Scene::start(Setting {
+        extender: true,
+        ..Setting::default()
+    })
+    .await?;
     let requirements = [types(&["c-2x-amd64-linux", "c-4x-amd64-linux"]), ON_DEMAND];
     let [blog, blog_budget] = apart("blog", 4);
     let [shop, shop_budget] = apart("default", 3);

@@ -123,7 +123,7 @@ fn plan(world: &World, snapshot: &Snapshot) -> LaunchPlan {
     let options = SolveOptions {
         pending: true,
         repack: REPACK,
-        gangs: GangKind::ALL.into(),
+        gangs: GangKind::POD_GROUPS.into(),
         ..SolveOptions::default()
     };
     solve(world.now, snapshot, &options, &|| false).0

@@ -188,6 +188,8 @@ pub enum ObjectRef {
     Pod(PodKey),
     /// A CapacityBuffer.
     Buffer(NamespacedName),
+    /// A ProvisioningRequest.
+    Request(NamespacedName),
 }
 
 impl ObjectRef {
@@ -203,6 +205,7 @@ impl ObjectRef {
             Self::Policy(_) => "NodePoolPolicy",
             Self::Pod(_) => "Pod",
             Self::Buffer(_) => "CapacityBuffer",
+            Self::Request(_) => "ProvisioningRequest",
         }
     }
 }
@@ -218,6 +221,7 @@ impl fmt::Display for ObjectRef {
             Self::Policy(name) => write!(f, "nodepoolpolicy/{name}"),
             Self::Pod(key) => write!(f, "pod/{key}"),
             Self::Buffer(key) => write!(f, "capacitybuffer/{key}"),
+            Self::Request(key) => write!(f, "provisioningrequest/{key}"),
         }
     }
 }

@@ -18,6 +18,7 @@ mod node_overlay;
 mod node_pool;
 mod node_pool_policy;
 mod provisioning;
+mod provisioning_request;
 mod repair;
 mod static_capacity;
 mod termination;
@@ -38,6 +39,7 @@ pub use node_overlay::NodeOverlayDecider;
 pub use node_pool::NodePoolDecider;
 pub use node_pool_policy::NodePoolPolicyDecider;
 pub use provisioning::ProvisioningDecider;
+pub use provisioning_request::ProvisioningRequestDecider;
 pub use repair::RepairDecider;
 pub use static_capacity::StaticCapacityDecider;
 pub use termination::TerminationDecider;
@@ -66,5 +68,6 @@ pub fn all() -> Vec<Box<dyn Decider>> {
         Box::new(ProvisioningDecider::default()),
         Box::new(DisruptionDecider::default()),
         Box::new(CapacityBufferDecider::default()),
+        Box::new(ProvisioningRequestDecider::default()),
     ]
 }

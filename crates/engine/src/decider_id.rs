@@ -18,6 +18,8 @@ pub enum DeciderId {
     NodePoolPolicy,
     /// Capacity buffers: whether they have room.
     CapacityBuffer,
+    /// Requests for room: whether there is some.
+    ProvisioningRequest,
     /// Notices of the cloud.
     Interruption,
     /// Claims: launch, registration, initialization, liveness.
@@ -54,6 +56,7 @@ impl DeciderId {
             Self::NodeOverlay => "node_overlay",
             Self::NodePoolPolicy => "node_pool_policy",
             Self::CapacityBuffer => "capacity_buffer",
+            Self::ProvisioningRequest => "provisioning_request",
             Self::Interruption => "interruption",
             Self::Lifecycle => "lifecycle",
             Self::Termination => "termination",

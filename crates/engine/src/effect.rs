@@ -199,7 +199,8 @@ impl Effect {
                 | ObjectRef::NodeClass(_)
                 | ObjectRef::Overlay(_)
                 | ObjectRef::Policy(_)
-                | ObjectRef::Buffer(_) => None,
+                | ObjectRef::Buffer(_)
+                | ObjectRef::Request(_) => None,
             },
             Self::Write(write) => write.lifecycle_step(),
             Self::ListInstances

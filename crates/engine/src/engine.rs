@@ -182,7 +182,8 @@ impl Engine {
             index: Index::new(well_known, true, now)
                 .in_namespace(&settings.namespace)
                 .learning_boot_taints(settings.learn_boot_taints)
-                .respecting_cluster_autoscaler(settings.respect_cluster_autoscaler_annotations),
+                .respecting_cluster_autoscaler(settings.respect_cluster_autoscaler_annotations)
+                .serving_requests(settings.provisioning_requests),
             slots,
             settings: Arc::new(settings),
             feasible: Arc::default(),

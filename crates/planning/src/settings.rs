@@ -78,6 +78,9 @@ pub struct Settings {
     pub learn_boot_taints: bool,
     /// Annotations of Cluster Autoscaler keep pods and nodes from being disrupted (`--respect-cluster-autoscaler-annotations`, off).
     pub respect_cluster_autoscaler_annotations: bool,
+    /// ProvisioningRequests are served (`--provisioning-requests`, off).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub provisioning_requests: bool,
     /// Consolidation may replace groups of nodes by several cheaper ones (`--consolidate-groups`, off).
     pub consolidate_groups: bool,
     /// What evicting a pod of a churning workload costs: the price of an average pod for this long; 0 for nothing, as in Karpenter.
@@ -129,6 +132,7 @@ impl Default for Settings {
             launch_backoff_ms: 5 * 60_000,
             learn_boot_taints: true,
             respect_cluster_autoscaler_annotations: false,
+            provisioning_requests: false,
             consolidate_groups: false,
             consolidation_eviction_cost_ms: 90 * 60_000,
             disruption_cooldown_ms: 5 * 60_000,

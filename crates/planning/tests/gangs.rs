@@ -21,7 +21,7 @@ use one_pool::{World, merge, node, pod, pool};
 use serde_json::{Value, json};
 
 /// The ways in which a pod names its group, and the objects behind them.
-const KINDS: [GangKind; 3] = GangKind::ALL;
+const KINDS: [GangKind; 3] = GangKind::POD_GROUPS;
 
 fn member_of(kind: GangKind, group: &str, mut pod: Value) -> Value {
     let more = match kind {
@@ -32,6 +32,7 @@ fn member_of(kind: GangKind, group: &str, mut pod: Value) -> Value {
         GangKind::Volcano => {
             json!({ "metadata": { "annotations": { "scheduling.k8s.io/group-name": group } } })
         }
+        GangKind::Request => panic!("it has no PodGroup"),
     };
     merge(&mut pod, more);
     pod
@@ -48,6 +49,7 @@ fn group_of(kind: GangKind, name: &str, min: i64, status: Value) -> Object {
             json!({ "minMember": min }),
         ),
         GangKind::Volcano => (ObjectKind::VolcanoPodGroup, json!({ "minMember": min })),
+        GangKind::Request => panic!("it has no PodGroup"),
     };
     let metadata = json!({ "name": name, "namespace": "default", "uid": name });
     let object = json!({ "metadata": metadata, "spec": spec, "status": status });
@@ -60,6 +62,7 @@ fn waiting(kind: GangKind, name: &str, min: i64) -> Object {
         GangKind::Kubernetes => json!({}),
         GangKind::Coscheduling => json!({ "phase": "Pending" }),
         GangKind::Volcano => json!({ "phase": "Inqueue" }),
+        GangKind::Request => panic!("it has no PodGroup"),
     };
     group_of(kind, name, min, phase)
 }

@@ -8,6 +8,7 @@ pub mod devices;
 pub mod node;
 pub mod pod;
 pub mod pod_group;
+pub mod provisioning_request;
 pub mod storage;
 pub mod workload;
 
@@ -20,6 +21,9 @@ pub use devices::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSli
 pub use node::{Node, NodeSpec, NodeStatus};
 pub use pod::{Pod, PodCondition, PodSpec, PodStatus};
 pub use pod_group::{CoschedulingPodGroup, PodGroup, VolcanoPodGroup};
+pub use provisioning_request::{
+    ProvisioningClass, ProvisioningRequest, ProvisioningRequestStatus, RequestPhase,
+};
 pub use storage::{
     CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment,
 };

@@ -192,6 +192,11 @@ pub const CAPACITY_BUFFER: KnownConditions = KnownConditions {
     root: None,
     dependents: &["ReadyForProvisioning", "Provisioning"],
 };
+/// Conditions of a ProvisioningRequest. Each exists once something is known of it.
+pub const PROVISIONING_REQUEST: KnownConditions = KnownConditions {
+    root: None,
+    dependents: &[],
+};
 /// The conditions of one object, mutable. Every change updates the root and keeps the order of the list: oldest transition
 /// first, the root last.
 #[derive(Debug)]

@@ -48,6 +48,13 @@ impl Events {
 
     /// Hands an event over, or drops it when too many wait.
     pub(crate) fn send(&self, event: Event) {
+        // A pod that stands for a request has no object that an event could be about; the conditions of the request say how it is.
+        if let ObjectRef::Pod(pod) = &event.target
+            && let Some(pod) = self.shared.snapshot().pods.get(pod)
+            && pod.requested.is_some()
+        {
+            return;
+        }
         if self.queue.try_send(event).is_err() {
             self.shared.metrics.effects.event_dropped("queue_full");
         }
@@ -140,7 +147,7 @@ impl EventDeduper {
 
 fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (String, Value) {
     let (namespace, name) = match &event.target {
-        ObjectRef::Pod(key) | ObjectRef::Buffer(key) => {
+        ObjectRef::Pod(key) | ObjectRef::Buffer(key) | ObjectRef::Request(key) => {
             (key.namespace.to_string(), key.name.to_string())
         }
         ObjectRef::Node(name) => ("default".to_owned(), name.to_string()),
@@ -152,7 +159,7 @@ fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (
         ObjectRef::NodeClass(key) => ("default".to_owned(), key.name.to_string()),
     };
     let mut involved = json!({ "kind": event.target.kind(), "apiVersion": api_version(&event.target, snapshot), "name": name });
-    if let ObjectRef::Pod(key) | ObjectRef::Buffer(key) = &event.target {
+    if let ObjectRef::Pod(key) | ObjectRef::Buffer(key) | ObjectRef::Request(key) = &event.target {
         involved["namespace"] = Value::String(key.namespace.to_string());
     }
     if let Some(uid) = uid(&event.target, snapshot) {
@@ -187,6 +194,7 @@ fn api_version(target: &ObjectRef, snapshot: &Snapshot) -> String {
         ObjectRef::Overlay(_) => "karpenter.sh/v1alpha1".to_owned(),
         ObjectRef::Policy(_) => "mortise.sh/v1alpha1".to_owned(),
         ObjectRef::Buffer(_) => "autoscaling.x-k8s.io/v1beta1".to_owned(),
+        ObjectRef::Request(_) => "autoscaling.x-k8s.io/v1".to_owned(),
         ObjectRef::NodeClass(key) => {
             let known = snapshot
                 .node_classes
@@ -207,6 +215,7 @@ fn uid(target: &ObjectRef, snapshot: &Snapshot) -> Option<String> {
         ObjectRef::Overlay(name) => snapshot.overlays.get(name)?.metadata.uid.clone(),
         ObjectRef::Policy(name) => snapshot.policies.get(name)?.metadata.uid.clone(),
         ObjectRef::Buffer(key) => snapshot.buffers.get(key)?.metadata.uid.clone(),
+        ObjectRef::Request(key) => snapshot.gangs.requests.get(key)?.metadata.uid.clone(),
         ObjectRef::NodeClass(key) => snapshot
             .node_classes
             .get(key)?

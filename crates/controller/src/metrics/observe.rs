@@ -169,7 +169,8 @@ impl SubjectLabels {
             | ObjectRef::Overlay(_)
             | ObjectRef::Policy(_)
             | ObjectRef::Pod(_)
-            | ObjectRef::Buffer(_) => None,
+            | ObjectRef::Buffer(_)
+            | ObjectRef::Request(_) => None,
         };
         let Some(node) = node else {
             return Self::default();

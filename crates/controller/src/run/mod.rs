@@ -17,6 +17,7 @@ use mortise_cloudprovider::CloudProvider;
 use mortise_engine::decider::Decider;
 use mortise_planning::settings::{InstanceTagging, LaunchBatching, RepairPolicies, Settings};
 use mortise_state::resource_kinds::{ObjectKind, ResourceKind, WatchCondition};
+use mortise_state::snapshot::GangKind;
 
 use crate::client::{Clients, Reviewer};
 use crate::clock::SystemClock;
@@ -185,6 +186,18 @@ async fn watched_kinds(
             settings.gates.capacity_buffer = false;
         }
     }
+    if settings.provisioning_requests {
+        let requests = all.iter();
+        let requests = requests.filter(|kind| kind.condition == WatchCondition::Requests);
+        let requests: Vec<ResourceKind> = requests.cloned().collect();
+        if !preflight::are_served(clients, &requests).await? {
+            tracing::error!(
+                "--provisioning-requests is set, but the API server does not serve provisioningrequests.autoscaling.x-k8s.io in \
+                 version v1: they are not served; install the CRD and restart, or leave the flag out"
+            );
+            settings.provisioning_requests = false;
+        }
+    }
     let policies: Vec<ResourceKind> = all
         .iter()
         .filter(|kind| kind.condition == WatchCondition::Policies)
@@ -199,6 +212,9 @@ async fn watched_kinds(
     }
     let pod_groups = pod_groups::served(clients, &all).await?;
     settings.gangs = pod_groups::gang_kinds(&pod_groups);
+    if settings.provisioning_requests {
+        settings.gangs.insert(GangKind::Request);
+    }
     let has_spread_defaults = !settings.spread_defaults.is_empty();
     let is_met = |condition| match condition {
         WatchCondition::Always => true,
@@ -211,6 +227,10 @@ async fn watched_kinds(
         WatchCondition::Buffers => settings.gates.capacity_buffer,
         WatchCondition::SpreadDefaultsOrBuffers => {
             has_spread_defaults || settings.gates.capacity_buffer
+        }
+        WatchCondition::Requests => settings.provisioning_requests,
+        WatchCondition::BuffersOrRequests => {
+            settings.gates.capacity_buffer || settings.provisioning_requests
         }
     };
     let watched = all.into_iter().filter(|kind| is_met(kind.condition));

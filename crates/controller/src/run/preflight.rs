@@ -107,6 +107,13 @@ fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Ve
         if kind.index == ObjectKind::Buffer {
             all.push(right("patch", kind.api.group, "capacitybuffers/status"));
         }
+        if kind.index == ObjectKind::Request {
+            all.push(right(
+                "patch",
+                kind.api.group,
+                "provisioningrequests/status",
+            ));
+        }
         all.extend(["list", "watch"].map(|verb| right(verb, kind.api.group, kind.api.plural)));
         if kind.is_written() {
             all.push(right("patch", kind.api.group, kind.api.plural));

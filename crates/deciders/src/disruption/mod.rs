@@ -178,6 +178,7 @@ impl DisruptionDecider {
             node_classes: _,
             cluster_objects: surroundings,
             demand: _,
+            requests: _,
             ledger: _,
             pod_events: _,
         } = input.changes;
@@ -364,6 +365,7 @@ impl Decider for DisruptionDecider {
             node_classes,
             cluster_objects: surroundings,
             demand,
+            requests: _,
             ledger: _,
             pod_events: _,
         } = changes;

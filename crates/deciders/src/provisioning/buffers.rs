@@ -64,6 +64,7 @@ impl BufferPasses {
             node_classes,
             cluster_objects,
             demand: _,
+            requests: _,
             ledger: _,
             pod_events: _,
         } = changes;

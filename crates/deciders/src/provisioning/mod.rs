@@ -52,8 +52,11 @@ use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::Effect;
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
-use mortise_planning::scheduling::{LaunchPlan, REPACK, SolveOptions, SolveReport, solve};
+use mortise_planning::scheduling::{
+    LaunchPlan, REPACK, SolveOptions, SolveReport, request_rooms, solve,
+};
 use mortise_state::index::Changes;
+use mortise_state::ledger::LedgerOp;
 use mortise_state::snapshot::{NodeKey, Pod, Snapshot};
 use pending_pods::{PendingPods, PodChange};
 
@@ -193,6 +196,10 @@ impl ProvisioningDecider {
             || !(changes.claims.is_empty()
                 && changes.pools.is_empty()
                 && changes.node_classes.is_empty());
+        // A request that has its room lets the pods go that wait for it.
+        if changes.requests && !self.waiting.is_empty() {
+            self.look_no_later_than(now);
+        }
         if self.unplaced && may_help {
             let earliest = self.solved_at.map_or(now, |at| after(at, RETRY_MS));
             self.look_no_later_than(earliest);
@@ -348,6 +355,12 @@ impl ProvisioningDecider {
         self.tell(&report, input, step);
         self.buffers
             .note(&plan, &report, options.staying, input, step);
+        if !report.stopped {
+            let rooms = request_rooms(input.snapshot, &report);
+            if **input.snapshot.ledger.request_rooms() != rooms {
+                step.ledger.push(LedgerOp::SetRequestRooms(Arc::new(rooms)));
+            }
+        }
     }
 }
 
@@ -410,12 +423,14 @@ impl Decider for ProvisioningDecider {
             node_classes,
             cluster_objects: surroundings,
             demand,
+            requests,
             ledger: _,
             pod_events: _,
         } = changes;
         let world = *surroundings || !(pools.is_empty() && node_classes.is_empty());
         *everything
             || *demand
+            || *requests
             || !(pods.is_empty() && nodes.is_empty() && claims.is_empty())
             || (world && !(self.waiting.is_empty() && self.buffers.is_idle()))
     }

@@ -208,6 +208,7 @@ fn exists(snapshot: &Snapshot, target: &ObjectRef) -> bool {
         ObjectRef::Policy(name) => snapshot.policies.contains_key(name),
         ObjectRef::Pod(key) => snapshot.pods.contains(key),
         ObjectRef::Buffer(key) => snapshot.buffers.contains_key(key),
+        ObjectRef::Request(key) => snapshot.gangs.requests.contains_key(key),
     }
 }
 

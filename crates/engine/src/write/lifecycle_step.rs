@@ -146,6 +146,7 @@ impl ObjectWrite {
             | ObjectRef::Overlay(_)
             | ObjectRef::Policy(_)
             | ObjectRef::Buffer(_)
+            | ObjectRef::Request(_)
             | ObjectRef::Pod(_) => None,
         }
     }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use mortise_apis::k8s::ProvisioningRequest;
 use mortise_apis::karpenter::capacitybuffer::{CapacityBuffer, CapacityBufferStatus};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
@@ -254,6 +255,14 @@ impl ObjectWrite {
         let target = ObjectRef::Buffer(buffer.key());
         let edit = StatusEdit::CapacityBuffer(status);
         Self::status(target, Some(&buffer.metadata), edit)
+    }
+
+    /// Writes the conditions of a ProvisioningRequest.
+    #[must_use]
+    pub fn request_status(request: &ProvisioningRequest, conditions: Vec<Condition>) -> Self {
+        let target = ObjectRef::Request(request.key());
+        let edit = StatusEdit::ProvisioningRequest(conditions);
+        Self::status(target, Some(&request.metadata), edit)
     }
 
     fn status(target: ObjectRef, versioned: Option<&ObjectMeta>, edit: StatusEdit) -> Self {

@@ -185,7 +185,9 @@ fn status(edit: &StatusEdit) -> Value {
         StatusEdit::NodeClaim(edit) => node_claim_status(edit),
         StatusEdit::NodePool(edit) => node_pool_status(edit),
         StatusEdit::NodeClass(status) => status.clone(),
-        StatusEdit::NodeOverlay(conditions) | StatusEdit::NodePoolPolicy(conditions) => {
+        StatusEdit::NodeOverlay(conditions)
+        | StatusEdit::NodePoolPolicy(conditions)
+        | StatusEdit::ProvisioningRequest(conditions) => {
             json!({ "conditions": conditions })
         }
         StatusEdit::CapacityBuffer(status) => capacity_buffer_status(status),

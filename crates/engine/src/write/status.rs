@@ -25,6 +25,8 @@ pub enum StatusEdit {
     NodePoolPolicy(Vec<Condition>),
     /// Of a CapacityBuffer: all of it.
     CapacityBuffer(CapacityBufferStatus),
+    /// Of a ProvisioningRequest: its conditions.
+    ProvisioningRequest(Vec<Condition>),
 }
 
 /// What changes in the status of a NodeClaim; `None` stays as it is.

@@ -124,7 +124,7 @@ fn rules_of_all() -> Vec<Value> {
         rule(&["mortise.sh"], &["nodepoolpolicies/status"], &["patch"]),
         rule(
             &["autoscaling.x-k8s.io"],
-            &["capacitybuffers/status"],
+            &["capacitybuffers/status", "provisioningrequests/status"],
             &["patch"],
         ),
         rule(&["karpenter.sh"], &["nodeclaims"], &["create", "delete"]),

@@ -16,7 +16,7 @@ use super::plan::{LaunchPlan, SolveOptions, SolveReport, Unplaced};
 use super::pod_queue::PodQueue;
 use crate::reason::{GangBlocker, GangShortage, Reason, UnschedulableCause, UnschedulablePod};
 use mortise_apis::names::Uid;
-use mortise_state::snapshot::{Gang, GangKey, Pod, Snapshot};
+use mortise_state::snapshot::{Gang, GangKey, GangKind, Pod, Snapshot};
 
 /// After this number of passes, all gangs that lack places are left out at once but the smallest.
 const MOST_PASSES: usize = 16;
@@ -39,6 +39,18 @@ struct PlacesNeeded {
     cpu: (i64, i64),
 }
 
+impl PlacesNeeded {
+    /// Of a gang with these pods in the pass, of which `needed` run, and some do elsewhere.
+    fn new(pods: &[Arc<Pod>], needed: usize, elsewhere: usize) -> Self {
+        let cpu = pods.iter().map(|pod| pod.class.requests.cpu);
+        Self {
+            in_pass: needed.saturating_sub(elsewhere),
+            in_all: needed,
+            cpu: (cpu.clone().min().unwrap_or(0), cpu.max().unwrap_or(0)),
+        }
+    }
+}
+
 /// A gang that lacks places, and how many it has in the pass.
 #[derive(Debug)]
 struct LackingGang {
@@ -50,7 +62,12 @@ struct LackingGang {
 /// The gang of a pod, where its kind holds.
 fn gang_of<'p>(pod: &'p Pod, options: &SolveOptions) -> Option<&'p Arc<GangKey>> {
     let gang = pod.gang.as_ref();
-    gang.filter(|gang| options.gangs.contains(&gang.kind))
+    gang.filter(|gang| options.gangs.contains(&gang.kind) && is_of_whole(pod, gang))
+}
+
+/// Pods that use a request are placed one by one: it is the room for them that is asked for as a whole.
+fn is_of_whole(pod: &Pod, gang: &GangKey) -> bool {
+    gang.kind != GangKind::Request || pod.requested.is_some()
 }
 
 /// Pods that are to be placed with these because they are of the same gangs: schedulers mark only some pods of a gang as
@@ -104,16 +121,16 @@ impl GangDemands {
                 Gang::Single => continue,
                 Gang::Unknown => GangShortage::Group,
                 Gang::NotAdmitted => GangShortage::Admission,
+                Gang::Whole => {
+                    let places = PlacesNeeded::new(&pods, pods.len(), 0);
+                    this.needed.insert(gang, places);
+                    continue;
+                }
                 Gang::Together(needed) => {
                     let existing = existing(&gang, snapshot).count();
                     if existing >= needed {
                         let elsewhere = running_elsewhere(&gang, &pods, snapshot);
-                        let cpu = pods.iter().map(|pod| pod.class.requests.cpu);
-                        let places = PlacesNeeded {
-                            in_pass: needed.saturating_sub(elsewhere),
-                            in_all: needed,
-                            cpu: (cpu.clone().min().unwrap_or(0), cpu.max().unwrap_or(0)),
-                        };
+                        let places = PlacesNeeded::new(&pods, needed, elsewhere);
                         this.needed.insert(gang, places);
                         continue;
                     }
@@ -203,6 +220,7 @@ impl GangDemands {
             let Some((gang, _)) = pod
                 .gang
                 .as_ref()
+                .filter(|gang| is_of_whole(pod, gang))
                 .and_then(|gang| self.needed.get_key_value(gang))
             else {
                 continue;

@@ -42,6 +42,7 @@ mod pool_template;
 mod reasons;
 mod relax;
 mod repack;
+mod request_rooms;
 mod reservations;
 mod resource_vector;
 mod solve;
@@ -62,6 +63,7 @@ pub use plan::{
     LaunchPlan, Placement, PlannedClaim, PlannedOffering, REPACK, ReservedCapacityMode,
     SolveOptions, SolveReport, Unplaced,
 };
+pub use request_rooms::request_rooms;
 pub use solve::solve;
 pub use static_claim::plan_static_claim;
 pub use template_cache::TemplateCache;

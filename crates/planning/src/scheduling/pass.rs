@@ -35,7 +35,7 @@ use super::topology::{
 };
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
-use mortise_state::snapshot::Pod;
+use mortise_state::snapshot::{Pod, RequestedRoom};
 
 /// The domain of an existing node, for one key.
 #[derive(Clone, Copy, Debug)]
@@ -157,14 +157,20 @@ impl Pass<'_> {
             }
         }
         let is_refused = self.options.refused.contains_key(&self.items[at].pod.uid);
+        let is_for_existing = self.is_for_existing(at);
         let class = &mut self.classes[class];
-        // Nodes that rejected this pod may accept others of its class.
-        if !is_refused {
+        // Nodes that rejected this pod, and those that none is launched for, may accept others of its class.
+        if !(is_refused || is_for_existing) {
             class.failed_at = Some(self.placements.progress());
         }
         class.lacks_reservation = self.held_up;
         class.depends_on_batch |= self.held_up;
         false
+    }
+
+    /// Whether no node is launched for the pod.
+    fn is_for_existing(&self, at: usize) -> bool {
+        self.items[at].pod.requested == Some(RequestedRoom::OnExisting)
     }
 
     fn place_with_step(&mut self, at: usize, class: usize, step: usize) -> bool {
@@ -176,7 +182,7 @@ impl Pass<'_> {
             self.place_on_node(at, step, host);
             return true;
         }
-        if self.options.existing_only {
+        if self.options.existing_only || self.is_for_existing(at) {
             return false;
         }
         if let Some((position, shape)) = self.find_claim(class, step, &allow) {

@@ -154,7 +154,7 @@ fn check_pod(now: Timestamp, snapshot: &Snapshot, pod: &Pod) -> Result<VolumeNee
     if class.opts_out() {
         return Err(format!("requires {} DoesNotExist", labels::NODEPOOL));
     }
-    if let Some(hold) = pod.held(now) {
+    if let Some(hold) = snapshot.gangs.held(pod, now) {
         return Err(hold.to_string());
     }
     if pod.has_scheduler_error {

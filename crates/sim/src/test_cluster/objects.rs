@@ -51,7 +51,8 @@ pub(super) fn name_of(key: &ObjectKey) -> String {
         | ObjectKey::VolumeClaim(name)
         | ObjectKey::Deployment(name)
         | ObjectKey::PodTemplate(name)
-        | ObjectKey::Buffer(name) => name.to_string(),
+        | ObjectKey::Buffer(name)
+        | ObjectKey::Request(name) => name.to_string(),
         ObjectKey::Node(name) => name.to_string(),
         ObjectKey::Claim(name) => name.to_string(),
         ObjectKey::Pool(name) => name.to_string(),

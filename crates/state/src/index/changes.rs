@@ -26,6 +26,8 @@ pub struct Changes {
     pub cluster_objects: bool,
     /// Whether a capacity buffer changed, or an object that one may refer to.
     pub demand: bool,
+    /// Whether a ProvisioningRequest changed, or the pods that it asks room for.
+    pub requests: bool,
     /// Whether the ledger changed.
     pub ledger: bool,
     /// Nodes on which a pod other than a DaemonSet pod was bound, completed or began to terminate.
@@ -59,6 +61,7 @@ impl Changes {
             node_classes,
             cluster_objects: surroundings,
             demand,
+            requests,
             ledger,
             pod_events,
         } = other;
@@ -70,6 +73,7 @@ impl Changes {
         self.node_classes.merge(node_classes);
         self.cluster_objects |= surroundings;
         self.demand |= demand;
+        self.requests |= requests;
         self.ledger |= ledger;
         self.pod_events.merge(pod_events);
     }

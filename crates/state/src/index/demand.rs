@@ -81,6 +81,7 @@ pub(super) fn store_template(
         return;
     }
     index.demand.template_changed(&key);
+    index.requests.template_changed(&key, &index.state);
     index.state.templates.insert(key, Arc::new(template));
     index.changes.demand = true;
 }
@@ -88,6 +89,7 @@ pub(super) fn store_template(
 /// Removes a template.
 pub(super) fn remove_template(index: &mut Index, key: &TemplateKey) {
     index.demand.template_changed(key);
+    index.requests.template_changed(key, &index.state);
     index.state.templates.remove(key);
     index.changes.demand = true;
 }

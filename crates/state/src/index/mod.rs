@@ -16,6 +16,7 @@ mod nominations;
 mod object_change;
 mod overlays;
 mod pods;
+mod requests;
 mod versions;
 
 use std::collections::BTreeMap;
@@ -44,6 +45,7 @@ use demand::DemandIndex;
 use nodes::NodeIndex;
 use nominations::NominationIndex;
 use pods::PodIndex;
+use requests::RequestIndex;
 use versions::ObjectVersions;
 
 /// The mutable cluster state.
@@ -56,6 +58,7 @@ pub struct Index {
     nominations: NominationIndex,
     boot_taints: BootTaintIndex,
     demand: DemandIndex,
+    requests: RequestIndex,
     /// The latest time that was set.
     now: Timestamp,
     /// Overlays changed, or NodePools or catalogs that they apply to.
@@ -82,6 +85,7 @@ impl Index {
             nominations: NominationIndex::default(),
             boot_taints: BootTaintIndex::default(),
             demand: DemandIndex::default(),
+            requests: RequestIndex::default(),
             now,
             overlays_changed: false,
             changes: Changes::everything(),
@@ -117,7 +121,15 @@ impl Index {
     #[must_use]
     pub fn respecting_cluster_autoscaler(mut self, respects: bool) -> Self {
         self.respect_cluster_autoscaler = respects;
-        self.pods.respect_cluster_autoscaler(respects);
+        self.pods.holds().all = respects;
+        self
+    }
+
+    /// Whether ProvisioningRequests are served: pods that use one wait for it.
+    #[must_use]
+    pub const fn serving_requests(mut self, serves: bool) -> Self {
+        self.pods.holds().requests = serves;
+        self.requests.is_on = serves;
         self
     }
 
@@ -203,6 +215,7 @@ impl Index {
         if self.stale {
             self.apply_overlays();
             demand::resolve_buffers(self);
+            requests::resolve(self);
             self.merge_changed_nodes();
             self.state.generation += 1;
             self.stale = false;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
 
-use crate::snapshot::{Pod, PodClasses, Snapshot};
+use crate::snapshot::{HoldAnnotations, Pod, PodClasses, Snapshot};
 use mortise_apis::k8s;
 use mortise_apis::names::{NamespacedName, NodeName, PodKey, Uid};
 
@@ -24,9 +24,9 @@ pub(super) struct PodIndex {
 }
 
 impl PodIndex {
-    /// Whether annotations of Cluster Autoscaler count.
-    pub(super) const fn respect_cluster_autoscaler(&mut self, respects: bool) {
-        self.classes.respect_cluster_autoscaler = respects;
+    /// Which annotations of Cluster Autoscaler count.
+    pub(super) const fn holds(&mut self) -> &mut HoldAnnotations {
+        &mut self.classes.holds
     }
 
     pub(super) fn new(classes: PodClasses, ahead: bool) -> Self {

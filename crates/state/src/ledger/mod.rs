@@ -1,5 +1,5 @@
-//! What the leader knows and no Kubernetes object shows yet: nominations, fences, expected claims and the
-//! room of capacity buffers.
+//! What the leader knows and no Kubernetes object shows yet: nominations, fences, expected claims, and the
+//! room of capacity buffers and ProvisioningRequests.
 //!
 //! Invariants: every nomination has an owner and an expiry; a pod has at most one nomination; a fence lasts until the command
 //! that set it ends. The engine is the only writer. What followers must know is stored in annotations of the NodeClaim
@@ -7,6 +7,7 @@
 
 mod buffer_room;
 mod node_nominations;
+mod request_room;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 pub use buffer_room::{BufferRoom, BufferRooms};
 pub use node_nominations::NodeNominations;
+pub use request_room::{RequestRoom, RequestRooms};
 
 use crate::sharded_map::ShardedMap;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -137,6 +139,8 @@ pub enum LedgerOp {
     Unfence(ClaimName),
     /// Where virtual pods have room, as of the last pass. It keeps nothing free: real pods come first everywhere.
     SetRooms(Arc<BufferRooms>),
+    /// What the last pass found for ProvisioningRequests.
+    SetRequestRooms(Arc<RequestRooms>),
 }
 
 /// How nominations ended since the process started, counted.
@@ -162,6 +166,7 @@ pub struct Ledger {
     expected: Arc<BTreeMap<ClaimName, ExpectedClaim>>,
     fences: Arc<BTreeMap<ClaimName, Fence>>,
     rooms: Arc<BufferRooms>,
+    request_rooms: Arc<RequestRooms>,
     outcomes: NominationOutcomes,
 }
 
@@ -194,6 +199,11 @@ impl Ledger {
             LedgerOp::SetRooms(rooms) => {
                 let is_changed = *self.rooms != *rooms;
                 self.rooms = rooms;
+                is_changed
+            }
+            LedgerOp::SetRequestRooms(rooms) => {
+                let is_changed = *self.request_rooms != *rooms;
+                self.request_rooms = rooms;
                 is_changed
             }
         }
@@ -372,6 +382,12 @@ impl Ledger {
     #[must_use]
     pub fn rooms(&self) -> &Arc<BufferRooms> {
         &self.rooms
+    }
+
+    /// What the last pass found for ProvisioningRequests.
+    #[must_use]
+    pub fn request_rooms(&self) -> &Arc<RequestRooms> {
+        &self.request_rooms
     }
 
     /// The fence of a NodeClaim's node.

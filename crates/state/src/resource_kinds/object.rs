@@ -287,6 +287,7 @@ impl From<&ObjectRef> for ObjectKey {
             ObjectRef::Policy(name) => Self::Policy(Arc::clone(name)),
             ObjectRef::Pod(key) => Self::Pod(key.clone()),
             ObjectRef::Buffer(key) => Self::Buffer(key.clone()),
+            ObjectRef::Request(key) => Self::Request(key.clone()),
         }
     }
 }

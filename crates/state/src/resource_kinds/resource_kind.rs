@@ -22,8 +22,12 @@ pub enum WatchCondition {
     SpreadDefaults,
     /// With the feature gate CapacityBuffer.
     Buffers,
-    /// In either of the last two cases.
+    /// In either of the two cases.
     SpreadDefaultsOrBuffers,
+    /// If ProvisioningRequests are served.
+    Requests,
+    /// With the feature gate CapacityBuffer, or if ProvisioningRequests are served.
+    BuffersOrRequests,
 }
 
 /// A kind of object that is read, with its place in the API.

@@ -35,13 +35,14 @@ macro_rules! watched_kinds {
             PodGroup: k8s::PodGroup, NamespacedName, PodGroups, as_is(gangs.groups);
             CoschedulingPodGroup: k8s::CoschedulingPodGroup, NamespacedName, PodGroups, as_is(gangs.coscheduling);
             VolcanoPodGroup: k8s::VolcanoPodGroup, NamespacedName, PodGroups, as_is(gangs.volcano);
+            Request: k8s::ProvisioningRequest, NamespacedName, Requests, ingested;
             Namespace: k8s::Namespace, Arc<str>, Always, as_is(namespaces);
             Service: k8s::Service, NamespacedName, SpreadDefaults, ingested;
             ReplicationController: k8s::ReplicationController, NamespacedName, SpreadDefaults, ingested;
             ReplicaSet: k8s::ReplicaSet, NamespacedName, SpreadDefaultsOrBuffers, ingested;
             StatefulSet: k8s::StatefulSet, NamespacedName, SpreadDefaultsOrBuffers, ingested;
             Deployment: k8s::Deployment, NamespacedName, Buffers, ingested;
-            PodTemplate: k8s::StoredPodTemplate, NamespacedName, Buffers, ingested;
+            PodTemplate: k8s::StoredPodTemplate, NamespacedName, BuffersOrRequests, ingested;
             Buffer: CapacityBuffer, NamespacedName, Buffers, ingested;
         }
     };

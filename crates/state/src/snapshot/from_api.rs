@@ -62,12 +62,9 @@ impl Pod {
             ready: ready.is_some(),
             ready_since: ready.and_then(|each| time(each.last_transition_time.as_ref())),
             do_not_disrupt: annotation(labels::DO_NOT_DISRUPT).map(Into::into),
-            is_unsafe_to_evict: classes.respect_cluster_autoscaler
+            is_unsafe_to_evict: classes.holds.all
                 && annotation(labels::SAFE_TO_EVICT) == Some("false"),
-            launch_hold: classes
-                .respect_cluster_autoscaler
-                .then(|| LaunchHold::of(annotation, created))
-                .flatten(),
+            launch_hold: LaunchHold::of(annotation, created, classes.holds),
             deletion_cost: annotation(labels::POD_DELETION_COST).map_or(0, deletion_cost),
             grace_seconds: spec
                 .termination_grace_period_seconds
@@ -75,6 +72,7 @@ impl Pod {
             mirror: annotation(MIRROR).is_some(),
             gang: GangKey::of_pod(object).map(Arc::new),
             buffer: None,
+            requested: None,
             class,
         }
     }

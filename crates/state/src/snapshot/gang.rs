@@ -1,4 +1,4 @@
-//! Gangs: groups of pods that run together or not at all.
+//! Gangs: groups of pods that run together or not at all, and requests for room for such groups.
 //!
 //! A pod names its group, and an object of the group says how many of its pods must run. Which kinds of groups hold is a matter of
 //! what the API server serves: without the definition of its kind, the label of a group means nothing.
@@ -7,11 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::Pod;
-use mortise_apis::k8s::{self, CoschedulingPodGroup, PodGroup, VolcanoPodGroup};
-use mortise_apis::labels::{COSCHEDULING_GROUP, VOLCANO_GROUPS};
+use super::{LaunchHold, Pod};
+use mortise_apis::k8s::provisioning_request::PROVISIONED;
+use mortise_apis::k8s::{
+    self, CoschedulingPodGroup, PodGroup, ProvisioningRequest, RequestPhase, VolcanoPodGroup,
+};
+use mortise_apis::labels::{CONSUME_PROVISIONING_REQUEST, COSCHEDULING_GROUP, VOLCANO_GROUPS};
 use mortise_apis::names::{NamespacedName, PodKey};
 
 /// Whose groups they are.
@@ -24,6 +28,8 @@ pub enum GangKind {
     Coscheduling,
     /// PodGroups of Volcano.
     Volcano,
+    /// ProvisioningRequests: the room that each asks for.
+    Request,
 }
 
 /// A group that pods name.
@@ -31,7 +37,7 @@ pub enum GangKind {
 pub struct GangKey {
     /// Whose group it is.
     pub kind: GangKind,
-    /// Its PodGroup.
+    /// Its PodGroup or ProvisioningRequest.
     pub group: NamespacedName,
 }
 
@@ -44,6 +50,8 @@ pub enum Gang {
     NotAdmitted,
     /// This number of pods runs, or none.
     Together(usize),
+    /// All its pods get a place, or none.
+    Whole,
     /// Each pod for itself.
     Single,
 }
@@ -57,12 +65,14 @@ pub struct Gangs {
     pub coscheduling: Arc<BTreeMap<NamespacedName, Arc<CoschedulingPodGroup>>>,
     /// PodGroups of Volcano.
     pub volcano: Arc<BTreeMap<NamespacedName, Arc<VolcanoPodGroup>>>,
+    /// ProvisioningRequests.
+    pub requests: Arc<BTreeMap<NamespacedName, Arc<ProvisioningRequest>>>,
     members: Arc<BTreeMap<Arc<GangKey>, Arc<BTreeSet<PodKey>>>>,
 }
 
 impl GangKind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Kubernetes, Self::Coscheduling, Self::Volcano];
+    /// The kinds with PodGroups.
+    pub const POD_GROUPS: [Self; 3] = [Self::Kubernetes, Self::Coscheduling, Self::Volcano];
 }
 
 impl GangKey {
@@ -91,13 +101,22 @@ impl GangKey {
                 .next()?;
             of(GangKind::Volcano, &name)
         };
-        own.or_else(label).or_else(annotation)
+        let request = || {
+            let names = CONSUME_PROVISIONING_REQUEST.iter();
+            let mut names = names.filter_map(|key| text(&metadata.annotations, key));
+            of(GangKind::Request, &names.next()?)
+        };
+        own.or_else(label).or_else(annotation).or_else(request)
     }
 }
 
 impl fmt::Display for GangKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PodGroup {}", self.group)
+        let kind = match self.kind {
+            GangKind::Kubernetes | GangKind::Coscheduling | GangKind::Volcano => "PodGroup",
+            GangKind::Request => "ProvisioningRequest",
+        };
+        write!(f, "{kind} {}", self.group)
     }
 }
 
@@ -128,6 +147,14 @@ impl Gangs {
                         _ => together(group.spec.min_member),
                     })
             }
+            GangKind::Request => {
+                let request = self.requests.get(&key.group);
+                let phase = request.map(|request| request.phase());
+                return match phase {
+                    Some(RequestPhase::Searching) => Gang::Whole,
+                    Some(RequestPhase::Booked(_) | RequestPhase::Over) | None => Gang::Single,
+                };
+            }
         };
         known.unwrap_or(Gang::Unknown)
     }
@@ -135,6 +162,19 @@ impl Gangs {
     /// Pods that name the group and have not ended, in the order of their keys.
     pub fn members(&self, key: &GangKey) -> impl Iterator<Item = &PodKey> {
         self.members.get(key).into_iter().flat_map(|all| all.iter())
+    }
+
+    /// What keeps nodes from being launched for a pod now. A request holds its pods until there is room for all of them.
+    #[must_use]
+    pub fn held<'p>(&self, pod: &'p Pod, now: Timestamp) -> Option<&'p LaunchHold> {
+        let hold = pod.held(now)?;
+        let is_provisioned = matches!(hold, LaunchHold::ForRequest(_))
+            && pod.gang.as_ref().is_some_and(|gang| {
+                let request = self.requests.get(&gang.group);
+                gang.kind == GangKind::Request
+                    && request.is_some_and(|request| request.is(PROVISIONED))
+            });
+        (!is_provisioned).then_some(hold)
     }
 
     /// Follows a pod that was created, changed, ended or was deleted.

@@ -7,6 +7,15 @@ use jiff::{SignedDuration, Timestamp};
 use mortise_apis::labels;
 use mortise_apis::values::GoDuration;
 
+/// Which annotations hold launches back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HoldAnnotations {
+    /// All that Cluster Autoscaler has.
+    pub(crate) all: bool,
+    /// The one that names a ProvisioningRequest.
+    pub(crate) requests: bool,
+}
+
 /// Why no node is launched for a pod that waits for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaunchHold {
@@ -21,10 +30,15 @@ impl LaunchHold {
     pub(super) fn of<'a>(
         annotation: impl Fn(&str) -> Option<&'a str>,
         created: Timestamp,
+        counts: HoldAnnotations,
     ) -> Option<Self> {
         let mut requests = labels::CONSUME_PROVISIONING_REQUEST.iter();
-        if let Some(name) = requests.find_map(|key| annotation(key)) {
+        let request = requests.find_map(|key| annotation(key));
+        if let Some(name) = request.filter(|_| counts.all || counts.requests) {
             return Some(Self::ForRequest(name.into()));
+        }
+        if !counts.all {
+            return None;
         }
         let delay = GoDuration::parse(annotation(labels::POD_SCALE_UP_DELAY)?).ok()?;
         let until = created.checked_add(SignedDuration::from(delay)).ok()?;
@@ -75,7 +89,11 @@ mod tests {
             all.find(|(known, _)| *known == key)
                 .map(|(_, value)| *value)
         };
-        let hold = LaunchHold::of(of, Timestamp::UNIX_EPOCH);
+        let counts = HoldAnnotations {
+            all: true,
+            requests: false,
+        };
+        let hold = LaunchHold::of(of, Timestamp::UNIX_EPOCH, counts);
         let text = hold.map(|hold| hold.to_string()).unwrap_or_default();
         assert_eq!(text, expected);
     }
@@ -96,6 +114,21 @@ mod tests {
                 "annotation autoscaling.x-k8s.io/consume-provisioning-request: no node is launched for it alone, since ProvisioningRequest train asks for all of its pods",
             );
         }
+    }
+
+    #[test]
+    fn where_only_requests_are_served_only_they_hold() {
+        let of = |annotation: &str| {
+            let counts = HoldAnnotations {
+                all: false,
+                requests: true,
+            };
+            let value = |key: &str| (key == annotation).then_some("1m");
+            LaunchHold::of(value, Timestamp::UNIX_EPOCH, counts)
+        };
+        assert_eq!(of(labels::POD_SCALE_UP_DELAY), None);
+        let held = of(labels::CONSUME_PROVISIONING_REQUEST[1]);
+        assert_eq!(held, Some(LaunchHold::ForRequest("1m".into())));
     }
 
     #[test]

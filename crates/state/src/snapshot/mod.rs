@@ -22,6 +22,7 @@ mod pod_predicates;
 mod policy_use;
 mod pool_usage;
 mod protecting_annotation;
+pub(crate) mod requested_room;
 mod stalled;
 mod workloads;
 
@@ -37,6 +38,7 @@ pub use demand::{
 };
 pub use devices::{ClaimSource, DeviceObjects, PodClaim};
 pub use gang::{Gang, GangKey, GangKind, Gangs};
+pub(crate) use launch_hold::HoldAnnotations;
 pub use launch_hold::LaunchHold;
 pub use node::{NodeKey, StateNode};
 pub use node_disruption_state::NodeDisruptionState;
@@ -54,6 +56,7 @@ pub use policy_use::{
 pub use pool_usage::most_of;
 pub use pool_usage::{LimitExceeded, PoolUsage};
 pub use protecting_annotation::ProtectingAnnotation;
+pub use requested_room::{RequestFailure, RequestedPods, RequestedRoom};
 pub use stalled::Stalled;
 pub use workloads::Workloads;
 
@@ -131,6 +134,8 @@ pub struct Snapshot {
     pub templates: ShardedMap<TemplateKey, BufferTemplate>,
     /// What buffers ask for; without those that are being deleted or that another controller serves.
     pub demand: Arc<BTreeMap<NamespacedName, Arc<BufferDemand>>>,
+    /// The pods that stand for ProvisioningRequests; without requests that are over or that another controller serves.
+    pub requested: Arc<BTreeMap<NamespacedName, Arc<RequestedPods>>>,
     /// Pod disruption budgets.
     pub pdbs: Arc<BTreeMap<NamespacedName, Arc<k8s::PodDisruptionBudget>>>,
     /// DaemonSets.
@@ -221,6 +226,7 @@ impl Snapshot {
             policy_use: PolicyUseCell::default(),
             buffers: Arc::default(),
             templates: ShardedMap::default(),
+            requested: Arc::default(),
             demand: Arc::default(),
             pdbs: Arc::default(),
             daemon_sets: Arc::default(),

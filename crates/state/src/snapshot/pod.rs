@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{GangKey, LaunchHold, PodClaim, PodClass};
+use super::{GangKey, LaunchHold, PodClaim, PodClass, RequestedRoom};
 use crate::ledger::{Nomination, NominationTarget};
 use mortise_apis::names::{NamespacedName, NodeName, PodKey, Uid};
 
@@ -106,6 +106,8 @@ pub struct Pod {
     pub gang: Option<Arc<GangKey>>,
     /// The capacity buffer that it stands for: a virtual pod, which exists in memory only.
     pub buffer: Option<Arc<NamespacedName>>,
+    /// The room that a ProvisioningRequest asks for, if it stands for that: it waits as any pod does, and exists in memory only.
+    pub requested: Option<RequestedRoom>,
 }
 
 impl Pod {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 
+use super::HoldAnnotations;
 use crate::pods::{HostPort, PodTerms, RequestSource, SpreadConstraint, requests};
 use mortise_apis::k8s;
 use mortise_apis::k8s::pod::{PodSpec, Volume};
@@ -327,8 +328,8 @@ pub struct PodClasses {
     classes: Interner<PodClass>,
     labels: Interner<Vec<(Arc<str>, Arc<str>)>>,
     next_id: u32,
-    /// Annotations of Cluster Autoscaler count.
-    pub(crate) respect_cluster_autoscaler: bool,
+    /// Which annotations of Cluster Autoscaler count.
+    pub(crate) holds: HoldAnnotations,
 }
 
 #[derive(Debug)]

@@ -51,7 +51,8 @@ impl Pod {
             .is_none_or(|started| now.duration_since(started) < protection)
     }
 
-    /// What keeps nodes from being launched for it now. A pod on a node that goes has had one, and gets another.
+    /// What keeps nodes from being launched for it now, by its own annotations ([`Gangs::held`](super::Gangs::held) knows of requests as
+    /// well). A pod on a node that goes has had one, and gets another.
     #[must_use]
     pub fn held(&self, now: Timestamp) -> Option<&LaunchHold> {
         let hold = self.launch_hold.as_ref();

@@ -40,7 +40,7 @@ impl Snapshot {
     #[must_use]
     pub fn stalled(&self, pod: &Pod, now: Timestamp) -> Option<Stalled> {
         let refusal = pod.refusal.as_ref().filter(|_| pod.node.is_none())?;
-        if pod.held(now).is_some() {
+        if self.gangs.held(pod, now).is_some() {
             return None;
         }
         let first = refusal.since.unwrap_or(pod.created);

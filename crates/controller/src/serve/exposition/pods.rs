@@ -89,7 +89,8 @@ pub(super) fn each(live: &mut Registry, metrics: &PodMetrics, snapshot: &Snapsho
     let (states, unbound, unstarted) = (family(), family(), family());
     let (undecided, waiting, starting) = (family(), family(), family());
     let placed = metrics.placed();
-    for (key, pod) in snapshot.pods.iter() {
+    let exist = |pod: &Pod| pod.requested.is_none();
+    for (key, pod) in snapshot.pods.iter().filter(|(_, pod)| exist(pod)) {
         states
             .get_or_create_owned(&pod_state(snapshot, pod))
             .set(1.0);

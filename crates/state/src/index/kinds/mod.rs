@@ -7,7 +7,8 @@ mod node_claim;
 mod node_class;
 mod node_overlay;
 mod node_pool;
-mod pod;
+pub(super) mod pod;
+mod provisioning_request;
 mod resource_slice;
 mod workloads;
 

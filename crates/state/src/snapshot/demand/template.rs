@@ -59,6 +59,8 @@ pub struct TemplateKey {
 pub struct BufferTemplate {
     /// A virtual pod without name and UID.
     pod: Pod,
+    /// The template as given; `None` for those of workloads, which no ProvisioningRequest names.
+    pub given: Option<Arc<k8s::PodTemplate>>,
     /// Number of replicas; `None` for a PodTemplate.
     pub replicas: Option<i32>,
     /// `metadata.generation` of a PodTemplate; 0 for other kinds, whose generation changes with anything else.
@@ -75,6 +77,7 @@ impl BufferTemplate {
         generation: i64,
         classes: &mut PodClasses,
     ) -> Self {
+        let given = replicas.is_none().then(|| Arc::new(template.clone()));
         let mut template = template.clone();
         let spec = &mut template.spec;
         spec.volumes.clear();
@@ -108,6 +111,7 @@ impl BufferTemplate {
         };
         Self {
             pod,
+            given,
             replicas,
             generation,
         }
