@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kube::api::{Api, Patch, PatchParams};
-use mortise_apis::NodePool;
 use serde_json::{Value, json};
 
-use crate::command;
-use crate::objects::{deployment, kwok_class, merged, never, small_pool};
+use crate::objects::{deployment, kwok_class, merged, never, open_definition, small_pool};
 use crate::scene::{Scene, Setting};
 
 /// Time in which a node would be launched for a pod, twice over.
@@ -22,16 +19,6 @@ fn limited(cpu: &str) -> Value {
     )
 }
 
-async fn set_limit(scene: &Scene, cpu: &str) -> Result<()> {
-    let pools: Api<NodePool> = Api::all(scene.plane.client());
-    let edit = json!({ "spec": { "limits": { "cpu": cpu } } });
-    let params = PatchParams::default();
-    pools
-        .patch("general", &params, &Patch::Merge(&edit))
-        .await?;
-    Ok(())
-}
-
 /// For a while, there is this number of NodeClaims.
 async fn stays_at(scene: &Scene, claims: usize) -> Result<()> {
     tokio::time::sleep(WHILE).await;
@@ -43,14 +30,8 @@ async fn stays_at(scene: &Scene, claims: usize) -> Result<()> {
 /// What `mortise explain pod` prints about the first pod of an app.
 async fn explained(scene: &Scene, app: &str) -> Result<String> {
     let pods = scene.pods(app).await?;
-    let name = pods.first().and_then(|pod| pod.metadata.name.clone());
-    let pod = format!("default/{}", name.context("a pod")?);
-    let url = scene.mortise.url("");
-    let said = command::run("explain", &["pod", &pod, "--url", &url], None).await?;
-    ensure!(said.code == 0, "{said:?}");
-    // As one line: it is wrapped for a terminal.
-    let words: Vec<&str> = said.stdout.split_whitespace().collect();
-    Ok(words.join(" "))
+    let name = pods.first().and_then(|pod| pod.metadata.name.as_deref());
+    scene.explained(name.context("a pod")?).await
 }
 
 /// The gang scheduling of Kubernetes itself, as kube-scheduler does it with the extender.
@@ -96,7 +77,7 @@ async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
     scene.running("web", 1).await?;
     stays_at(&scene, 1).await?;
 
-    set_limit(&scene, "16").await?;
+    scene.limit("general", &json!({ "cpu": "16" })).await?;
     scene.running("train", 4).await?;
     scene.settled(5).await?;
 
@@ -109,30 +90,13 @@ async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
     Ok(())
 }
 
-/// A definition that takes any object of this group.
-fn definition(group: &str, version: &str) -> String {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("podgroups.{group}"), "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" } },
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": { "kind": "PodGroup", "plural": "podgroups", "singular": "podgroup" },
-            "versions": [{
-                "name": version, "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-            }],
-        },
-    })
-    .to_string()
-}
-
 /// Groups of schedulers that are no part of Kubernetes: what they write is read from their objects, whoever binds the pods.
 #[tokio::test]
 async fn groups_of_other_schedulers_are_read() -> Result<()> {
     let scene = Scene::start(Setting {
         manifests: vec![
-            definition("scheduling.x-k8s.io", "v1alpha1"),
-            definition("scheduling.volcano.sh", "v1beta1"),
+            open_definition("scheduling.x-k8s.io", "v1alpha1", "PodGroup", json!(null)),
+            open_definition("scheduling.volcano.sh", "v1beta1", "PodGroup", json!(null)),
         ],
         ..Setting::default()
     })

@@ -46,6 +46,30 @@ pub(crate) fn reader_and_stranger(rule: Value) -> String {
         .join("\n---\n")
 }
 
+/// A definition that takes any object of a kind, with these subresources.
+pub(crate) fn open_definition(
+    group: &str,
+    version: &str,
+    kind: &str,
+    subresources: Value,
+) -> String {
+    let singular = kind.to_lowercase();
+    let plural = format!("{singular}s");
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{group}"), "annotations": { "api-approved.kubernetes.io": "unapproved, for a test" } },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": { "kind": kind, "plural": plural, "singular": singular },
+            "versions": [{
+                "name": version, "served": true, "storage": true, "subresources": subresources,
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    })
+    .to_string()
+}
+
 /// A KWOKNodeClass named `default`.
 pub(crate) fn kwok_class() -> Value {
     json!({ "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": { "name": "default" } })

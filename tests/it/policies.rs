@@ -29,11 +29,7 @@ async fn explained(scene: &Scene, app: &str) -> Result<String> {
     let Some(name) = pending.and_then(|pod| pod.metadata.name.clone()) else {
         anyhow::bail!("no pod of {app} is pending");
     };
-    let url = scene.mortise.url("");
-    let pod = format!("default/{name}");
-    let said = command::run("explain", &["pod", &pod, "--url", &url], None).await?;
-    ensure!(said.code == 0, "{said:?}");
-    Ok(said.stdout)
+    scene.explained(&name).await
 }
 
 async fn waits_because(scene: &Scene, app: &str, parts: &[&str]) -> Result<()> {

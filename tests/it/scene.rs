@@ -23,6 +23,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::command;
+
 /// Conditions that a test waits for are met in seconds; this is for a test host that builds something at the same time.
 pub(crate) const SOON: Duration = Duration::from_mins(2);
 /// Lines of mortise's log that a failed story shows.
@@ -319,6 +321,25 @@ impl Scene {
             .patch(deployment, &PatchParams::default(), &Patch::Merge(&scale))
             .await?;
         Ok(())
+    }
+
+    /// Sets the limits of a NodePool.
+    pub(crate) async fn limit(&self, pool: &str, limits: &Value) -> Result<()> {
+        let pools: Api<NodePool> = Api::all(self.plane.client());
+        let edit = json!({ "spec": { "limits": limits } });
+        pools
+            .patch(pool, &PatchParams::default(), &Patch::Merge(&edit))
+            .await?;
+        Ok(())
+    }
+
+    /// What `mortise explain pod` prints about a pod of `default`, as one line: it is wrapped for a terminal.
+    pub(crate) async fn explained(&self, pod: &str) -> Result<String> {
+        let (pod, url) = (format!("default/{pod}"), self.mortise.url(""));
+        let said = command::run("explain", &["pod", &pod, "--url", &url], None).await?;
+        ensure!(said.code == 0, "{said:?}");
+        let words: Vec<&str> = said.stdout.split_whitespace().collect();
+        Ok(words.join(" "))
     }
 
     /// Events with this reason in all namespaces.

@@ -56,9 +56,11 @@ fn every_kind_is_served_at_its_own_path() {
         WatchCondition::SpreadDefaults,
         WatchCondition::Buffers,
         WatchCondition::SpreadDefaultsOrBuffers,
+        WatchCondition::Requests,
+        WatchCondition::BuffersOrRequests,
     ]
     .map(|condition| lines(condition).len());
-    assert_eq!(conditional, [1, 1, 4, 3, 2, 3, 2]);
+    assert_eq!(conditional, [1, 1, 4, 3, 2, 2, 2, 1, 1]);
     let paths: BTreeSet<String> = kinds.iter().map(|kind| kind.api.path(None)).collect();
     assert_eq!(paths.len(), kinds.len());
     let custom: Vec<&str> = kinds
@@ -71,6 +73,7 @@ fn every_kind_is_served_at_its_own_path() {
         [
             "ExampleNodeClass",
             "CapacityBuffer",
+            "ProvisioningRequest",
             "PodGroup",
             "PodGroup",
             "NodePoolPolicy",

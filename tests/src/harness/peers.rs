@@ -74,6 +74,14 @@ pub async fn promtool() -> Result<PathBuf> {
     Ok(make(&recipe::promtool()).await?.join("bin/promtool"))
 }
 
+/// The folder with Kueue in `bin/` and its definitions in `crds/`, built on first use (minutes).
+///
+/// # Errors
+/// As [`Peers::ready`].
+pub async fn kueue() -> Result<PathBuf> {
+    make(&recipe::kueue()).await
+}
+
 /// A Python interpreter that has moto.
 #[derive(Clone, Debug)]
 pub struct Venv {

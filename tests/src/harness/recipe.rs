@@ -15,6 +15,8 @@ pub(crate) const KWOK: &str = "v0.8.0";
 pub(crate) const HELM: &str = "v4.3.1";
 /// Version of Prometheus' module.
 pub(crate) const PROMETHEUS: &str = "v0.313.5";
+/// Kueue's version.
+pub(crate) const KUEUE: &str = "v0.17.0";
 /// moto's version.
 pub(crate) const MOTO: &str = "5.2.5";
 
@@ -228,6 +230,31 @@ pub(crate) fn promtool() -> Recipe {
         ],
         build,
     )
+}
+
+/// Kueue, with the definitions of its kinds and of ProvisioningRequest in `crds/`.
+pub(crate) fn kueue() -> Recipe {
+    let files = [
+        include_str!("../../peers/kueue/go.mod"),
+        include_str!("../../peers/kueue/go.sum"),
+    ];
+    let build = go_build("-s -w", "bin/kueue", "sigs.k8s.io/kueue/cmd/kueue");
+    let copy = "mkdir -p crds && dir() { go list -m -f '{{.Dir}}' \"$1\"; } \
+        && cp \"$(dir sigs.k8s.io/kueue)\"/config/components/crd/bases/*.yaml \
+            \"$(dir k8s.io/autoscaler/cluster-autoscaler/apis)\"/config/crd/*_provisioningrequests.yaml crds/";
+    let copy = Step {
+        program: "sh".to_owned(),
+        args: vec!["-c".to_owned(), copy.to_owned()],
+        env: build.env.clone(),
+    };
+    let mut recipe = go_program(
+        format!("kueue-{KUEUE}"),
+        "about five minutes the first time",
+        files,
+        build,
+    );
+    recipe.steps.push(copy);
+    recipe
 }
 
 /// moto in a virtual environment of `python`, whose version and place are `interpreter`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use mortise_apis::k8s::provisioning_request::{ACCEPTED, BOOKING_EXPIRED, FAILED, PROVISIONED};
-use mortise_apis::k8s::{ProvisioningRequest, RequestPhase};
+use mortise_apis::k8s::{ProvisioningClass, ProvisioningRequest, RequestPhase};
 use mortise_apis::names::NamespacedName;
 use mortise_apis::schema::conditions::{Condition, Conditions, PROVISIONING_REQUEST};
 use mortise_state::snapshot::{RequestedPods, Snapshot};
@@ -25,7 +25,7 @@ pub(super) enum Found {
     Lacking(usize, Option<Arc<str>>),
     /// Room, on nodes of which some are not ready.
     Coming,
-    /// Room on nodes that are ready; some of them are younger than the request.
+    /// Room on nodes that are ready; some of them were launched since the request was made, which has whole seconds.
     New,
     /// Room on nodes that were there before the request.
     Existing,
@@ -53,7 +53,7 @@ impl Found {
                 // It lost its place since the pass, or the pass left it out for time: another one follows.
                 None if nomination.is_none() => return Self::Nothing,
                 Some(node) if node.initialized && !node.deleting => {
-                    if node.created().is_some_and(|created| created > pod.created) {
+                    if node.created().is_some_and(|created| created >= pod.created) {
                         found = Self::New;
                     }
                 }
@@ -130,11 +130,11 @@ fn set_found(
             let message = "There is room for all pods, on nodes that are not ready yet";
             conditions.set_false(PROVISIONED, "WaitingForNodes", message);
         }
-        Found::New => {
+        Found::New if request.class() == Some(ProvisioningClass::BestEffortAtomic) => {
             let message = "Capacity is provisioned in the cluster";
             conditions.set_true_with_reason(PROVISIONED, "CapacityIsProvisioned", message);
         }
-        Found::Existing => {
+        Found::New | Found::Existing => {
             let message = "Capacity is found in the cluster";
             conditions.set_true_with_reason(PROVISIONED, "CapacityIsFound", message);
         }
