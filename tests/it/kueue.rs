@@ -13,7 +13,7 @@ use crate::scene::{Scene, Setting};
 const SIZE: (&str, &str) = ("1500m", "256Mi");
 const SOON: Duration = Duration::from_secs(180);
 
-/// Starts Kueue with certificates at the one place where it looks for those of its metrics, which nobody else sees.
+/// Starts Kueue with certificates at the one place where it looks for those of its metrics, visible to itself alone.
 const START: &str = "mount -t tmpfs none /etc && mkdir -p /etc/kueue/metrics && ln -s \"$2\" /etc/kueue/metrics/certs \
     && exec \"$1\" --config=\"$3\" --feature-gates=VisibilityOnDemand=false";
 
@@ -27,7 +27,7 @@ fn definitions(root: &std::path::Path) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// A cluster with a queue whose jobs need a ProvisioningRequest, and Kueue. Nobody calls Kueue's webhooks: objects are given whole.
+/// A cluster with a queue whose jobs need a ProvisioningRequest, and Kueue. Kueue's webhooks are not called: objects are given whole.
 async fn with_kueue(folder: &StateDir, limit: &str) -> Result<(Scene, Process)> {
     let root = kueue().await?;
     let scene = Scene::start(Setting {

@@ -97,7 +97,7 @@ async fn room_is_launched_kept_from_others_and_used() -> Result<()> {
     told(&scene, "batch", ["Accepted", "True", "Accepted"]).await?;
     let before = scene.settled(3).await?;
 
-    // Somebody else has to get a node of their own, although three stand empty.
+    // Another pod gets a node of its own, although three stand empty.
     let web = deployment("web", 1, SIZE, json!({}));
     scene.apply(&[web]).await?;
     scene.running("web", 1).await?;

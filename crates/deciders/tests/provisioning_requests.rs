@@ -126,7 +126,7 @@ fn nodes_are_launched_for_a_request_and_kept_for_its_pods() {
 }
 
 #[test]
-fn room_that_nothing_uses_is_given_back() {
+fn room_that_nothing_uses_is_free_again() {
     let mut world = cluster(10);
     template(&mut world, "work", 1_500);
     request(&mut world, ATOMIC, 3, &json!({}));
@@ -139,7 +139,7 @@ fn room_that_nothing_uses_is_given_back() {
 }
 
 #[test]
-fn a_deleted_request_gives_its_room_back() {
+fn a_deleted_request_keeps_no_room() {
     let mut world = cluster(10);
     template(&mut world, "work", 1_500);
     request(&mut world, ATOMIC, 3, &json!({}));
@@ -215,7 +215,7 @@ fn a_check_without_room_is_made_again_or_fails() {
         fleet(&mut world, "medium", &[1_500, 1_500]);
         template(&mut world, "work", 2_000);
         request(&mut world, CHECK, 3, &parameters);
-        // Pods of the same size that anybody else made get their node.
+        // Other pods of the same size get their node.
         world.pods("other", 1, 2_000, &json!({}));
         world.pass(5 * SECOND);
         assert_eq!(condition(&world, "Failed"), failed);

@@ -88,7 +88,7 @@ impl ProvisioningClass {
     }
 }
 
-/// The request is looked at.
+/// The request is served.
 pub const ACCEPTED: &str = "Accepted";
 /// There is room for all its pods.
 pub const PROVISIONED: &str = "Provisioned";
@@ -130,7 +130,7 @@ impl ProvisioningRequest {
         )
     }
 
-    /// What is to be done for it; `None` for a class of somebody else.
+    /// What is to be done for it; `None` for a class that another controller serves.
     #[must_use]
     pub fn class(&self) -> Option<ProvisioningClass> {
         let mut all = ProvisioningClass::ALL.into_iter();
