@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Index;
 use super::kinds::pod;
+use crate::ledger::{LedgerOp, Nomination};
 use crate::snapshot::requested_room::pods_of;
 use crate::snapshot::{
     BufferTemplate, GangKey, GangKind, Pod, RequestFailure, RequestedPods, RequestedRoom, Snapshot,
@@ -78,7 +79,9 @@ pub(super) fn resolve(index: &mut Index) {
         let now = served.and_then(|key| resolution(key, &index.state));
         let wanted = now.as_ref().and_then(|(_, pods)| pods.as_ref().ok());
         let wanted: BTreeSet<&PodKey> = wanted.into_iter().flat_map(BTreeMap::keys).collect();
-        for pod in known.iter().filter(|pod| !wanted.contains(pod)) {
+        let leaving: Vec<&PodKey> = known.iter().filter(|pod| !wanted.contains(pod)).collect();
+        hand_over(index, &key, &leaving);
+        for pod in leaving {
             pod::remove(index, pod);
         }
         let all = Arc::make_mut(&mut index.state.requested);
@@ -96,6 +99,40 @@ pub(super) fn resolve(index: &mut Index) {
             put(index, &request, &name, number);
         }
     }
+}
+
+/// Nominates waiting pods that use a request to the places of those that leave for them, so that no other pod comes in between.
+fn hand_over(index: &mut Index, key: &NamespacedName, leaving: &[&PodKey]) {
+    let ledger = &index.state.ledger;
+    let leaving = leaving.iter().filter_map(|pod| index.state.pods.get(*pod));
+    let places = leaving.filter_map(|pod| ledger.nomination(&pod.uid));
+    let mut places: Vec<Arc<Nomination>> = places.cloned().collect();
+    let waiting = users(key, &index.state).filter(|pod| {
+        index.state.pending.contains(&pod.key) && ledger.nomination(&pod.uid).is_none()
+    });
+    let mut nominations = Vec::new();
+    for user in waiting {
+        let requests = &user.class.requests;
+        let alike = places.iter().position(|place| place.requests == *requests);
+        if let Some(at) = alike {
+            let Nomination { place, until, .. } = &*places.swap_remove(at);
+            nominations.push(user.nomination(place.clone(), index.now, *until));
+        }
+    }
+    for nomination in nominations {
+        index.change_ledger(LedgerOp::Nominate(nomination));
+    }
+}
+
+/// Pods that use a request.
+fn users<'s>(key: &NamespacedName, state: &'s Snapshot) -> impl Iterator<Item = &'s Arc<Pod>> {
+    let gang = GangKey {
+        kind: GangKind::Request,
+        group: key.clone(),
+    };
+    let members: Vec<&PodKey> = state.gangs.members(&gang).collect();
+    let members = members.into_iter().filter_map(|pod| state.pods.get(pod));
+    members.filter(|pod| pod.requested.is_none())
 }
 
 /// A request that is served, and its pods by name with the set of each and its number there. `None` if nothing is to be done for it.
@@ -169,13 +206,7 @@ fn take_places(
     templates: &[&BufferTemplate],
     left: &mut [i64],
 ) {
-    let gang = GangKey {
-        kind: GangKind::Request,
-        group: key.clone(),
-    };
-    let users = state.gangs.members(&gang);
-    let users = users.filter_map(|pod| state.pods.get(pod));
-    for user in users.filter(|pod| pod.requested.is_none()) {
+    for user in users(key, state) {
         let is_alike =
             |set: usize| templates[set].class().requests == user.class.requests && left[set] > 0;
         let mut sets = 0..left.len();
