@@ -370,6 +370,7 @@ fn requests_that_come_at_random_are_never_served_in_part() {
         "default",
         &json!({ "spec": { "limits": { "nodes": "30" } } }),
     );
+    world.automation.keeps_nominations = true;
     template(&mut world, "work", 1_500);
     let mut random = random(7);
     let mut open: Vec<Arrival> = Vec::new();

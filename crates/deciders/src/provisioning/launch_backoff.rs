@@ -91,7 +91,8 @@ impl PendingPods {
         }
         let used: BTreeSet<&NodeKey> = plan.placements.iter().map(|own| &own.node).collect();
         let ledger = &input.snapshot.ledger;
-        for (uid, why) in &report.broken {
+        let is_of_node = |why: &NominationFailure| *why != NominationFailure::GangIncomplete;
+        for (uid, why) in report.broken.iter().filter(|(_, why)| is_of_node(why)) {
             let Some(nomination) = ledger.nomination(uid) else {
                 continue;
             };

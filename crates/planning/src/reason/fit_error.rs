@@ -21,6 +21,8 @@ pub enum NominationFailure {
     Misfit(FitError),
     /// Pods with earlier nominations use the capacity, ports or volumes.
     CapacityTaken,
+    /// The gang of the pod lacks places.
+    GangIncomplete,
     /// Devices that the pod claims are not available; what is missing.
     Devices(String),
 }
@@ -33,6 +35,7 @@ impl fmt::Display for NominationFailure {
             Self::Topology => "topology spread, affinity or anti-affinity is not satisfied",
             Self::Misfit(misfit) => return misfit.fmt(f),
             Self::CapacityTaken => "pods with earlier nominations use the capacity",
+            Self::GangIncomplete => "its gang does not get all the places that it needs",
             Self::Devices(missing) => return write!(f, "devices: {missing}"),
         })
     }

@@ -14,7 +14,9 @@ use foldhash::fast::FixedState;
 
 use super::plan::{LaunchPlan, SolveOptions, SolveReport, Unplaced};
 use super::pod_queue::PodQueue;
-use crate::reason::{GangBlocker, GangShortage, Reason, UnschedulableCause, UnschedulablePod};
+use crate::reason::{
+    GangBlocker, GangShortage, NominationFailure, Reason, UnschedulableCause, UnschedulablePod,
+};
 use mortise_apis::names::Uid;
 use mortise_state::snapshot::{Gang, GangKey, GangKind, Pod, Snapshot};
 
@@ -28,6 +30,8 @@ pub(super) struct GangDemands {
     needed: BTreeMap<Arc<GangKey>, PlacesNeeded>,
     /// Pods of gangs that are left out, and why.
     left_out: Vec<Unplaced>,
+    /// Those of them whose gangs got some places, and not all.
+    without_places: Vec<Uid>,
     passes: usize,
 }
 
@@ -190,11 +194,18 @@ impl GangDemands {
         plan.claims.retain(|claim| !claim.pods.is_empty());
     }
 
-    /// Adds what gangs that are left out lack to what the pass says of other pods.
-    pub(super) fn report(self, report: &mut SolveReport) {
+    /// Adds what gangs that are left out lack to what the pass says of other pods. Places that they have from earlier passes are free: a
+    /// gang that waits for room holds none.
+    pub(super) fn report(self, snapshot: &Snapshot, report: &mut SolveReport) {
         if self.left_out.is_empty() {
             return;
         }
+        let nominated = self.without_places.into_iter();
+        let nominated = nominated.filter(|pod| snapshot.ledger.nomination(pod).is_some());
+        let why = NominationFailure::GangIncomplete;
+        report
+            .broken
+            .extend(nominated.map(|pod| (pod, why.clone())));
         report.unplaced.extend(self.left_out);
         report.unplaced.sort_by(|a, b| a.pods.cmp(&b.pods));
     }
@@ -246,11 +257,15 @@ impl GangDemands {
             .into_iter()
             .partition(|(pod, _)| pod.node.is_none() && pod.gang.as_ref() == Some(&gang));
         queue.pods = others;
+        let own: Vec<(Arc<Pod>, _)> = own;
+        if matches!(lacks, GangShortage::Places { .. }) {
+            let pods = own.iter().map(|(pod, _)| pod.uid.clone());
+            self.without_places.extend(pods);
+        }
         let reason = Reason::GangWaits(GangBlocker {
             gang: GangKey::clone(&gang),
             lacks,
         });
-        let own: Vec<(Arc<Pod>, _)> = own;
         let pods = own.iter();
         self.left_out.push(Unplaced {
             pods: pods

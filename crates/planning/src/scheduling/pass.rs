@@ -35,7 +35,7 @@ use super::topology::{
 };
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
-use mortise_state::snapshot::{Pod, RequestedRoom};
+use mortise_state::snapshot::Pod;
 
 /// The domain of an existing node, for one key.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +170,8 @@ impl Pass<'_> {
 
     /// Whether no node is launched for the pod.
     fn is_for_existing(&self, at: usize) -> bool {
-        self.items[at].pod.requested == Some(RequestedRoom::OnExisting)
+        let requested = self.items[at].pod.requested;
+        requested.is_some_and(|room| !room.may_launch())
     }
 
     fn place_with_step(&mut self, at: usize, class: usize, step: usize) -> bool {

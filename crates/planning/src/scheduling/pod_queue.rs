@@ -33,7 +33,7 @@ pub(super) struct PodQueue {
 impl PodQueue {
     /// Collects pending pods, pods of nodes that are being deleted, pods of removed nodes, extra pods, and virtual pods.
     ///
-    /// Order: pods that exist before virtual ones; priority, then CPU, then memory, all descending; then age, of a gang that of its
+    /// Order: room that ProvisioningRequests have booked, and pods that use it; then pods that exist before virtual ones; priority, then CPU, then memory, all descending; then age, of a gang that of its
     /// first pod, so that its pods follow each other; then UID. The order is total, so the order of the input does not matter.
     pub(super) fn new(now: Timestamp, snapshot: &Snapshot, options: &SolveOptions) -> Self {
         let mut seen: HashSet<Uid, FixedState> = HashSet::default();
@@ -98,8 +98,12 @@ impl PodQueue {
                 x.requests.cpu,
                 x.requests.memory,
             ));
+            // A new leader knows of no places on ready nodes. What is booked is not asked for by others first.
+            let is_booked = |pod: &Pod| snapshot.gangs.has_booked(pod);
+            let booked_first = is_booked(b).cmp(&is_booked(a));
             let real_first = a.is_virtual().cmp(&b.is_virtual());
-            real_first
+            booked_first
+                .then(real_first)
                 .then(larger)
                 .then_with(|| gangs.key(a).cmp(&gangs.key(b)))
         });

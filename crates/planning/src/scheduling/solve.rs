@@ -55,7 +55,7 @@ pub fn solve(
         } else if gangs.retry_without(&mut queue, &plan, &report) {
             continue;
         }
-        gangs.report(&mut report);
+        gangs.report(snapshot, &mut report);
         return (plan, report);
     }
 }

@@ -262,7 +262,10 @@ impl TestCluster {
         let scheduler = &mut self.automation.scheduler;
         let apps = self.automation.rejected_apps.clone();
         scheduler.name_nodes(!apps.is_empty());
-        scheduler.set_extender(Box::new(RejectingExtender(apps)));
+        scheduler.set_extender(Box::new(RejectingExtender {
+            apps,
+            keeps_nominations: self.automation.keeps_nominations,
+        }));
         scheduler.cycle(&snapshot, &mut self.cluster);
     }
 

@@ -31,29 +31,42 @@ pub struct NodeAutomation {
     pub scheduler_is_down: bool,
     /// kube-scheduler rejects the pods of these apps on every node, and names the nodes.
     pub rejected_apps: BTreeSet<String>,
+    /// kube-scheduler leaves nodes to the pods that are nominated to them, as with the extender where a node holds one pod.
+    pub keeps_nominations: bool,
     pub(super) is_on: bool,
     pub(super) scheduler: KubeScheduler,
     pub(super) steps: EventQueue<NodeStep>,
 }
 
-/// Rejects the pods of some apps on every node.
-pub(super) struct RejectingExtender(pub(super) BTreeSet<String>);
+/// Rejects the pods of some apps on every node, and others on nodes that are kept for nominated pods.
+pub(super) struct RejectingExtender {
+    pub(super) apps: BTreeSet<String>,
+    pub(super) keeps_nominations: bool,
+}
 
 impl Extender for RejectingExtender {
     fn filter(
         &self,
-        _: &Arc<Snapshot>,
+        snapshot: &Arc<Snapshot>,
         _: Timestamp,
         pod: &k8s::Pod,
         nodes: &[String],
     ) -> Vec<String> {
         let labels = pod.metadata.labels.as_ref();
         let app = labels.and_then(|all| all.get("app"));
-        if app.is_some_and(|app| self.0.contains(app)) {
-            Vec::new()
-        } else {
-            nodes.to_vec()
+        if app.is_some_and(|app| self.apps.contains(app)) {
+            return Vec::new();
         }
+        let is_own = |uid: &str| pod.metadata.uid.as_deref() == Some(uid);
+        let is_left_to_others = |name: &str| {
+            let claim = snapshot.node(name).and_then(|node| node.claim_name());
+            let mut kept = snapshot
+                .ledger
+                .nominations_of_node(Some(name), claim.as_deref());
+            self.keeps_nominations && kept.any(|each| !is_own(&each.uid))
+        };
+        let free = nodes.iter().filter(|name| !is_left_to_others(name));
+        free.cloned().collect()
     }
 
     fn prioritize(

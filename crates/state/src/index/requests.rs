@@ -227,10 +227,10 @@ fn put(
     name: &PodKey,
     (set, number): (usize, i64),
 ) {
-    let is_searching = request.phase() == RequestPhase::Searching;
     // Once there was room for all of them, what becomes of it is the matter of the pods that use it.
-    let room = match request.class() {
-        Some(ProvisioningClass::BestEffortAtomic) if is_searching => RequestedRoom::OnAny,
+    let room = match (request.phase(), request.class()) {
+        (RequestPhase::Booked(_), _) => RequestedRoom::Booked,
+        (_, Some(ProvisioningClass::BestEffortAtomic)) => RequestedRoom::OnAny,
         _ => RequestedRoom::OnExisting,
     };
     if let Some(known) = index.state.pods.get(name) {

@@ -177,6 +177,15 @@ impl Gangs {
         (!is_provisioned).then_some(hold)
     }
 
+    /// Whether there is room that is kept for the pod by a request: it stands for that, or uses it.
+    #[must_use]
+    pub fn has_booked(&self, pod: &Pod) -> bool {
+        let gang = pod.gang.as_ref();
+        let request = gang.filter(|gang| gang.kind == GangKind::Request);
+        let request = request.and_then(|gang| self.requests.get(&gang.group));
+        request.is_some_and(|request| matches!(request.phase(), RequestPhase::Booked(_)))
+    }
+
     /// Follows a pod that was created, changed, ended or was deleted.
     pub(crate) fn update(&mut self, before: Option<&Pod>, after: Option<&Pod>) {
         let gang =

@@ -15,13 +15,15 @@ use mortise_apis::k8s::ProvisioningRequest;
 use mortise_apis::names::{PodKey, Uid};
 use mortise_apis::nearest;
 
-/// On which nodes a request may have its room.
+/// The room that a pod stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RequestedRoom {
-    /// On nodes that exist.
+    /// It is searched on nodes that exist.
     OnExisting,
-    /// On new ones as well.
+    /// It is searched on new ones as well.
     OnAny,
+    /// It was found, and is kept as long as its node exists.
+    Booked,
 }
 
 /// The pods that stand for a request.
@@ -90,6 +92,14 @@ impl RequestFailure {
             name: name.to_owned(),
             nearest: nearest::nearest(name, known),
         }
+    }
+}
+
+impl RequestedRoom {
+    /// Whether nodes may be launched for it.
+    #[must_use]
+    pub const fn may_launch(self) -> bool {
+        matches!(self, Self::OnAny)
     }
 }
 

@@ -22,6 +22,8 @@ const WINDOW: LaunchWindow = LaunchWindow {
 };
 /// Interval of edits of the NodePool's template while a node must be replaced, in milliseconds.
 const EDIT_MS: i64 = 15 * 60_000;
+/// A step that does not occur for this long is helped by the deletion of the oldest Node, in milliseconds.
+const DELETE_MS: i64 = 2 * 60 * 60_000;
 
 /// A small cluster in which every step occurs repeatedly: oscillating workloads, one that must not be disrupted on instances
 /// that are interrupted, a grace period that expires.
@@ -120,11 +122,17 @@ fn play(matrix: &Matrix, steps: &mut Steps) -> Vec<String> {
             mortise_deciders::all(),
         );
         let begin = simulation.now();
-        let mut edited = None;
+        let (mut edited, mut deletions) = (None, 1);
         while !simulation.is_undisturbed() {
             let now = simulation.now();
             if mortise_apis::values::since(now, begin) > PATIENCE_MS {
                 return vec![format!("no {} in half a day", step.name())];
+            }
+            // Where the protected pods are on an instance that the cloud does not interrupt, a user deletes its Node.
+            let waited = mortise_apis::values::since(now, begin);
+            if waited >= deletions * DELETE_MS {
+                deletions += 1;
+                simulation.delete_nodes("general", 1);
             }
             // Empty nodes are deleted without a replacement; all other steps occur without an edit.
             let is_due = edited.is_none_or(|at| mortise_apis::values::since(now, at) >= EDIT_MS);
