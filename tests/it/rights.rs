@@ -71,6 +71,12 @@ const EVERYWHERE: &[(&str, &str, &[&str])] = &[
     ("mortise.sh", "nodepoolpolicies/status", &["patch"]),
     ("autoscaling.x-k8s.io", "capacitybuffers", READ),
     ("autoscaling.x-k8s.io", "capacitybuffers/status", &["patch"]),
+    ("autoscaling.x-k8s.io", "provisioningrequests", READ),
+    (
+        "autoscaling.x-k8s.io",
+        "provisioningrequests/status",
+        &["patch"],
+    ),
     ("authentication.k8s.io", "tokenreviews", &["create"]),
     ("authorization.k8s.io", "subjectaccessreviews", &["create"]),
     // Of everybody who has a name.

@@ -119,6 +119,18 @@ pub enum RequestPhase {
     Over,
 }
 
+impl RequestPhase {
+    /// Word for views and metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Searching => "searching",
+            Self::Booked(_) => "booked",
+            Self::Over => "over",
+        }
+    }
+}
+
 impl ProvisioningRequest {
     /// Namespace and name.
     #[must_use]

@@ -45,6 +45,7 @@ labels! {
     Build { version: String, goversion: String, goarch: &'static str, commit: String }
     Lease { name: String }
     Program { name: &'static str }
+    RequestPhase { phase: &'static str }
     EffectResult { effect: &'static str, result: &'static str }
     EffectName { effect: &'static str }
     Lane { lane: &'static str }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use mortise_apis::labels::{self, VOLCANO_GROUPS};
+use mortise_apis::labels::{self, CONSUME_PROVISIONING_REQUEST, VOLCANO_GROUPS};
 use mortise_state::resource_kinds::{Object, ObjectKey, ResourceKind};
 use serde_json::{Map, Value};
 
@@ -98,9 +98,7 @@ impl NameHasher {
                     match (field.as_str(), &mut *content) {
                         ("resources", resources) => self.hash_claims(resources),
                         (kept, _) if KEPT.contains(&kept) => {}
-                        (name, Value::String(text))
-                            if NAMES.contains(&name) || VOLCANO_GROUPS.contains(&name) =>
-                        {
+                        (name, Value::String(text)) if is_name(name) => {
                             *text = self.hash(text);
                         }
                         ("message", Value::String(text)) => "hidden".clone_into(text),
@@ -223,6 +221,12 @@ impl RecordedCluster {
     }
 }
 
+/// Whether a field or an annotation has the name of a namespaced object.
+fn is_name(field: &str) -> bool {
+    let annotations = VOLCANO_GROUPS.iter().chain(&CONSUME_PROVISIONING_REQUEST);
+    NAMES.contains(&field) || annotations.into_iter().any(|known| *known == field)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(
@@ -305,7 +309,10 @@ mod tests {
         let mut pod = json!({
             "metadata": {
                 "labels": { "scheduling.x-k8s.io/pod-group": "train" },
-                "annotations": { "scheduling.k8s.io/group-name": "train" },
+                "annotations": {
+                    "scheduling.k8s.io/group-name": "train",
+                    "autoscaling.x-k8s.io/consume-provisioning-request": "train",
+                },
             },
             "spec": { "schedulingGroup": { "podGroupName": "train" } },
         });
@@ -316,6 +323,7 @@ mod tests {
         for path in [
             "/metadata/labels/scheduling.x-k8s.io~1pod-group",
             "/metadata/annotations/scheduling.k8s.io~1group-name",
+            "/metadata/annotations/autoscaling.x-k8s.io~1consume-provisioning-request",
             "/spec/schedulingGroup/podGroupName",
         ] {
             assert_eq!(pod.pointer(path), Some(name), "{path}");

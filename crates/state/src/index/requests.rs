@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::Index;
 use super::kinds::pod;
 use crate::ledger::{LedgerOp, Nomination};
-use crate::snapshot::requested_room::pods_of;
+use crate::snapshot::requested_room::check_counts;
 use crate::snapshot::{
     BufferTemplate, GangKey, GangKind, Pod, RequestFailure, RequestedPods, RequestedRoom, Snapshot,
     TemplateKey, TemplateKind,
@@ -155,7 +155,7 @@ fn pods(
     request: &ProvisioningRequest,
     state: &Snapshot,
 ) -> Result<BTreeMap<PodKey, (usize, i64)>, RequestFailure> {
-    pods_of(request)?;
+    check_counts(request)?;
     let mut templates = Vec::new();
     for set in &request.spec.pod_sets {
         templates.push(template(key, &set.pod_template_ref.name, state)?);

@@ -103,11 +103,11 @@ impl RequestedRoom {
     }
 }
 
-/// How many pods a request asks for.
+/// Whether a request asks for pods, and for no more than are served.
 ///
 /// # Errors
 /// None, or too many.
-pub(crate) fn pods_of(request: &ProvisioningRequest) -> Result<(), RequestFailure> {
+pub(crate) fn check_counts(request: &ProvisioningRequest) -> Result<(), RequestFailure> {
     let counts = request.spec.pod_sets.iter().map(|set| set.count.max(0));
     match counts.fold(0, i64::saturating_add) {
         0 => Err(RequestFailure::NoPods),

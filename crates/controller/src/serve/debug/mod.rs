@@ -13,6 +13,7 @@ mod node;
 mod pauses;
 mod policy;
 mod quantities;
+mod requests;
 mod routes;
 mod stream;
 mod subject;

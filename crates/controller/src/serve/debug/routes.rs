@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use super::table::TextTable;
 use super::{
-    DebugView, buffers, capacity, decisions, disruption, extender, json, pauses, respond, stream,
-    subject, views,
+    DebugView, buffers, capacity, decisions, disruption, extender, json, pauses, requests, respond,
+    stream, subject, views,
 };
 use crate::service_state::ServiceState;
 
@@ -63,6 +63,12 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
         query: &[],
         shows: "capacity buffers: pods that room is kept for, how many of them fit on ready and on coming nodes and how many nowhere (on the replica that leads), until when its schedule is closed, or why the buffer is not served",
         view: View::Page(|state, _| Ok(buffers::view(&state.shared))),
+    },
+    DebugRoute {
+        path: "/debug/requests",
+        query: &[],
+        shows: "ProvisioningRequests: whether room is searched or booked and until when, how many pods have no room in use yet and how many of these a place (on the replica that leads), or why there is none",
+        view: View::Page(|state, _| Ok(requests::view(&state.shared))),
     },
     DebugRoute {
         path: "/debug/pauses",

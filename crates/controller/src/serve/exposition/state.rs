@@ -84,6 +84,11 @@ pub(super) fn register(live: &mut Registry, shared: &ServiceState, snapshot: &Sn
         other_controllers(snapshot),
     );
     live.register(
+        "mortise_provisioning_requests",
+        "ProvisioningRequests that are served, by phase",
+        provisioning_requests(snapshot),
+    );
+    live.register(
         "mortise_nominations",
         "Nominations that ended, by outcome",
         nominations(snapshot),
@@ -127,6 +132,16 @@ fn watches(live: &mut Registry, shared: &ServiceState) {
         "Watches that are too stale to act on: broken, silent or behind",
         old,
     );
+}
+
+fn provisioning_requests(snapshot: &Snapshot) -> Family<labels::RequestPhase, Gauge> {
+    let family = Family::<labels::RequestPhase, Gauge>::default();
+    let served = snapshot.requested.keys();
+    for request in served.filter_map(|key| snapshot.gangs.requests.get(key)) {
+        let phase = request.phase().label();
+        family.get_or_create(&labels::RequestPhase { phase }).inc();
+    }
+    family
 }
 
 fn other_controllers(snapshot: &Snapshot) -> Family<labels::Program, Gauge> {
