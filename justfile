@@ -74,10 +74,6 @@ cycles SEEDS="10000":
 chaos MINUTES="30":
     MORTISE_CHAOS_MINUTES={{MINUTES}} cargo test --workspace --test stories chaos -- --nocapture
 
-# Jobs of Kueue, which is built from its module the first time (five minutes), and which asks mortise for their room
-kueue:
-    cargo test --workspace --test stories kueue -- --ignored --nocapture
-
 # The leader killed ten times while so many nodes come and go on a real control plane; each Lease runs out by itself
 failover NODES="200":
     MORTISE_FAILOVER_NODES={{NODES}} cargo test --workspace --test stories failover -- --nocapture

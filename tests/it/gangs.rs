@@ -1,31 +1,10 @@
 //! Gangs: pods that run together or not at all get all nodes that they need, or none.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::objects::{deployment, kwok_class, merged, never, open_definition, small_pool};
+use crate::objects::{deployment, kwok_class, limited_pool, merged, open_definition};
 use crate::scene::{Scene, Setting};
-
-/// Time in which a node would be launched for a pod, twice over.
-const WHILE: Duration = Duration::from_secs(12);
-
-/// A NodePool whose nodes hold one pod of the stories each, with a limit on CPUs: two for each node.
-fn limited(cpu: &str) -> Value {
-    small_pool(
-        "general",
-        merged(never(), json!({ "limits": { "cpu": cpu } })),
-    )
-}
-
-/// For a while, there is this number of NodeClaims.
-async fn stays_at(scene: &Scene, claims: usize) -> Result<()> {
-    tokio::time::sleep(WHILE).await;
-    let now = scene.claims().await?;
-    ensure!(now.len() == claims, "{claims} NodeClaims became {now:?}");
-    Ok(())
-}
 
 /// What `mortise explain pod` prints about the first pod of an app.
 async fn explained(scene: &Scene, app: &str) -> Result<String> {
@@ -60,7 +39,7 @@ async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
     scene
         .apply(&[
             kwok_class(),
-            limited("6"),
+            limited_pool(&json!({ "cpu": "6" })),
             group("train", 4),
             workers("train", 4),
         ])
@@ -69,20 +48,20 @@ async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
     scene.event("FailedScheduling", "train-", text).await?;
     let said = explained(&scene, "train").await?;
     ensure!(said.contains(text), "{said}");
-    stays_at(&scene, 0).await?;
+    scene.stays_at(0).await?;
 
     // The room that it cannot use is there for others.
     let web = deployment("web", 1, ("1500m", "256Mi"), json!({}));
     scene.apply(&[web]).await?;
     scene.running("web", 1).await?;
-    stays_at(&scene, 1).await?;
+    scene.stays_at(1).await?;
 
     scene.limit("general", &json!({ "cpu": "16" })).await?;
     scene.running("train", 4).await?;
     scene.settled(5).await?;
 
     scene.apply(&[group("late", 3), workers("late", 2)]).await?;
-    stays_at(&scene, 5).await?;
+    scene.stays_at(5).await?;
     scene.scale("late", 3).await?;
     scene.running("late", 3).await?;
     scene.settled(8).await?;
@@ -118,7 +97,7 @@ async fn groups_of_other_schedulers_are_read() -> Result<()> {
     scene
         .apply(&[
             kwok_class(),
-            limited("100"),
+            limited_pool(&json!({ "cpu": "100" })),
             workers("co", of_label),
             volcano("Pending"),
             workers("vol", of_annotation),

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use mortise_tests::harness::{Authority, Launch, Port, Process, StateDir, kueue, wait_until};
 use serde_json::{Value, json};
 
-use crate::objects::{deployment, kwok_class, merged, never, small_pool};
+use crate::objects::{deployment, kwok_class, limited_pool};
 use crate::scene::{Scene, Setting};
 
 /// One such pod fits on a node.
@@ -90,7 +90,7 @@ async fn with_kueue(folder: &StateDir, limit: &str) -> Result<(Scene, Process)> 
     scene
         .apply(&[
             kwok_class(),
-            small_pool("general", merged(never(), json!({ "limits": { "nodes": limit } }))),
+            limited_pool(&json!({ "nodes": limit })),
             of("ResourceFlavor", "any", json!({})),
             of("ProvisioningRequestConfig", "room", json!({ "provisioningClassName": class })),
             of(
@@ -145,9 +145,7 @@ async fn placed(scene: &Scene, name: &str, pods: usize) -> Result<usize> {
     .await
 }
 
-/// Not in every run: Kueue takes minutes to build. `just kueue` runs it.
 #[tokio::test]
-#[ignore = "builds Kueue, which takes minutes: just kueue"]
 async fn kueue_starts_a_job_when_there_is_room_for_all_its_pods() -> Result<()> {
     let mut folder = StateDir::create("kueue")?;
     let (scene, kueue) = with_kueue(&folder, "3").await?;
@@ -158,17 +156,16 @@ async fn kueue_starts_a_job_when_there_is_room_for_all_its_pods() -> Result<()> 
 
     // There cannot be four more: none is launched, and the job does not start.
     scene.apply(&[job("large", 4)]).await?;
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    let claims = scene.claims().await?;
-    ensure!(claims.len() == 3, "{claims:?}");
+    wait_until("a request without capacity", SOON, || async {
+        let args = ["get", "provisioningrequests", "-o", "json"];
+        let requests = scene.plane.kubectl(&args).await?.ok()?;
+        ensure!(requests.contains("CapacityIsNotFound"), "{requests}");
+        Ok(())
+    })
+    .await?;
+    scene.stays_at(3).await?;
     let pods = scene.pods("large").await?;
     ensure!(pods.is_empty(), "{} pods", pods.len());
-    let requests = scene
-        .plane
-        .kubectl(&["get", "provisioningrequests", "-o", "json"])
-        .await?
-        .ok()?;
-    ensure!(requests.contains("CapacityIsNotFound"), "{requests}");
 
     scene.limit("general", &json!({ "nodes": "7" })).await?;
     let nodes = placed(&scene, "large", 4).await?;

@@ -100,6 +100,11 @@ pub(crate) fn small_pool(name: &str, over: Value) -> Value {
     pool(name, &[types(&["c-2x-amd64-linux"]), ON_DEMAND], over)
 }
 
+/// The NodePool `general` of [`small_pool`] with limits, in which nothing is consolidated.
+pub(crate) fn limited_pool(limits: &Value) -> Value {
+    small_pool("general", merged(never(), json!({ "limits": limits })))
+}
+
 /// Part of a NodePool's spec: nothing is consolidated.
 pub(crate) fn never() -> Value {
     json!({ "disruption": { "consolidateAfter": "Never" } })

@@ -1,23 +1,18 @@
 //! ProvisioningRequests on the real control plane: room for all pods or none, which kube-scheduler leaves to those who asked for it.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
-use crate::objects::{deployment, kwok_class, merged, never, open_definition, small_pool};
-use crate::scene::{Scene, Setting};
+use crate::objects::{deployment, kwok_class, limited_pool, merged, open_definition};
+use crate::scene::{SOON, Scene, Setting};
 
 const CHECK: &str = "check-capacity.autoscaling.x-k8s.io";
 const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 /// One such pod fits on a node.
 const SIZE: (&str, &str) = ("1500m", "256Mi");
-const SOON: Duration = Duration::from_secs(120);
-/// Time in which a node would be launched for a pod, twice over.
-const WHILE: Duration = Duration::from_secs(12);
 
 async fn scene() -> Result<Scene> {
     let definition = open_definition(
@@ -81,17 +76,17 @@ async fn told(scene: &Scene, name: &str, expected: [&str; 3], part: &str) -> Res
     .await
 }
 
-fn limited(nodes: &str) -> Value {
-    let limit = json!({ "limits": { "nodes": nodes } });
-    small_pool("general", merged(never(), limit))
-}
-
 #[tokio::test]
 async fn room_is_launched_kept_from_others_and_used() -> Result<()> {
     let scene = scene().await?;
     let [template, batch] = request("batch", ATOMIC, 3, &json!({}));
     scene
-        .apply(&[kwok_class(), limited("9"), template, batch])
+        .apply(&[
+            kwok_class(),
+            limited_pool(&json!({ "nodes": "9" })),
+            template,
+            batch,
+        ])
         .await?;
     let done = ["Provisioned", "True", "CapacityIsProvisioned"];
     told(&scene, "batch", done, "").await?;
@@ -133,14 +128,18 @@ async fn a_request_gets_all_its_room_or_none_and_says_why() -> Result<()> {
     let [template, train] = request("train", ATOMIC, 4, &json!({}));
     let pods = users("train", 4);
     scene
-        .apply(&[kwok_class(), limited("3"), template, train, pods])
+        .apply(&[
+            kwok_class(),
+            limited_pool(&json!({ "nodes": "3" })),
+            template,
+            train,
+            pods,
+        ])
         .await?;
     let lacking = ["Provisioned", "False", "CapacityIsNotFound"];
     let why = "ProvisioningRequest default/train runs 4 pods together or none, and only 3 have a place; pod default/train-0-";
     told(&scene, "train", lacking, why).await?;
-    tokio::time::sleep(WHILE).await;
-    let claims = scene.claims().await?;
-    ensure!(claims.is_empty(), "{claims:?}");
+    scene.stays_at(0).await?;
     // Its pods wait for it, and say so.
     let pod = scene.pods("train").await?.into_iter().next();
     let name = pod.and_then(|pod| pod.metadata.name).context("a pod")?;
@@ -164,7 +163,12 @@ async fn a_check_finds_room_on_nodes_that_are_there() -> Result<()> {
     let once = json!({ "noRetry": "true" });
     let [template, early] = request("early", CHECK, 1, &once);
     scene
-        .apply(&[kwok_class(), limited("9"), template, early])
+        .apply(&[
+            kwok_class(),
+            limited_pool(&json!({ "nodes": "9" })),
+            template,
+            early,
+        ])
         .await?;
     told(
         &scene,
@@ -173,8 +177,7 @@ async fn a_check_finds_room_on_nodes_that_are_there() -> Result<()> {
         "",
     )
     .await?;
-    tokio::time::sleep(WHILE).await;
-    ensure!(scene.claims().await?.is_empty(), "a check launched a node");
+    scene.stays_at(0).await?;
 
     scene
         .apply(&[deployment("web", 2, SIZE, json!({}))])

@@ -298,6 +298,14 @@ impl Scene {
         .await
     }
 
+    /// For a while, twice as long as a launch for a pod takes, there is this number of claims.
+    pub(crate) async fn stays_at(&self, claims: usize) -> Result<()> {
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        let now = self.claims().await?;
+        ensure!(now.len() == claims, "{claims} NodeClaims became {now:?}");
+        Ok(())
+    }
+
     /// Waits until there are no claims and no nodes that mortise launched, not even ones that are going.
     pub(crate) async fn empty(&self) -> Result<()> {
         wait_until("all nodes to be gone", SOON, || async move {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 macro_rules! name {
@@ -100,6 +101,16 @@ pub struct NamespacedName {
     pub namespace: Arc<str>,
     /// Name within the namespace.
     pub name: Arc<str>,
+}
+
+impl From<&ObjectMeta> for NamespacedName {
+    /// Of an object. What is missing is empty; no API server sends that.
+    fn from(metadata: &ObjectMeta) -> Self {
+        Self::new(
+            metadata.namespace.as_deref().unwrap_or_default(),
+            metadata.name.as_deref().unwrap_or_default(),
+        )
+    }
 }
 
 impl NamespacedName {

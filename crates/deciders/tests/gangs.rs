@@ -6,7 +6,7 @@ mod automatic_cluster;
 
 use std::collections::BTreeMap;
 
-use automatic_cluster::automatic_cluster;
+use automatic_cluster::{automatic_cluster, random, running};
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;
@@ -58,13 +58,6 @@ fn served(world: &mut TestCluster) -> BTreeMap<String, usize> {
         }
     }
     all
-}
-
-fn running(world: &TestCluster, gang: &str) -> usize {
-    let prefix = format!("default/{gang}-");
-    let bound = world.bound();
-    let pods = bound.values().flatten();
-    pods.filter(|name| name.starts_with(&prefix)).count()
 }
 
 #[test]
@@ -171,13 +164,7 @@ struct Arrival {
 #[test]
 fn gangs_that_come_at_random_are_never_served_in_part() {
     let mut world = cluster(80);
-    let mut state = 11_u64;
-    let mut random = |below: u64| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from((state >> 33) % below).unwrap_or(0)
-    };
+    let mut random = random(11);
     let mut gangs: Vec<Arrival> = Vec::new();
     let (mut pods, mut second, mut ended) = (0, 0, 0);
     while ended < 100 {

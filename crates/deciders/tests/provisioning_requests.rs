@@ -2,7 +2,7 @@
 
 mod automatic_cluster;
 
-use automatic_cluster::{automatic_cluster, fleet};
+use automatic_cluster::{automatic_cluster, fleet, random, running};
 use mortise_deciders::{DisruptionDecider, ProvisioningDecider, ProvisioningRequestDecider};
 use mortise_engine::decider::Decider;
 use mortise_planning::settings::Settings;
@@ -93,13 +93,6 @@ fn users(world: &mut TestCluster, count: usize, cpu: i64) {
     let annotations = json!({ "autoscaling.x-k8s.io/consume-provisioning-request": "batch" });
     let patch = json!({ "metadata": { "annotations": annotations } });
     world.pods("user", count, cpu, &patch);
-}
-
-fn running(world: &TestCluster, app: &str) -> usize {
-    let prefix = format!("default/{app}-");
-    let bound = world.bound();
-    let pods = bound.values().flatten();
-    pods.filter(|name| name.starts_with(&prefix)).count()
 }
 
 #[test]
@@ -346,17 +339,6 @@ fn is_true(world: &TestCluster, name: &str, type_: &str) -> bool {
     let list = status["conditions"].as_array().into_iter().flatten();
     let mut found = list.filter(|each| each["type"] == type_);
     found.any(|each| each["status"] == "True")
-}
-
-/// Numbers below a bound, the same for the same seed.
-fn random(seed: u64) -> impl FnMut(u64) -> usize {
-    let mut state = seed;
-    move |below| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from((state >> 33) % below).unwrap_or(0)
-    }
 }
 
 /// 100 requests for 1 to 16 pods, in a NodePool with room for two or three, with minutes without capacity and leaders that are lost. One in

@@ -21,9 +21,7 @@ pub use devices::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSli
 pub use node::{Node, NodeSpec, NodeStatus};
 pub use pod::{Pod, PodCondition, PodSpec, PodStatus};
 pub use pod_group::{CoschedulingPodGroup, PodGroup, VolcanoPodGroup};
-pub use provisioning_request::{
-    ProvisioningClass, ProvisioningRequest, ProvisioningRequestStatus, RequestPhase,
-};
+pub use provisioning_request::{ProvisioningClass, ProvisioningRequest, RequestPhase};
 pub use storage::{
     CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment,
 };

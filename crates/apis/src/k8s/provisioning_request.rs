@@ -135,11 +135,7 @@ impl ProvisioningRequest {
     /// Namespace and name.
     #[must_use]
     pub fn key(&self) -> NamespacedName {
-        let metadata = &self.metadata;
-        NamespacedName::new(
-            metadata.namespace.as_deref().unwrap_or_default(),
-            metadata.name.as_deref().unwrap_or_default(),
-        )
+        NamespacedName::from(&self.metadata)
     }
 
     /// What is to be done for it; `None` for a class that another controller serves.

@@ -44,11 +44,7 @@ impl CapacityBuffer {
     /// Namespace and name.
     #[must_use]
     pub fn key(&self) -> NamespacedName {
-        let metadata = &self.metadata;
-        NamespacedName::new(
-            metadata.namespace.as_deref().unwrap_or_default(),
-            metadata.name.as_deref().unwrap_or_default(),
-        )
+        NamespacedName::from(&self.metadata)
     }
 
     /// The provisioning strategy, or the default.

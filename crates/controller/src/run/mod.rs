@@ -163,47 +163,35 @@ async fn watched_kinds(
     node_classes: &[NodeClassKind],
 ) -> Result<Vec<ResourceKind>, RunError> {
     let all = ResourceKind::all(node_classes);
-    if !settings.ignore_devices {
-        let devices = all.iter();
-        let devices = devices.filter(|kind| kind.condition == WatchCondition::Devices);
-        let devices: Vec<ResourceKind> = devices.cloned().collect();
-        if !preflight::are_served(clients, &devices).await? {
-            tracing::warn!(
-                "API server does not serve resource.k8s.io/v1, ResourceClaims are ignored"
-            );
-            settings.ignore_devices = true;
-        }
+    let are_served = async |is_asked: fn(&ResourceKind) -> bool| {
+        let kinds: Vec<&ResourceKind> = all.iter().filter(|kind| is_asked(kind)).collect();
+        preflight::are_served(clients, &kinds).await
+    };
+    if !settings.ignore_devices
+        && !are_served(|kind| kind.condition == WatchCondition::Devices).await?
+    {
+        tracing::warn!("API server does not serve resource.k8s.io/v1, ResourceClaims are ignored");
+        settings.ignore_devices = true;
     }
-    if settings.gates.capacity_buffer {
-        let buffers = all.iter();
-        let buffers = buffers.filter(|kind| kind.index == ObjectKind::Buffer);
-        let buffers: Vec<ResourceKind> = buffers.cloned().collect();
-        if !preflight::are_served(clients, &buffers).await? {
-            tracing::error!(
-                "feature gate CapacityBuffer is on, but CRD capacitybuffers.autoscaling.x-k8s.io is not installed: \
+    if settings.gates.capacity_buffer
+        && !are_served(|kind| kind.index == ObjectKind::Buffer).await?
+    {
+        tracing::error!(
+            "feature gate CapacityBuffer is on, but CRD capacitybuffers.autoscaling.x-k8s.io is not installed: \
                  CapacityBuffers are not served; install the CRD and restart, or turn the gate off"
-            );
-            settings.gates.capacity_buffer = false;
-        }
+        );
+        settings.gates.capacity_buffer = false;
     }
-    if settings.provisioning_requests {
-        let requests = all.iter();
-        let requests = requests.filter(|kind| kind.condition == WatchCondition::Requests);
-        let requests: Vec<ResourceKind> = requests.cloned().collect();
-        if !preflight::are_served(clients, &requests).await? {
-            tracing::error!(
-                "--provisioning-requests is set, but the API server does not serve provisioningrequests.autoscaling.x-k8s.io in \
+    if settings.provisioning_requests
+        && !are_served(|kind| kind.condition == WatchCondition::Requests).await?
+    {
+        tracing::error!(
+            "--provisioning-requests is set, but the API server does not serve provisioningrequests.autoscaling.x-k8s.io in \
                  version v1: they are not served; install the CRD and restart, or leave the flag out"
-            );
-            settings.provisioning_requests = false;
-        }
+        );
+        settings.provisioning_requests = false;
     }
-    let policies: Vec<ResourceKind> = all
-        .iter()
-        .filter(|kind| kind.condition == WatchCondition::Policies)
-        .cloned()
-        .collect();
-    let has_policies = preflight::are_served(clients, &policies).await?;
+    let has_policies = are_served(|kind| kind.condition == WatchCondition::Policies).await?;
     if !has_policies {
         tracing::info!(
             "CRD nodepoolpolicies.mortise.sh is not installed: there are no NodePoolPolicies; install the CRD and restart \

@@ -40,7 +40,7 @@ pub(crate) async fn check(
 /// Whether the API server serves all these kinds.
 pub(crate) async fn are_served(
     clients: &Clients,
-    kinds: &[ResourceKind],
+    kinds: &[&ResourceKind],
 ) -> Result<bool, RunError> {
     let asked = async {
         for kind in kinds {
@@ -104,24 +104,13 @@ fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Ve
     let right = Permission::on;
     let mut all = Vec::new();
     for kind in kinds {
-        if kind.index == ObjectKind::Buffer {
-            all.push(right("patch", kind.api.group, "capacitybuffers/status"));
-        }
-        if kind.index == ObjectKind::Request {
-            all.push(right(
-                "patch",
-                kind.api.group,
-                "provisioningrequests/status",
-            ));
-        }
         all.extend(["list", "watch"].map(|verb| right(verb, kind.api.group, kind.api.plural)));
         if kind.is_written() {
             all.push(right("patch", kind.api.group, kind.api.plural));
-            all.push(right(
-                "patch",
-                kind.api.group,
-                &format!("{}/status", kind.api.plural),
-            ));
+        }
+        if kind.is_written() || matches!(kind.index, ObjectKind::Buffer | ObjectKind::Request) {
+            let status = format!("{}/status", kind.api.plural);
+            all.push(right("patch", kind.api.group, &status));
         }
     }
     all.extend(["create", "get", "delete"].map(|verb| right(verb, "karpenter.sh", "nodeclaims")));

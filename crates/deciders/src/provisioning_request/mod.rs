@@ -46,8 +46,7 @@ fn look(
 ) -> Option<Timestamp> {
     let request = input.snapshot.gangs.requests.get(key)?;
     let requested = input.snapshot.requested.get(key)?;
-    let found = status::Found::of(requested, key, input.snapshot);
-    let (conditions, due) = status::conditions(request, requested, &found, input.now);
+    let (conditions, due) = status::conditions(request, requested, input.snapshot, input.now);
     if conditions == request.status.conditions {
         return due;
     }

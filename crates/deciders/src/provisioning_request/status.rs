@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use mortise_apis::k8s::provisioning_request::{ACCEPTED, BOOKING_EXPIRED, FAILED, PROVISIONED};
 use mortise_apis::k8s::{ProvisioningClass, ProvisioningRequest, RequestPhase};
-use mortise_apis::names::NamespacedName;
 use mortise_apis::schema::conditions::{Condition, Conditions, PROVISIONING_REQUEST};
 use mortise_state::snapshot::{RequestedPods, Snapshot};
 
@@ -18,7 +17,7 @@ const NOT_FOUND: &str = "CapacityIsNotFound";
 
 /// What was found for a request.
 #[derive(Debug)]
-pub(super) enum Found {
+enum Found {
     /// No pass has searched yet.
     Nothing,
     /// No room for some pods, and why.
@@ -36,8 +35,8 @@ impl Found {
     ///
     /// # Cost
     /// The pods of the request.
-    pub(super) fn of(requested: &RequestedPods, key: &NamespacedName, snapshot: &Snapshot) -> Self {
-        let room = snapshot.ledger.request_rooms().0.get(key);
+    fn of(request: &ProvisioningRequest, requested: &RequestedPods, snapshot: &Snapshot) -> Self {
+        let room = snapshot.ledger.request_rooms().0.get(&request.key());
         let Some(room) = room.filter(|room| room.uid == requested.uid) else {
             return Self::Nothing;
         };
@@ -64,11 +63,11 @@ impl Found {
     }
 }
 
-/// The new conditions, and when they change without any event.
+/// The new conditions, and when they change without any event. Room is examined only while it is searched.
 pub(super) fn conditions(
     request: &ProvisioningRequest,
     requested: &RequestedPods,
-    found: &Found,
+    snapshot: &Snapshot,
     now: Timestamp,
 ) -> (Vec<Condition>, Option<Timestamp>) {
     let mut list = request.status.conditions.clone();
@@ -94,7 +93,7 @@ pub(super) fn conditions(
                 conditions.set_true_with_reason(FAILED, "Expired", message);
                 None
             } else {
-                set_found(&mut conditions, request, requested, found);
+                set_found(&mut conditions, request, requested, snapshot);
                 Some(until)
             }
         }
@@ -106,18 +105,16 @@ fn set_found(
     conditions: &mut Conditions<'_>,
     request: &ProvisioningRequest,
     requested: &RequestedPods,
-    found: &Found,
+    snapshot: &Snapshot,
 ) {
     if let Err(failure) = &requested.pods {
         conditions.set_false(PROVISIONED, "FailedToCreatePods", &failure.to_string());
         return;
     }
-    match found {
+    match Found::of(request, requested, snapshot) {
         Found::Nothing => {}
         Found::Lacking(pods, why) => {
-            let why = why
-                .as_ref()
-                .map_or_else(String::new, |why| format!(": {why}"));
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
             let message = format!("Capacity is not found for {pods} pods{why}");
             if request.is_tried_once() {
                 conditions.set_true_with_reason(FAILED, NOT_FOUND, &message);

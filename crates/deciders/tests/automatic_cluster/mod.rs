@@ -99,3 +99,22 @@ pub(crate) fn drift(world: &mut TestCluster, name: &str) {
     let change = json!({ "status": { "conditions": conditions } });
     world.edit(&format!("NodeClaim/{name}"), &change);
 }
+
+/// Pods of an app that are bound to nodes.
+pub(crate) fn running(world: &TestCluster, app: &str) -> usize {
+    let prefix = format!("default/{app}-");
+    let bound = world.bound();
+    let pods = bound.values().flatten();
+    pods.filter(|name| name.starts_with(&prefix)).count()
+}
+
+/// Numbers below a bound, the same for the same seed.
+pub(crate) fn random(seed: u64) -> impl FnMut(u64) -> usize {
+    let mut state = seed;
+    move |below| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((state >> 33) % below).unwrap_or(0)
+    }
+}

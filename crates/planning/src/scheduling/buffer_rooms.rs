@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::LaunchPlan;
 use mortise_apis::names::{NamespacedName, Uid};
-use mortise_state::ledger::{BufferRoom, BufferRooms};
+use mortise_state::ledger::{BufferRoom, Rooms};
 use mortise_state::snapshot::{Pod, Snapshot};
 
 /// The room of every buffer with virtual pods, according to a complete pass over all of them that were not `staying`.
@@ -15,7 +15,7 @@ pub fn buffer_rooms(
     snapshot: &Snapshot,
     plan: &LaunchPlan,
     staying: &BTreeSet<Uid>,
-) -> BufferRooms {
+) -> Rooms<BufferRoom> {
     let with_pods = snapshot
         .demand
         .iter()
@@ -53,7 +53,7 @@ pub fn buffer_rooms(
     for pod in plan.claims.iter().flat_map(|claim| &claim.pods) {
         place(pod, false);
     }
-    BufferRooms(
+    Rooms(
         rooms
             .into_iter()
             .map(|(key, room)| (key.clone(), room))

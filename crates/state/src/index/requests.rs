@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::Index;
 use super::kinds::pod;
 use crate::ledger::{LedgerOp, Nomination};
+use crate::snapshot::demand::nearest_template;
 use crate::snapshot::requested_room::check_counts;
 use crate::snapshot::{
     BufferTemplate, GangKey, GangKind, Pod, RequestFailure, RequestedPods, RequestedRoom, Snapshot,
@@ -184,11 +185,10 @@ fn template<'s>(
         name: NamespacedName::new(Arc::clone(&key.namespace), name),
     };
     let Some(template) = state.templates.get(&of) else {
-        let known = state.templates.iter().map(|(known, _)| known);
-        let known = known
-            .filter(|known| known.kind == of.kind && known.name.namespace == key.namespace)
-            .map(|known| &*known.name.name);
-        return Err(RequestFailure::no_template(name, known));
+        return Err(RequestFailure::NoTemplate {
+            name: name.to_owned(),
+            nearest: nearest_template(&of, state),
+        });
     };
     match &template.class().malformed {
         Some(fault) => Err(RequestFailure::InvalidTemplate {

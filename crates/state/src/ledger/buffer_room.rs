@@ -1,10 +1,6 @@
 //! How much room the last pass found for virtual pods.
 
-use std::collections::BTreeMap;
-
-use serde::{Serialize, Serializer};
-
-use mortise_apis::names::NamespacedName;
+use serde::Serialize;
 
 /// How many virtual pods of a buffer have room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -24,16 +20,5 @@ impl BufferRoom {
     #[must_use]
     pub const fn pods(&self) -> usize {
         self.ready + self.coming + self.failed
-    }
-}
-
-/// The room of every buffer as the last pass of the scheduler found it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BufferRooms(pub BTreeMap<NamespacedName, BufferRoom>);
-
-impl Serialize for BufferRooms {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(rooms) = self;
-        serializer.collect_map(rooms.iter().map(|(key, room)| (key.to_string(), room)))
     }
 }

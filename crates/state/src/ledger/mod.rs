@@ -8,6 +8,7 @@
 mod buffer_room;
 mod node_nominations;
 mod request_room;
+mod rooms;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use buffer_room::{BufferRoom, BufferRooms};
+pub use buffer_room::BufferRoom;
 pub use node_nominations::NodeNominations;
-pub use request_room::{RequestRoom, RequestRooms};
+pub use request_room::RequestRoom;
+pub use rooms::Rooms;
 
 use crate::sharded_map::ShardedMap;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -138,9 +140,9 @@ pub enum LedgerOp {
     /// Removes a fence.
     Unfence(ClaimName),
     /// Where virtual pods have room, as of the last pass. It keeps nothing free: real pods come first everywhere.
-    SetRooms(Arc<BufferRooms>),
+    SetRooms(Arc<Rooms<BufferRoom>>),
     /// What the last pass found for ProvisioningRequests.
-    SetRequestRooms(Arc<RequestRooms>),
+    SetRequestRooms(Arc<Rooms<RequestRoom>>),
 }
 
 /// How nominations ended since the process started, counted.
@@ -165,8 +167,8 @@ pub struct Ledger {
     on_claims: ShardedMap<ClaimName, NodeNominations>,
     expected: Arc<BTreeMap<ClaimName, ExpectedClaim>>,
     fences: Arc<BTreeMap<ClaimName, Fence>>,
-    rooms: Arc<BufferRooms>,
-    request_rooms: Arc<RequestRooms>,
+    rooms: Arc<Rooms<BufferRoom>>,
+    request_rooms: Arc<Rooms<RequestRoom>>,
     outcomes: NominationOutcomes,
 }
 
@@ -380,13 +382,13 @@ impl Ledger {
 
     /// Where virtual pods of capacity buffers have room, as of the last pass.
     #[must_use]
-    pub fn rooms(&self) -> &Arc<BufferRooms> {
+    pub fn rooms(&self) -> &Arc<Rooms<BufferRoom>> {
         &self.rooms
     }
 
     /// What the last pass found for ProvisioningRequests.
     #[must_use]
-    pub fn request_rooms(&self) -> &Arc<RequestRooms> {
+    pub fn request_rooms(&self) -> &Arc<Rooms<RequestRoom>> {
         &self.request_rooms
     }
 

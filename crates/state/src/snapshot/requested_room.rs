@@ -13,7 +13,6 @@ use std::sync::Arc;
 use super::MOST_PODS;
 use mortise_apis::k8s::ProvisioningRequest;
 use mortise_apis::names::{PodKey, Uid};
-use mortise_apis::nearest;
 
 /// The room that a pod stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,16 +80,6 @@ impl fmt::Display for RequestFailure {
             Self::InvalidTemplate { name, fault } => {
                 write!(f, "PodTemplate {name:?} is invalid: {fault}")
             }
-        }
-    }
-}
-
-impl RequestFailure {
-    /// No template of this name; `known`: the names of the others.
-    pub(crate) fn no_template<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Self {
-        Self::NoTemplate {
-            name: name.to_owned(),
-            nearest: nearest::nearest(name, known),
         }
     }
 }

@@ -16,6 +16,6 @@ mod template;
 
 pub use failure::BufferFailure;
 pub use resolve::{BufferDemand, ResolvedBuffer};
-pub(crate) use resolve::{demand_of, reference_of};
+pub(crate) use resolve::{demand_of, nearest_template, reference_of};
 pub use size::{MOST_PODS, buffer_size};
 pub use template::{BufferTemplate, TemplateKey, TemplateKind};

@@ -112,15 +112,20 @@ fn resolve(
 }
 
 fn not_found(key: &TemplateKey, state: &Snapshot) -> BufferFailure {
-    let known = state.templates.iter().map(|(known, _)| known);
-    let known =
-        known.filter(|known| known.kind == key.kind && known.name.namespace == key.name.namespace);
     BufferFailure::NotFound {
         kind: key.kind,
         name: key.name.name.to_string(),
         namespace: key.name.namespace.to_string(),
-        nearest: nearest(&key.name.name, known.map(|known| &known.name.name)),
+        nearest: nearest_template(key, state),
     }
+}
+
+/// The template of the same kind and namespace whose name is most similar to one that does not exist.
+pub(crate) fn nearest_template(key: &TemplateKey, state: &Snapshot) -> Option<String> {
+    let known = state.templates.iter().map(|(known, _)| known);
+    let known =
+        known.filter(|known| known.kind == key.kind && known.name.namespace == key.name.namespace);
+    nearest(&key.name.name, known.map(|known| &known.name.name))
 }
 
 /// What a buffer asks for now; the known demand, if that is the same.
