@@ -20,7 +20,7 @@ pub use inert::Inert;
 use mortise_apis::nearest::nearest;
 use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElection, Listen};
 use mortise_planning::scheduling::{SchedulerConfig, SpreadDefaults};
-use mortise_planning::settings::{FeatureGates, RebalancePolicy, Settings};
+use mortise_planning::settings::{EVICTION_COST_MS, FeatureGates, RebalancePolicy, Settings};
 use mortise_process::Millis;
 pub use record::RecordArgs;
 
@@ -231,13 +231,9 @@ struct OwnArgs {
     /// Experimental: consolidation may replace groups of nodes by several cheaper ones, and split single nodes
     #[arg(long, env = "MORTISE_CONSOLIDATE_GROUPS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     consolidate_groups: bool,
-    /// What evicting a pod of a workload whose pods come and go costs consolidation: the price of an average pod of the NodePool for this long (0s = nothing, as in Karpenter)
-    #[arg(
-        long,
-        env = "MORTISE_CONSOLIDATION_EVICTION_COST",
-        default_value = "1h30m"
-    )]
-    consolidation_eviction_cost: Millis,
+    /// What evicting a pod of a workload whose pods come and go costs consolidation: the price of an average pod of the NodePool for this long (0s = nothing, as in Karpenter; by default 1h30m, and 6h with --pod-deletion-costs)
+    #[arg(long, env = "MORTISE_CONSOLIDATION_EVICTION_COST")]
+    consolidation_eviction_cost: Option<Millis>,
     /// How long a node that replaced another one, or received its pods, is excluded from disruption
     #[arg(long, env = "MORTISE_DISRUPTION_COOLDOWN", default_value = "5m")]
     disruption_cooldown: Millis,
@@ -268,6 +264,9 @@ struct OwnArgs {
     /// Serve ProvisioningRequests of the classes `check-capacity` and `best-effort-atomic-scale-up`, which Kueue makes; not next to a Cluster Autoscaler that does
     #[arg(long, env = "MORTISE_PROVISIONING_REQUESTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     provisioning_requests: bool,
+    /// Write deletion costs to pods of ReplicaSets, so that workloads that shrink lose the pods on the nodes that should go; pods that have such a cost keep it
+    #[arg(long, env = "MORTISE_POD_DELETION_COSTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    pod_deletion_costs: bool,
     /// Launches of a NodePool are paused after this number of consecutive failed registrations (0 = never)
     #[arg(long, env = "MORTISE_LAUNCH_FAILURE_THRESHOLD", default_value_t = 3)]
     launch_failure_threshold: u32,
@@ -297,6 +296,17 @@ struct OwnArgs {
     seed: u64,
 }
 
+impl OwnArgs {
+    fn eviction_cost_ms(&self) -> i64 {
+        let (plain, with_deletion_costs) = EVICTION_COST_MS;
+        match &self.consolidation_eviction_cost {
+            Some(asked) => asked.0,
+            None if self.pod_deletion_costs => with_deletion_costs,
+            None => plain,
+        }
+    }
+}
+
 impl ServeArgs {
     /// Log filter of the flags.
     #[must_use]
@@ -324,7 +334,7 @@ impl ServeArgs {
             disruption_validation_delay_ms: own.disruption_validation_delay.0,
             bind_grace_period_ms: own.bind_grace_period.0,
             consolidate_groups: own.consolidate_groups,
-            consolidation_eviction_cost_ms: own.consolidation_eviction_cost.0,
+            consolidation_eviction_cost_ms: own.eviction_cost_ms(),
             disruption_cooldown_ms: own.disruption_cooldown.0,
             // The parser has checked the word.
             rebalance: RebalancePolicy::parse(&own.rebalance_recommendation).unwrap_or_default(),
@@ -336,6 +346,7 @@ impl ServeArgs {
             learn_boot_taints: own.learn_boot_taints,
             respect_cluster_autoscaler_annotations: own.respect_cluster_autoscaler_annotations,
             provisioning_requests: own.provisioning_requests,
+            pod_deletion_costs: own.pod_deletion_costs,
             launch_failure_threshold: own.launch_failure_threshold,
             launch_backoff_ms: own.launch_backoff.0,
             garbage_collection_interval_ms: own.garbage_collection_interval.0,

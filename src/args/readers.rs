@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 83] = [
+const READERS: [(&str, Reader); 84] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -100,6 +100,7 @@ const READERS: [(&str, Reader); 83] = [
     ("metrics_port", Configured("1")),
     ("min_values_policy", Configured("BestEffort")),
     ("nodeclass_resync_interval", Configured("1m")),
+    ("pod_deletion_costs", Configured("true")),
     ("preference_policy", Configured("Ignore")),
     ("prefix_delegation", Command("args.prefix_delegation()")),
     ("provider", Command("args.provider")),

@@ -71,6 +71,7 @@ fn condition(when: When) -> Option<String> {
         When::Always => None,
         When::Provider(name) => Some(format!("contains \"{name}\" (toString .Values.provider)")),
         When::Conversion => Some(".Values.conversion.enabled".to_owned()),
+        When::PodDeletionCosts => Some(".Values.podDeletionCosts.enabled".to_owned()),
         When::OwnCertificates => Some("not .Values.certificates.secretName".to_owned()),
     }
 }
@@ -89,6 +90,7 @@ fn roles() -> String {
         definitions: &definitions,
         conversion: true,
         own_certificates: true,
+        pod_deletion_costs: true,
     });
     let mut text = String::new();
     for document in &documents {

@@ -105,6 +105,9 @@ struct RbacArgs {
     /// Add permission to update the CA of CRDs written with --conversion
     #[arg(long)]
     conversion: bool,
+    /// Add permission to write deletion costs to pods, for `mortise serve --pod-deletion-costs`
+    #[arg(long)]
+    pod_deletion_costs: bool,
     /// Enabled providers: kwok creates Node objects, aws does not
     #[arg(long, value_delimiter = ',', default_value = "kwok,aws", value_parser = ["kwok", "aws"])]
     provider: Vec<String>,
@@ -293,6 +296,7 @@ impl RbacArgs {
             definitions: &converted_definitions(&node_classes()),
             conversion: self.conversion,
             own_certificates: !self.certificates_given,
+            pod_deletion_costs: self.pod_deletion_costs,
         })
     }
 }

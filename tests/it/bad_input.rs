@@ -262,6 +262,20 @@ async fn definitions_rights_and_ports() -> Result<()> {
     said.expect(5, &["create pods/eviction", "mortise manifests rbac"])?;
     ensure!(!said.text.contains("nodeclaims"), "{}", said.text);
 
+    // A feature that needs a right of its own says how to get it.
+    plane.apply_yaml(&rbac).await?;
+    let flags = ["--kubeconfig", &account, "--pod-deletion-costs"];
+    let said = wait_until("the authorizer to see the roles again", SOON, || async {
+        let said = serve(plane.dir(), &flags, &[]).await?;
+        ensure!(!said.text.contains("pods/eviction"), "{said:?}");
+        Ok(said)
+    })
+    .await?;
+    said.expect(
+        5,
+        &["patch pods", "mortise manifests rbac --pod-deletion-costs"],
+    )?;
+
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let port = taken.local_addr()?.port();
     let said = serve(

@@ -36,6 +36,7 @@ mod conversion;
 mod crash;
 mod crash_matrix;
 mod crds;
+mod deletion_costs;
 mod devices;
 mod documents;
 mod drains;

@@ -288,7 +288,7 @@ async fn nothing_outside_the_list_is_allowed() -> Result<()> {
     for flags in [
         &["--provider=kwok"][..],
         &["--provider=aws", "--certificates-given", "--name=on-aws"],
-        &["--conversion", "--name=of-both"],
+        &["--conversion", "--name=of-both", "--pod-deletion-costs"],
     ] {
         let manifests = Mortise::output(&[&["manifests", "rbac"], flags].concat()).await?;
         plane.apply_yaml(&manifests).await?;
@@ -326,7 +326,9 @@ async fn nothing_outside_the_list_is_allowed() -> Result<()> {
     let on_aws = with(&[LEASE, SERVICE_RANGE]);
     compare(&plane, "on-aws", &[EVERYWHERE, AWS], &on_aws).await?;
     let all = with(&[SECRET, LEASE, DEFINITION, SERVICE_RANGE]);
-    compare(&plane, "of-both", &[EVERYWHERE, KWOK, AWS], &all).await?;
+    let deletion_costs: &[(&str, &str, &[&str])] = &[("", "pods", &["patch"])];
+    let everywhere = [EVERYWHERE, KWOK, AWS, deletion_costs];
+    compare(&plane, "of-both", &everywhere, &all).await?;
     plane.stop().await;
     Ok(())
 }

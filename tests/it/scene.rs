@@ -143,7 +143,7 @@ impl Scene {
             builder = builder.manifests(manifest);
         }
         let mut plane = Box::pin(builder.start()).await?;
-        let mut kubeconfig = account(&plane).await?;
+        let mut kubeconfig = account_for(&plane, &setting.flags).await?;
         let mut proxy = None;
         if setting.proxied {
             let between = FaultProxy::start(&plane, USER, &GROUPS).await?;
@@ -392,11 +392,21 @@ fn summary(events: &[Event]) -> Vec<(Option<&str>, Option<&str>)> {
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:mortise";
 pub(crate) const GROUPS: [&str; 1] = ["system:serviceaccounts"];
 
+/// The flag that asks for another right, and the option that grants it.
+pub(crate) const DELETION_COSTS: &str = "--pod-deletion-costs";
+
 /// mortise's service account with the rights that it asks for, and no others. Returns its kubeconfig.
 pub(crate) async fn account(plane: &ControlPlane) -> Result<PathBuf> {
-    plane
-        .apply_yaml(&Mortise::output(&["manifests", "rbac"]).await?)
-        .await?;
+    account_for(plane, &[]).await
+}
+
+/// The same with the rights that these flags ask for.
+async fn account_for(plane: &ControlPlane, flags: &[String]) -> Result<PathBuf> {
+    let mut command = vec!["manifests", "rbac"];
+    if flags.iter().any(|flag| flag == DELETION_COSTS) {
+        command.push(DELETION_COSTS);
+    }
+    plane.apply_yaml(&Mortise::output(&command).await?).await?;
     let client = plane.client_for(USER, &GROUPS).await?;
     let claims: Api<NodeClaim> = Api::all(client.clone());
     let leases: Api<Lease> = Api::namespaced(client, "kube-system");

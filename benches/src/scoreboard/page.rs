@@ -47,6 +47,7 @@ pub(super) fn sums(results: &ScoreboardResults) -> Vec<String> {
 const fn name(policy: SimulatedPolicy) -> &'static str {
     match policy {
         SimulatedPolicy::Mortise => "mortise",
+        SimulatedPolicy::MortiseDeletionCosts => "mortise with deletion costs",
         SimulatedPolicy::MortiseAlone => "mortise without extender",
         SimulatedPolicy::Karpenter => "Karpenter's way",
     }

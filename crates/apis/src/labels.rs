@@ -90,6 +90,8 @@ pub const CAPACITY_OVERLAY_APPLIED: &str = "karpenter.sh/capacity-overlay-applie
 pub const PROVIDER_COMPATIBILITY: &str = "compatibility.karpenter.sh/provider";
 /// Annotation on pods of a ReplicaSet: cost of deleting them, an integer; read for the eviction cost.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Annotation on pods: the [`POD_DELETION_COST`] that this service wrote. One that differs from it is the user's.
+pub const OWN_DELETION_COST: &str = "mortise.sh/pod-deletion-cost";
 
 /// Label of a pod with the name of its coscheduling PodGroup.
 pub const COSCHEDULING_GROUP: &str = "scheduling.x-k8s.io/pod-group";

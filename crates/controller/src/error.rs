@@ -55,12 +55,14 @@ pub enum RunError {
         names: Vec<String>,
     },
     /// Permissions are missing. Exit code 5.
-    #[error("missing permissions of {who}: {}; grant them with: mortise manifests rbac | kubectl apply -f -", rights.join(", "))]
+    #[error("missing permissions of {who}: {}; grant them with: mortise manifests rbac{option} | kubectl apply -f -", rights.join(", "))]
     Forbidden {
         /// The user name known to the API server, or `this user`.
         who: String,
         /// One `verb resource` each.
         rights: Vec<String>,
+        /// The option of `mortise manifests rbac` that grants them, after a space; empty for none.
+        option: &'static str,
     },
     /// A provider or its queue cannot be used. Exit code 6.
     #[error("provider {provider}: {message}")]

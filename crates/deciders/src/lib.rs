@@ -5,6 +5,7 @@
 
 mod capacity_buffer;
 mod conditions;
+mod deletion_cost;
 mod disruption;
 mod expiration;
 mod garbage_collection;
@@ -28,6 +29,7 @@ mod tracking;
 
 pub use capacity_buffer::CapacityBufferDecider;
 pub use conditions::ClaimConditionsDecider;
+pub use deletion_cost::DeletionCostDecider;
 pub use disruption::DisruptionDecider;
 pub use expiration::ExpirationDecider;
 pub use garbage_collection::GarbageCollectionDecider;
@@ -67,6 +69,7 @@ pub fn all() -> Vec<Box<dyn Decider>> {
         Box::new(StaticCapacityDecider::default()),
         Box::new(ProvisioningDecider::default()),
         Box::new(DisruptionDecider::default()),
+        Box::new(DeletionCostDecider::default()),
         Box::new(CapacityBufferDecider::default()),
         Box::new(ProvisioningRequestDecider::default()),
     ]

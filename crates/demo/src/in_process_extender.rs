@@ -171,4 +171,18 @@ mod tests {
         assert_eq!(burst.nodes_launched, burst.most_nodes);
         assert_eq!(burst.evictions, 0);
     }
+
+    /// Pods of a workload that shrinks leave whole nodes, so fewer are evicted, and it costs about the same.
+    #[test]
+    fn deletion_costs_take_the_place_of_evictions() {
+        let [with, without] = [
+            SimulatedPolicy::MortiseDeletionCosts,
+            SimulatedPolicy::Mortise,
+        ]
+        .map(|policy| scores("black-friday", policy));
+        assert_eq!(with.evictions, 0);
+        assert!(without.evictions > 0, "{without:?}");
+        assert!(with.spent_micro_usd * 100 <= without.spent_micro_usd * 102);
+        assert_eq!(with.violations, 0);
+    }
 }

@@ -42,6 +42,8 @@ pub enum DeciderId {
     Provisioning,
     /// Nodes that are empty, drifted or too expensive.
     Disruption,
+    /// Pods of workloads that shrink: which of them go first.
+    DeletionCost,
     /// None of them: the index saw an object change.
     Index,
 }
@@ -68,6 +70,7 @@ impl DeciderId {
             Self::StaticCapacity => "static_capacity",
             Self::Provisioning => "provisioning",
             Self::Disruption => "disruption",
+            Self::DeletionCost => "deletion_cost",
             Self::Index => "index",
         }
     }

@@ -367,6 +367,7 @@ fn rendered_manifests_name_it() {
         definitions: &definitions,
         conversion: true,
         own_certificates: true,
+        pod_deletion_costs: false,
     });
     let role = &account[1];
     assert_eq!(role["kind"], "ClusterRole");

@@ -81,9 +81,13 @@ pub struct Settings {
     /// ProvisioningRequests are served (`--provisioning-requests`, off).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub provisioning_requests: bool,
+    /// Pods of ReplicaSets get deletion costs, so that workloads that shrink leave the nodes that should go (`--pod-deletion-costs`, off).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pod_deletion_costs: bool,
     /// Consolidation may replace groups of nodes by several cheaper ones (`--consolidate-groups`, off).
     pub consolidate_groups: bool,
-    /// What evicting a pod of a churning workload costs: the price of an average pod for this long; 0 for nothing, as in Karpenter.
+    /// What evicting a pod of a churning workload costs: the price of an average pod for this long (see [`EVICTION_COST_MS`]); 0 for
+    /// nothing, as in Karpenter.
     pub consolidation_eviction_cost_ms: i64,
     /// Cooldown of launched nodes and of pods relocated by consolidation.
     pub disruption_cooldown_ms: i64,
@@ -101,6 +105,10 @@ pub struct Settings {
     /// Most instance type names in one NodeClaim (600).
     pub max_instance_types: usize,
 }
+
+/// Default of `--consolidation-eviction-cost`, and the one with `--pod-deletion-costs`: who waits for the workload to shrink again
+/// gets the node without an eviction.
+pub const EVICTION_COST_MS: (i64, i64) = (90 * 60_000, 6 * 3_600_000);
 
 impl Default for Settings {
     fn default() -> Self {
@@ -133,8 +141,9 @@ impl Default for Settings {
             learn_boot_taints: true,
             respect_cluster_autoscaler_annotations: false,
             provisioning_requests: false,
+            pod_deletion_costs: false,
             consolidate_groups: false,
-            consolidation_eviction_cost_ms: 90 * 60_000,
+            consolidation_eviction_cost_ms: EVICTION_COST_MS.0,
             disruption_cooldown_ms: 5 * 60_000,
             garbage_collection_interval_ms: 2 * 60_000,
             nodeclass_resync_interval_ms: 5 * 60_000,

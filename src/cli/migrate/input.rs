@@ -115,6 +115,7 @@ pub(super) async fn live(kubeconfig: Option<&Path>) -> anyhow::Result<Vec<Source
                     bail!(RunError::Forbidden {
                         who: "this user".to_owned(),
                         rights: vec![format!("list {plural}.{group}")],
+                        option: "",
                     });
                 }
                 Err(error) => {

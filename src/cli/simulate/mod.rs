@@ -110,6 +110,8 @@ enum SimulationFormat {
 enum PolicyName {
     /// mortise; kube-scheduler calls its extender
     Mortise,
+    /// mortise with its extender and `--pod-deletion-costs`
+    MortiseDeletionCosts,
     /// mortise, where kube-scheduler calls no extender
     MortiseAlone,
     /// mortise's deciders, with provisioning and consolidation in Karpenter's way
@@ -120,6 +122,7 @@ impl From<PolicyName> for SimulatedPolicy {
     fn from(name: PolicyName) -> Self {
         match name {
             PolicyName::Mortise => Self::Mortise,
+            PolicyName::MortiseDeletionCosts => Self::MortiseDeletionCosts,
             PolicyName::MortiseAlone => Self::MortiseAlone,
             PolicyName::Karpenter => Self::Karpenter,
         }

@@ -250,6 +250,7 @@ fn failed(clients: &Clients, error: &kube::Error, right: &str, resource: &str) -
         kube::Error::Api(status) if status.code == 403 => RunError::Forbidden {
             who: "this user".to_owned(),
             rights: vec![right.to_owned()],
+            option: "",
         },
         kube::Error::Api(status) if status.code == 404 => RunError::CrdsMissing {
             names: vec![format!("{resource}.{}", NodePool::KIND.group)],

@@ -185,6 +185,7 @@ fn list_error(clients: &Clients, kind: &ResourceKind, error: &kube::Error) -> Ru
         (_, kube::Error::Api(status)) if status.code == 403 => RunError::Forbidden {
             who: "this user".to_owned(),
             rights: vec![format!("list {}", kind.api.resource())],
+            option: "",
         },
         _ => connection_error(clients, error),
     }

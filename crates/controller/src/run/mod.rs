@@ -239,7 +239,11 @@ fn required_permissions(config: &Config, namespace: &str) -> RequiredPermissions
         CertificateSource::Secret { name, .. } => Some((name.clone(), namespace.to_owned())),
         CertificateSource::Directory(_) | CertificateSource::Memory => None,
     };
-    RequiredPermissions { lease, secret }
+    RequiredPermissions {
+        lease,
+        secret,
+        pod_deletion_costs: config.settings.pod_deletion_costs,
+    }
 }
 
 fn service_state(config: &Config, known: WellKnown) -> Arc<ServiceState> {

@@ -21,6 +21,8 @@ pub(crate) struct RequiredPermissions {
     pub(crate) lease: Option<(String, String)>,
     /// Name and namespace of the certificate Secret, if any.
     pub(crate) secret: Option<(String, String)>,
+    /// Deletion costs are written to pods.
+    pub(crate) pod_deletion_costs: bool,
 }
 
 /// Checks that the API server responds, serves every kind, and grants the needed permissions.
@@ -100,6 +102,11 @@ async fn check_crds(clients: &Clients, kinds: &[ResourceKind]) -> Result<(), Run
     }
 }
 
+/// The permission to write deletion costs.
+fn deletion_costs() -> Permission {
+    Permission::on("patch", "", "pods")
+}
+
 fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Vec<Permission> {
     let right = Permission::on;
     let mut all = Vec::new();
@@ -119,6 +126,9 @@ fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Ve
         right("delete", "", "nodes"),
         right("delete", "", "pods"),
     ]);
+    if needs.pod_deletion_costs {
+        all.push(deletion_costs());
+    }
     all.extend([
         right("create", "", "pods/eviction"),
         right("create", "", "events"),
@@ -166,6 +176,11 @@ async fn check_permissions(
             .await
             .unwrap_or_else(|| "this user".to_owned()),
         rights: group_by_resource(&missing),
+        option: if missing.contains(&deletion_costs()) {
+            " --pod-deletion-costs"
+        } else {
+            ""
+        },
     })
 }
 
@@ -198,6 +213,7 @@ mod tests {
         let needs = RequiredPermissions {
             lease: Some(("election".to_owned(), "kube-system".to_owned())),
             secret: None,
+            pod_deletion_costs: false,
         };
         let all = group_by_resource(&needed_permissions(&kinds, &needs));
         for want in [
@@ -210,5 +226,15 @@ mod tests {
             assert!(all.iter().any(|right| right == want), "{want} in {all:?}");
         }
         assert!(!all.iter().any(|right| right.contains("secrets")));
+        let needs = RequiredPermissions {
+            pod_deletion_costs: true,
+            ..needs
+        };
+        let all = group_by_resource(&needed_permissions(&kinds, &needs));
+        assert!(
+            all.iter()
+                .any(|right| right == "list/watch/delete/patch pods"),
+            "{all:?}"
+        );
     }
 }

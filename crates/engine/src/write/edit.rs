@@ -63,6 +63,8 @@ pub enum ObjectEdit {
     Initialize,
     /// Adds or removes the disrupted taint of a Node, and its load balancer label.
     SetTaints(NodeTaints),
+    /// Sets the cost of deleting a pod, and that it is ours; `None` removes both.
+    SetDeletionCost(Option<i32>),
     /// Changes the status subresource.
     SetStatus(StatusEdit),
 }
@@ -98,6 +100,8 @@ pub enum EditKind {
     Initialization,
     /// [`ObjectEdit::SetTaints`].
     Taints,
+    /// [`ObjectEdit::SetDeletionCost`].
+    DeletionCost,
     /// [`ObjectEdit::SetStatus`].
     Status,
 }
@@ -121,6 +125,7 @@ impl EditKind {
             Self::Registration => "registration",
             Self::Initialization => "initialization",
             Self::Taints => "taints",
+            Self::DeletionCost => "deletion_cost",
             Self::Status => "status",
         }
     }
@@ -154,6 +159,7 @@ impl ObjectEdit {
             Self::Register(_) => EditKind::Registration,
             Self::Initialize => EditKind::Initialization,
             Self::SetTaints(_) => EditKind::Taints,
+            Self::SetDeletionCost(_) => EditKind::DeletionCost,
             Self::SetStatus(_) => EditKind::Status,
         }
     }
@@ -177,6 +183,7 @@ impl ObjectEdit {
             | Self::SetInterruption { .. }
             | Self::SetDeadline { .. }
             | Self::Initialize
+            | Self::SetDeletionCost(_)
             | Self::SetStatus(_) => None,
         };
         if taints.is_some_and(has_disrupted) {

@@ -173,6 +173,7 @@ fn step_of_claim(edit: &ObjectEdit) -> Option<LifecycleStep> {
         }
         ObjectEdit::SetHashes(_)
         | ObjectEdit::SetTagged(_)
+        | ObjectEdit::SetDeletionCost(_)
         | ObjectEdit::SetCapacityType(_)
         | ObjectEdit::SetDeletionReason(_)
         | ObjectEdit::SetFence(None)
@@ -257,6 +258,7 @@ fn step_of_node(edit: &ObjectEdit) -> Option<LifecycleStep> {
         | ObjectEdit::SetInstanceMetadata(_)
         | ObjectEdit::SetHashes(_)
         | ObjectEdit::SetTagged(_)
+        | ObjectEdit::SetDeletionCost(_)
         | ObjectEdit::SetCapacityType(_)
         | ObjectEdit::SetDeletionReason(_)
         | ObjectEdit::SetFence(_)

@@ -29,7 +29,7 @@ use mortise_apis::karpenter::capacitybuffer::{CapacityBuffer, CapacityBufferStat
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
-use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef};
+use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef, PodKey};
 use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::{Condition, k8s, labels};
@@ -255,6 +255,13 @@ impl ObjectWrite {
         let target = ObjectRef::Buffer(buffer.key());
         let edit = StatusEdit::CapacityBuffer(status);
         Self::status(target, Some(&buffer.metadata), edit)
+    }
+
+    /// Sets the deletion cost of a pod; `None` removes it.
+    #[must_use]
+    pub const fn set_deletion_cost(pod: PodKey, cost: Option<i32>) -> Self {
+        let edit = ObjectEdit::SetDeletionCost(cost);
+        Self::unversioned(ObjectRef::Pod(pod), edit)
     }
 
     /// Writes the conditions of a ProvisioningRequest.

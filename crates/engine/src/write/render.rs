@@ -1,5 +1,7 @@
 //! Requests of edits: the only place that knows their JSON.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use mortise_apis::karpenter::capacitybuffer::CapacityBufferStatus;
 use mortise_apis::labels;
@@ -72,6 +74,14 @@ impl ObjectEdit {
             Self::Register(registration) => registered(registration),
             Self::Initialize => metadata("labels", &json!({ labels::INITIALIZED: "true" })),
             Self::SetTaints(edit) => tainted(edit),
+            Self::SetDeletionCost(cost) => {
+                // As one annotation says what the other must say, they change together.
+                let text = cost.map(|cost| cost.to_string());
+                let both = [labels::POD_DELETION_COST, labels::OWN_DELETION_COST];
+                let both: BTreeMap<&str, &Option<String>> =
+                    both.into_iter().map(|key| (key, &text)).collect();
+                metadata("annotations", &both)
+            }
             Self::SetStatus(edit) => json!({ "status": status(edit) }),
         };
         if let (Some(version), Value::Object(fields)) = (at, &mut merge) {

@@ -7,7 +7,7 @@ use mortise_apis::karpenter::capacitybuffer::{CapacityBuffer, CapacityBufferStat
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
-use mortise_apis::names::{NodeClassKey, ObjectRef};
+use mortise_apis::names::{NodeClassKey, ObjectRef, PodKey};
 use mortise_apis::{Condition, k8s, labels};
 use mortise_cloudprovider::{CapacityType, InterruptionKind};
 use mortise_planning::reason::Reason;
@@ -76,6 +76,17 @@ fn a_capacity_type_replaces_the_labels_of_the_former() {
         (write.edit.kind(), write.lifecycle_step()),
         (EditKind::Tagged, None)
     );
+    for (cost, text) in [(Some(-7), json!("-7")), (None, json!(null))] {
+        let write = ObjectWrite::set_deletion_cost(PodKey::new("default", "web-1"), cost);
+        let expected = json!({ "metadata": { "annotations": {
+            "controller.kubernetes.io/pod-deletion-cost": text, "mortise.sh/pod-deletion-cost": text,
+        } } });
+        assert_eq!(write.render().merge, expected);
+        assert_eq!(
+            (write.edit.kind(), write.lifecycle_step()),
+            (EditKind::DeletionCost, None)
+        );
+    }
 }
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -24,6 +24,8 @@ pub struct ServiceAccount<'a> {
     pub conversion: bool,
     /// Whether the service issues its certificates itself, into the Secret.
     pub own_certificates: bool,
+    /// Whether the service writes deletion costs to pods.
+    pub pod_deletion_costs: bool,
 }
 
 /// What a provider's permissions depend on.
@@ -50,6 +52,8 @@ pub enum When {
     Conversion,
     /// When the service issues its certificates itself.
     OwnCertificates,
+    /// When the service writes deletion costs to pods.
+    PodDeletionCosts,
 }
 
 impl ServiceAccount<'_> {
@@ -59,6 +63,7 @@ impl ServiceAccount<'_> {
             When::Provider(name) => self.providers.iter().any(|each| each.name == name),
             When::Conversion => self.conversion,
             When::OwnCertificates => self.own_certificates,
+            When::PodDeletionCosts => self.pod_deletion_costs,
         }
     }
 }
@@ -173,6 +178,7 @@ pub fn cluster_rules(
         all.push((When::Provider(provider.name), read));
     }
     all.extend(providers.iter().flat_map(node_class));
+    all.push((When::PodDeletionCosts, rule(&[""], &["pods"], &["patch"])));
     let definitions: Vec<&str> = definitions.iter().map(String::as_str).collect();
     all.push((
         When::Conversion,

@@ -22,7 +22,7 @@ use mortise_engine::decider::Decider;
 use mortise_engine::decider_id::DeciderId;
 use mortise_planning::context::PlanningContext;
 use mortise_planning::disruption::search::FoundCommand;
-use mortise_planning::settings::Settings;
+use mortise_planning::settings::{EVICTION_COST_MS, Settings};
 use serde::Serialize;
 
 use disruption::BaselineDisruption;
@@ -36,19 +36,27 @@ pub enum SimulatedPolicy {
     Mortise,
     /// mortise, where kube-scheduler calls no extender.
     MortiseAlone,
+    /// mortise with its extender, where pods have deletion costs.
+    MortiseDeletionCosts,
     /// mortise's deciders, with provisioning and disruption in Karpenter's way.
     Karpenter,
 }
 
 impl SimulatedPolicy {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Mortise, Self::MortiseAlone, Self::Karpenter];
+    pub const ALL: [Self; 4] = [
+        Self::Mortise,
+        Self::MortiseDeletionCosts,
+        Self::MortiseAlone,
+        Self::Karpenter,
+    ];
 
     /// Its name, as JSON has it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mortise => "mortise",
+            Self::MortiseDeletionCosts => "mortise-deletion-costs",
             Self::MortiseAlone => "mortise-alone",
             Self::Karpenter => "karpenter",
         }
@@ -57,7 +65,7 @@ impl SimulatedPolicy {
     /// Whether kube-scheduler calls mortise's extender.
     #[must_use]
     pub const fn has_extender(self) -> bool {
-        matches!(self, Self::Mortise)
+        matches!(self, Self::Mortise | Self::MortiseDeletionCosts)
     }
 
     /// The policy's deciders, given mortise's.
@@ -80,6 +88,11 @@ impl SimulatedPolicy {
     pub fn settings(self, settings: Settings) -> Settings {
         match self {
             Self::Mortise | Self::MortiseAlone => settings,
+            Self::MortiseDeletionCosts => Settings {
+                pod_deletion_costs: true,
+                consolidation_eviction_cost_ms: EVICTION_COST_MS.1,
+                ..settings
+            },
             Self::Karpenter => Settings {
                 disruption_cooldown_ms: 0,
                 consolidation_eviction_cost_ms: 0,
@@ -89,6 +102,7 @@ impl SimulatedPolicy {
                 launch_failure_threshold: 0,
                 initialization_timeout_ms: 0,
                 consolidate_groups: false,
+                pod_deletion_costs: false,
                 ..settings
             },
         }

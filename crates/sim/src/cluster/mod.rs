@@ -4,6 +4,7 @@
 
 mod api_server;
 mod cloud;
+mod deletion_order;
 mod effects;
 mod extender;
 mod kube_scheduler;

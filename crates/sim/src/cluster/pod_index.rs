@@ -7,6 +7,7 @@ use mortise_apis::names::PodKey;
 use serde_json::Value;
 
 use super::api_server::is_deleting;
+use super::deletion_order::DeletionFacts;
 use super::rolling_update::revision_of;
 use super::workload_controllers::daemon_sets::is_daemon;
 use super::workload_controllers::{is_healthy, node_of, owner};
@@ -21,10 +22,11 @@ pub(super) struct PodFacts {
     pub(super) is_healthy: bool,
     /// Revision of the template that it was made from; `None`: the template was not replaced then.
     pub(super) revision: Option<u64>,
+    pub(super) deletion: DeletionFacts,
 }
 
 impl PodFacts {
-    fn of(pod: &Value) -> Self {
+    pub(super) fn of(pod: &Value) -> Self {
         Self {
             owner: owner(pod).map(Arc::from),
             node: node_of(pod).map(Arc::from),
@@ -32,7 +34,12 @@ impl PodFacts {
             is_deleting: is_deleting(pod),
             is_healthy: is_healthy(pod),
             revision: revision_of(pod),
+            deletion: DeletionFacts::of(pod),
         }
+    }
+
+    pub(super) const fn node(&self) -> Option<&Arc<str>> {
+        self.node.as_ref()
     }
 
     pub(super) const fn is_bound(&self) -> bool {

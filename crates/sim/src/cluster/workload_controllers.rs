@@ -14,6 +14,7 @@ use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
 use serde_json::{Value, json};
 
 use super::api_server::{ApiServer, is_deleting};
+use super::deletion_order::in_deletion_order;
 use super::pod_index::OwnedPods;
 use super::rolling_update::{RollingUpdate, of_revision};
 use super::running_jobs::RunningJobs;
@@ -23,8 +24,10 @@ use crate::workloads::Workloads;
 use daemon_sets::{DaemonSetsSeen, is_late, reconcile_daemon_sets};
 
 pub(crate) const NAMESPACE: &str = "default";
-/// Maximum number of pods that one workload creates or deletes per tick.
+/// Maximum number of pods that one workload creates, or replaces, per tick.
 const STEP: usize = 20;
+/// Maximum number of pods that the ReplicaSet controller deletes at a time.
+const BURST: usize = 500;
 /// Milliseconds between two pods of a workload: kube-controller-manager creates 20 a second.
 const PACE_MS: i64 = 50;
 /// Virtual seconds between two resizes of an oscillating workload.
@@ -290,7 +293,8 @@ impl WorkloadControllers {
         let pods = store.pod_index().of_owner(&deployment.name);
         let pods = || pods.into_iter().flat_map(OwnedPods::live);
         if let Some(revision) = self.revisions.get(&deployment.name).copied() {
-            let round = RollingUpdate::new(want, revision, pods());
+            let ranked = in_deletion_order(pods(), now).into_iter();
+            let round = RollingUpdate::new(want, revision, ranked);
             if !round.is_complete() {
                 for pod in round.deletes(STEP) {
                     delete(store, &ObjectKey::Pod(pod), now);
@@ -306,11 +310,10 @@ impl WorkloadControllers {
         let lacking = want.saturating_sub(have).min(STEP);
         self.plan_pods(lacking, &deployment.name, &template);
         if have > want {
-            // Pending pods are deleted first, then the newest, as by the ReplicaSet controller.
-            let bound = pods().map(|(key, facts)| (facts.is_bound(), key.clone()));
-            let mut surplus: Vec<(bool, PodKey)> = bound.collect();
-            surplus.sort_by(|a, b| (a.0, &b.1).cmp(&(b.0, &a.1)));
-            for (_, pod) in surplus.into_iter().take((have - want).min(STEP)) {
+            let surplus = in_deletion_order(pods(), now).into_iter();
+            let surplus = surplus.take((have - want).min(BURST));
+            let surplus: Vec<PodKey> = surplus.map(|(key, _)| key.clone()).collect();
+            for pod in surplus {
                 delete(store, &ObjectKey::Pod(pod), now);
             }
         }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 
 use super::devices::claims_of;
 use super::pod_class::{PodClass, sorted_labels};
-use super::{GangKey, LaunchHold, Owner, Pod, PodClasses, PodPhase, Refusal};
+use super::{DeletionCost, GangKey, LaunchHold, Owner, Pod, PodClasses, PodPhase, Refusal};
 use mortise_apis::names::PodKey;
 use mortise_apis::{k8s, labels};
 
@@ -65,7 +65,7 @@ impl Pod {
             is_unsafe_to_evict: classes.holds.all
                 && annotation(labels::SAFE_TO_EVICT) == Some("false"),
             launch_hold: LaunchHold::of(annotation, created, classes.holds),
-            deletion_cost: annotation(labels::POD_DELETION_COST).map_or(0, deletion_cost),
+            deletion_cost: DeletionCost::of(annotation),
             grace_seconds: spec
                 .termination_grace_period_seconds
                 .unwrap_or(DEFAULT_GRACE_SECONDS),
@@ -131,14 +131,4 @@ fn owner(metadata: &ObjectMeta) -> Option<Owner> {
         name: of.name.as_str().into(),
         uid: of.uid.as_str().into(),
     })
-}
-
-/// The number in the annotation, rounded to the nearest integer and clamped to 32 bits; 0 if it is not a number.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a cast from float saturates"
-)]
-fn deletion_cost(text: &str) -> i32 {
-    text.parse()
-        .unwrap_or_else(|_| text.parse::<f64>().map_or(0, |cost| cost.round() as i32))
 }

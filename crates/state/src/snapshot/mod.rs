@@ -5,6 +5,7 @@
 
 mod assumed;
 mod boot_taints;
+mod deletion_cost;
 pub(crate) mod demand;
 mod devices;
 mod from_api;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use boot_taints::{BootTaint, BootTaints};
+pub use deletion_cost::DeletionCost;
 pub use demand::{
     BufferDemand, BufferFailure, BufferTemplate, MOST_PODS, ResolvedBuffer, TemplateKey,
     TemplateKind, buffer_size,

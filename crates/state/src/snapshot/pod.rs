@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{GangKey, LaunchHold, PodClaim, PodClass, RequestedRoom};
+use super::{DeletionCost, GangKey, LaunchHold, PodClaim, PodClass, RequestedRoom};
 use crate::ledger::{Nomination, NominationTarget};
 use mortise_apis::names::{NamespacedName, NodeName, PodKey, Uid};
 
@@ -96,8 +96,8 @@ pub struct Pod {
     pub is_unsafe_to_evict: bool,
     /// What keeps nodes from being launched for it, where annotations of Cluster Autoscaler are respected.
     pub launch_hold: Option<LaunchHold>,
-    /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 when absent or malformed.
-    pub deletion_cost: i32,
+    /// Annotation `controller.kubernetes.io/pod-deletion-cost`, and who wrote it.
+    pub deletion_cost: DeletionCost,
     /// `spec.terminationGracePeriodSeconds`; 30 when absent.
     pub grace_seconds: i64,
     /// It is a mirror of a static pod.

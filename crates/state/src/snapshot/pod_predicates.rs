@@ -26,11 +26,12 @@ impl EvictionCost {
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 impl Pod {
-    /// 1 + deletion cost / 2^27 + priority / 2^25, within -10 and 10.
+    /// 1 + deletion cost of its user / 2^27 + priority / 2^25, within -10 and 10.
     #[must_use]
     pub fn eviction_cost(&self) -> EvictionCost {
         let EvictionCost(one) = EvictionCost::ONE;
-        let cost = one + i64::from(self.deletion_cost) + 4 * i64::from(self.class.priority);
+        let cost =
+            one + i64::from(self.deletion_cost.of_eviction()) + 4 * i64::from(self.class.priority);
         EvictionCost(cost.clamp(-10 * one, 10 * one))
     }
 

@@ -220,6 +220,7 @@ impl Certificates {
                         true => RunError::Forbidden {
                             who: "this user".to_owned(),
                             rights: vec![format!("get secrets in namespace {}", error.namespace)],
+                            option: "",
                         },
                         false => text(&error),
                     })?
