@@ -86,6 +86,13 @@ async fn a_workload_that_shrinks_leaves_whole_nodes() -> Result<()> {
     let gone = [4, 2, 6].into_iter().find(is_cut);
     let gone = gone.context("nodes that differ")?;
     let count = 8 - gone;
+    // The most expensive pod is the last one.
+    let last = before.iter().max_by_key(|(_, cost)| **cost);
+    let (last, cost) = last.context("a pod")?;
+    let told = scene.explained(last).await?;
+    let expected = format!("{cost} of mortise: ");
+    ensure!(told.contains(&expected), "{told}");
+
     scene.scale("web", count).await?;
     let left = fewer(&scene, count).await?;
     // The pods with the least costs went, and with them their nodes.

@@ -65,9 +65,8 @@ impl<'a> NodeRank<'a> {
     /// The deletion cost that a pod should have: what goes first has the least. `None`: none.
     ///
     /// First come pods on nodes that are drifted, disrupted or deleted; then those on nodes of which pods of other workloads use
-    /// little, in eighths of a node, because these would have to move; then those on expensive nodes, and on young ones, of a
-    /// few hours one after the other. All of this
-    /// rarely changes, so a cost is rarely written again.
+    /// little, in eighths of a node, because these would have to move; then those on expensive nodes, and on young ones. Nodes that
+    /// are alike in all of this are told apart by their names. It rarely changes, so a cost is rarely written again.
     pub(super) fn cost_of(&self, pod: &Pod) -> Option<i32> {
         let of_node = self.of_node?;
         let rank = if self.goes {

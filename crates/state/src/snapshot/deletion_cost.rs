@@ -36,6 +36,15 @@ impl DeletionCost {
         }
     }
 
+    /// The number by which the ReplicaSet controller compares pods.
+    #[must_use]
+    pub const fn value(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::User(cost) | Self::Own(cost) => cost,
+        }
+    }
+
     /// What it adds to the cost of evicting the pod.
     #[must_use]
     pub const fn of_eviction(self) -> i32 {
@@ -75,6 +84,7 @@ mod tests {
         assert_eq!(of(Some("100"), Some("-3")), DeletionCost::User(100));
         assert_eq!(of(Some("7.6"), None), DeletionCost::User(8));
         assert_eq!(of(Some("many"), Some("many")), DeletionCost::User(0));
+        assert_eq!(DeletionCost::Own(-3).value(), -3);
         assert_eq!(DeletionCost::Own(-3).of_eviction(), 0);
         assert_eq!(DeletionCost::User(5).of_eviction(), 5);
     }

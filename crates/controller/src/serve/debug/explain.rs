@@ -20,6 +20,7 @@ use mortise_planning::scheduling::{self, PodExplanation, PodSchedulingState};
 use mortise_state::snapshot::{Pod, PoolUsage, Snapshot, StateNode};
 use serde_json::{Value, json};
 
+use super::deletion_order::DeletionOrder;
 use super::subject::Subject;
 use super::table::facts;
 use super::views::{decision, decision_table, place, reasons};
@@ -142,6 +143,10 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
     for reason in &explanation.reasons {
         lines.push(("blocker", reason.to_string()));
     }
+    let deletion_order = DeletionOrder::of(snapshot, found);
+    if let Some(order) = &deletion_order {
+        lines.push(("deletion cost", order.text()));
+    }
     let why = records.first().map(|newest| reasons(&newest.record));
     if let Some(why) = &why {
         lines.push(("why", why.clone()));
@@ -162,6 +167,7 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
         "nominated_until": nomination.map(|nomination| nomination.until),
         "do_not_disrupt": found.do_not_disrupt.as_deref(),
         "disruption_budgets": budgets_of(snapshot, found).iter().map(|name| name.to_string()).collect::<Vec<_>>(),
+        "deletion_cost": deletion_order.as_ref().map(DeletionOrder::json),
         "state": explanation.state,
         "scheduler_says": found.refusal.as_ref().map(|refusal| &*refusal.message),
         "not_confirmed_by": explanation.unconfirmed.as_deref(),

@@ -6,6 +6,7 @@
 mod buffers;
 mod capacity;
 mod decisions;
+mod deletion_order;
 mod disruption;
 mod explain;
 mod extender;
