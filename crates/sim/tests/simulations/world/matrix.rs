@@ -106,6 +106,7 @@ fn play(matrix: &Matrix, steps: &mut Steps) -> Vec<String> {
             window: WINDOW,
         }];
     }
+    options.settings.pod_deletion_costs = matrix.seed.is_multiple_of(3);
     let mut simulation = Simulation::new(options, mortise_deciders::all());
     for _ in 1..matrix.replicas {
         simulation.add_replica(mortise_deciders::all());
