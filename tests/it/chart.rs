@@ -229,6 +229,19 @@ async fn values_close_ports_and_take_rights_away() -> Result<()> {
     ensure!(can(&open, "Role", "secrets", "create") && !can(&closed, "Role", "secrets", "get"));
     ensure!(!can(&open, "ClusterRole", "nodes", "create"));
     ensure!(!can(&open, "ClusterRole", "kwoknodeclasses", "get"));
+    let costs = render("provider=aws,podDeletionCosts.enabled=true").await?;
+    let patches_pods = |documents: &[Value]| {
+        let is_set = of(documents, "Deployment").iter().any(|deployment| {
+            let variables = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+            let variable = json!({ "name": "MORTISE_POD_DELETION_COSTS", "value": "true" });
+            variables
+                .as_array()
+                .is_some_and(|all| all.contains(&variable))
+        });
+        (can(documents, "ClusterRole", "pods", "patch"), is_set)
+    };
+    ensure!(patches_pods(&open) == (false, false));
+    ensure!(patches_pods(&costs) == (true, true));
     let both = render("provider={aws,kwok}").await?;
     ensure!(
         can(&both, "ClusterRole", "nodes", "create")
