@@ -89,9 +89,13 @@ async fn a_workload_that_shrinks_leaves_whole_nodes() -> Result<()> {
     // The most expensive pod is the last one.
     let last = before.iter().max_by_key(|(_, cost)| **cost);
     let (last, cost) = last.context("a pod")?;
-    let told = scene.explained(last).await?;
     let expected = format!("{cost} of mortise: ");
-    ensure!(told.contains(&expected), "{told}");
+    wait_until("the place of the pod", SOON, || async {
+        let told = scene.explained(last).await?;
+        ensure!(told.contains(&expected), "{told}");
+        Ok(())
+    })
+    .await?;
 
     scene.scale("web", count).await?;
     let left = fewer(&scene, count).await?;

@@ -33,6 +33,17 @@ pub(super) struct Condition {
     pub(super) message: String,
 }
 
+/// When a pod goes if its workload shrinks.
+#[derive(Debug, Deserialize)]
+pub(super) struct DeletionCost {
+    pub(super) cost: i32,
+    /// mortise wrote it.
+    pub(super) own: bool,
+    /// Pods of its owner that go before it.
+    pub(super) earlier_pods: usize,
+    pub(super) pods: usize,
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct Pod {
     #[serde(flatten)]
@@ -49,6 +60,8 @@ pub(super) struct Pod {
     pub(super) nominated_until: Option<Timestamp>,
     pub(super) do_not_disrupt: Option<String>,
     pub(super) disruption_budgets: Vec<String>,
+    #[serde(default)]
+    pub(super) deletion_cost: Option<DeletionCost>,
     pub(super) blockers: Vec<PoolBlocker>,
     pub(super) why: Option<String>,
     pub(super) decisions: Vec<Decision>,

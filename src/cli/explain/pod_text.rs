@@ -99,6 +99,16 @@ pub(super) fn lines(pod: &Pod, width: usize) -> Vec<String> {
     if !pod.disruption_budgets.is_empty() {
         known.push(("disruption budgets", pod.disruption_budgets.join(", ")));
     }
+    if let Some(place) = &pod.deletion_cost {
+        let whose = if place.own { "mortise" } else { "its user" };
+        known.push((
+            "deletion cost",
+            format!(
+                "{} of {whose}: {} of {} pods of its owner go first",
+                place.cost, place.earlier_pods, place.pods
+            ),
+        ));
+    }
     lines.extend(facts(&known, width));
     let blockers = pod.blockers.iter().flat_map(|each| blocker(each, width));
     section(&mut lines, "Why it gets no node", blockers.collect());
