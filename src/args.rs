@@ -20,7 +20,9 @@ pub use inert::Inert;
 use mortise_apis::nearest::nearest;
 use mortise_controller::{AdmissionClients, CertificateSource, Config, LeaderElection, Listen};
 use mortise_planning::scheduling::{SchedulerConfig, SpreadDefaults};
-use mortise_planning::settings::{EVICTION_COST_MS, FeatureGates, RebalancePolicy, Settings};
+use mortise_planning::settings::{
+    FeatureGates, RebalancePolicy, Settings, default_eviction_cost_ms,
+};
 use mortise_process::Millis;
 pub use record::RecordArgs;
 
@@ -298,11 +300,9 @@ struct OwnArgs {
 
 impl OwnArgs {
     fn eviction_cost_ms(&self) -> i64 {
-        let (plain, with_deletion_costs) = EVICTION_COST_MS;
         match &self.consolidation_eviction_cost {
             Some(asked) => asked.0,
-            None if self.pod_deletion_costs => with_deletion_costs,
-            None => plain,
+            None => default_eviction_cost_ms(self.pod_deletion_costs),
         }
     }
 }

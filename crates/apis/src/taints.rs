@@ -129,6 +129,13 @@ pub fn disrupted() -> Taint {
     }
 }
 
+/// Whether the taint of disrupted nodes is among these.
+#[must_use]
+pub fn has_disrupted(taints: &[Taint]) -> bool {
+    let mut all = taints.iter();
+    all.any(|taint| taint.key == labels::DISRUPTED_TAINT)
+}
+
 /// The taint that a node is born with and loses at registration.
 #[must_use]
 pub fn unregistered() -> Taint {

@@ -86,8 +86,8 @@ pub struct Settings {
     pub pod_deletion_costs: bool,
     /// Consolidation may replace groups of nodes by several cheaper ones (`--consolidate-groups`, off).
     pub consolidate_groups: bool,
-    /// What evicting a pod of a churning workload costs: the price of an average pod for this long (see [`EVICTION_COST_MS`]); 0 for
-    /// nothing, as in Karpenter.
+    /// What evicting a pod of a churning workload costs: the price of an average pod for this long (see
+    /// [`default_eviction_cost_ms`]); 0 for nothing, as in Karpenter.
     pub consolidation_eviction_cost_ms: i64,
     /// Cooldown of launched nodes and of pods relocated by consolidation.
     pub disruption_cooldown_ms: i64,
@@ -106,9 +106,16 @@ pub struct Settings {
     pub max_instance_types: usize,
 }
 
-/// Default of `--consolidation-eviction-cost`, and the one with `--pod-deletion-costs`: who waits for the workload to shrink again
-/// gets the node without an eviction.
-pub const EVICTION_COST_MS: (i64, i64) = (90 * 60_000, 6 * 3_600_000);
+/// Default of `--consolidation-eviction-cost`, in milliseconds. With deletion costs it is longer: who waits for the workload to
+/// shrink again gets the node without an eviction.
+#[must_use]
+pub const fn default_eviction_cost_ms(pod_deletion_costs: bool) -> i64 {
+    if pod_deletion_costs {
+        6 * 3_600_000
+    } else {
+        90 * 60_000
+    }
+}
 
 impl Default for Settings {
     fn default() -> Self {
@@ -143,7 +150,7 @@ impl Default for Settings {
             provisioning_requests: false,
             pod_deletion_costs: false,
             consolidate_groups: false,
-            consolidation_eviction_cost_ms: EVICTION_COST_MS.0,
+            consolidation_eviction_cost_ms: default_eviction_cost_ms(false),
             disruption_cooldown_ms: 5 * 60_000,
             garbage_collection_interval_ms: 2 * 60_000,
             nodeclass_resync_interval_ms: 5 * 60_000,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_apis::labels::DISRUPTED_TAINT;
 use mortise_apis::names::Uid;
 use mortise_apis::resources::Resources;
+use mortise_apis::taints::has_disrupted;
 use mortise_apis::values::fnv1a;
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::snapshot::{DeletionCost, Pod, StateNode};
@@ -21,8 +21,8 @@ const NAME_BITS: u32 = 6;
 /// Ages are counted from here, 2020-01-01, and in this unit: they fit for 30 years.
 const EPOCH_S: i64 = 1_577_836_800;
 const AGE_UNIT_S: i64 = 7_200;
-/// Prices are told apart between about $0.02 and $3 an hour, in steps of the square root of two: these are the ends, in steps
-/// from a micro-dollar.
+/// Prices differ in steps of the square root of two, between about $0.02 and $3 an hour: these are the ends, in steps from a
+/// micro-dollar.
 const PRICE_STEPS: (u32, u32) = (28, 43);
 
 /// Ranks the pods of one node.
@@ -38,8 +38,8 @@ pub(super) struct NodeRank<'a> {
 impl<'a> NodeRank<'a> {
     /// Cost: the number of pods on the node.
     pub(super) fn new(node: &'a StateNode, now: Timestamp) -> Self {
-        let is_disrupted = node.taints.iter().any(|taint| taint.key == DISRUPTED_TAINT);
-        let goes = node.deleting || node.disruption_state.drifted.is_some() || is_disrupted;
+        let goes =
+            node.deleting || node.disruption_state.drifted.is_some() || has_disrupted(&node.taints);
         let is_kept = node.disruption_state.do_not_disrupt
             || node.pods.iter().any(|pod| !pod.is_disruptable(now));
         let created = node.created().filter(|_| node.is_managed());
@@ -66,7 +66,7 @@ impl<'a> NodeRank<'a> {
     ///
     /// First come pods on nodes that are drifted, disrupted or deleted; then those on nodes of which pods of other workloads use
     /// little, in eighths of a node, because these would have to move; then those on expensive nodes, and on young ones. Nodes that
-    /// are alike in all of this are told apart by their names. It rarely changes, so a cost is rarely written again.
+    /// are alike in all of this differ by their names. It rarely changes, so a cost is rarely written again.
     pub(super) fn cost_of(&self, pod: &Pod) -> Option<i32> {
         let of_node = self.of_node?;
         let rank = if self.goes {

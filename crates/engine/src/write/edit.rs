@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_apis::taints::has_disrupted;
 use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
 
@@ -11,7 +12,7 @@ use super::capacity_type_labels::CapacityTypeLabels;
 use super::deletion_reason::DeletionReason;
 use super::finalizers::Finalizers;
 use super::instance_metadata::InstanceMetadata;
-use super::node_taints::{NodeTaints, has_disrupted};
+use super::node_taints::NodeTaints;
 use super::registration::Registration;
 use super::status::StatusEdit;
 

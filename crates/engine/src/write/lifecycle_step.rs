@@ -17,8 +17,9 @@ use mortise_apis::{Condition, labels};
 
 use super::ObjectWrite;
 use super::edit::ObjectEdit;
-use super::node_taints::{LoadBalancerExclusion, has_disrupted};
+use super::node_taints::LoadBalancerExclusion;
 use super::status::StatusEdit;
+use mortise_apis::taints::has_disrupted;
 
 /// A step. Its variants are in the order of a life that goes through all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

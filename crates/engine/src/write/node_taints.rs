@@ -62,13 +62,6 @@ impl NodeTaints {
     }
 }
 
-/// The disrupted taint is one of these.
-pub(super) fn has_disrupted(taints: &[Taint]) -> bool {
-    taints
-        .iter()
-        .any(|taint| taint.key == labels::DISRUPTED_TAINT)
-}
-
 fn with_disrupted(node: &k8s::Node) -> Vec<Taint> {
     let mut all = others(node);
     all.push(taints::disrupted());

@@ -22,7 +22,7 @@ use mortise_engine::decider::Decider;
 use mortise_engine::decider_id::DeciderId;
 use mortise_planning::context::PlanningContext;
 use mortise_planning::disruption::search::FoundCommand;
-use mortise_planning::settings::{EVICTION_COST_MS, Settings};
+use mortise_planning::settings::{Settings, default_eviction_cost_ms};
 use serde::Serialize;
 
 use disruption::BaselineDisruption;
@@ -90,7 +90,7 @@ impl SimulatedPolicy {
             Self::Mortise | Self::MortiseAlone => settings,
             Self::MortiseDeletionCosts => Settings {
                 pod_deletion_costs: true,
-                consolidation_eviction_cost_ms: EVICTION_COST_MS.1,
+                consolidation_eviction_cost_ms: default_eviction_cost_ms(true),
                 ..settings
             },
             Self::Karpenter => Settings {

@@ -21,10 +21,10 @@ impl DeletionOrder {
             DeletionCost::User(cost) => (cost, false),
             DeletionCost::Own(cost) => (cost, true),
         };
-        let owner = |pod: &Pod| pod.owner.as_ref().map(|owner| owner.uid.clone());
-        let of = owner(pod)?;
+        let of = &pod.owner.as_ref()?.uid;
+        let is_of = |each: &Pod| each.owner.as_ref().is_some_and(|owner| owner.uid == *of);
         let all = snapshot.pods.values();
-        let all = all.filter(|each| each.is_active() && owner(each).as_ref() == Some(&of));
+        let all = all.filter(|each| each.is_active() && is_of(each));
         let (mut earlier, mut pods) = (0, 0);
         for each in all {
             pods += 1;
