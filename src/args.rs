@@ -269,6 +269,9 @@ struct OwnArgs {
     /// Write deletion costs to pods of ReplicaSets, so that workloads that shrink lose the pods on the nodes that should go; pods that have such a cost keep it
     #[arg(long, env = "MORTISE_POD_DELETION_COSTS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     pod_deletion_costs: bool,
+    /// Restart the Deployment of pods with the annotation `mortise.sh/hand-over` instead of evicting them: a new pod is available before the old one ends
+    #[arg(long, env = "MORTISE_HAND_OVER", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
+    hand_over: bool,
     /// Launches of a NodePool are paused after this number of consecutive failed registrations (0 = never)
     #[arg(long, env = "MORTISE_LAUNCH_FAILURE_THRESHOLD", default_value_t = 3)]
     launch_failure_threshold: u32,
@@ -347,6 +350,7 @@ impl ServeArgs {
             respect_cluster_autoscaler_annotations: own.respect_cluster_autoscaler_annotations,
             provisioning_requests: own.provisioning_requests,
             pod_deletion_costs: own.pod_deletion_costs,
+            hand_over: own.hand_over,
             launch_failure_threshold: own.launch_failure_threshold,
             launch_backoff_ms: own.launch_backoff.0,
             garbage_collection_interval_ms: own.garbage_collection_interval.0,

@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 84] = [
+const READERS: [(&str, Reader); 85] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -71,6 +71,7 @@ const READERS: [(&str, Reader); 84] = [
     ("expiration_jitter_percent", Configured("5")),
     ("feature_gates", Configured("NodeRepair=true")),
     ("garbage_collection_interval", Configured("1m")),
+    ("hand_over", Configured("true")),
     ("health_probe_port", Configured("1")),
     ("https_port", Configured("1")),
     ("ignore_dra_requests", Configured("false")),

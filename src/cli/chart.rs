@@ -72,6 +72,7 @@ fn condition(when: When) -> Option<String> {
         When::Provider(name) => Some(format!("contains \"{name}\" (toString .Values.provider)")),
         When::Conversion => Some(".Values.conversion.enabled".to_owned()),
         When::PodDeletionCosts => Some(".Values.podDeletionCosts.enabled".to_owned()),
+        When::HandOver => Some(".Values.handOver.enabled".to_owned()),
         When::OwnCertificates => Some("not .Values.certificates.secretName".to_owned()),
     }
 }
@@ -91,6 +92,7 @@ fn roles() -> String {
         conversion: true,
         own_certificates: true,
         pod_deletion_costs: true,
+        hand_over: true,
     });
     let mut text = String::new();
     for document in &documents {

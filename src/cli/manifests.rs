@@ -108,6 +108,9 @@ struct RbacArgs {
     /// Add permission to write deletion costs to pods, for `mortise serve --pod-deletion-costs`
     #[arg(long)]
     pod_deletion_costs: bool,
+    /// Add permission to restart Deployments, for `mortise serve --hand-over`
+    #[arg(long)]
+    hand_over: bool,
     /// Enabled providers: kwok creates Node objects, aws does not
     #[arg(long, value_delimiter = ',', default_value = "kwok,aws", value_parser = ["kwok", "aws"])]
     provider: Vec<String>,
@@ -297,6 +300,7 @@ impl RbacArgs {
             conversion: self.conversion,
             own_certificates: !self.certificates_given,
             pod_deletion_costs: self.pod_deletion_costs,
+            hand_over: self.hand_over,
         })
     }
 }

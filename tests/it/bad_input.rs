@@ -264,7 +264,12 @@ async fn definitions_rights_and_ports() -> Result<()> {
 
     // A feature that needs a right of its own says how to get it.
     plane.apply_yaml(&rbac).await?;
-    let flags = ["--kubeconfig", &account, "--pod-deletion-costs"];
+    let flags = [
+        "--kubeconfig",
+        &account,
+        "--pod-deletion-costs",
+        "--hand-over",
+    ];
     let said = wait_until("the authorizer to see the roles again", SOON, || async {
         let said = serve(plane.dir(), &flags, &[]).await?;
         ensure!(!said.text.contains("pods/eviction"), "{said:?}");
@@ -273,7 +278,11 @@ async fn definitions_rights_and_ports() -> Result<()> {
     .await?;
     said.expect(
         5,
-        &["patch pods", "mortise manifests rbac --pod-deletion-costs"],
+        &[
+            "patch pods",
+            "patch deployments.apps",
+            "mortise manifests rbac --pod-deletion-costs --hand-over",
+        ],
     )?;
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;

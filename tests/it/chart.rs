@@ -242,6 +242,9 @@ async fn values_close_ports_and_take_rights_away() -> Result<()> {
     };
     ensure!(patches_pods(&open) == (false, false));
     ensure!(patches_pods(&costs) == (true, true));
+    let restarts = render("provider=aws,handOver.enabled=true").await?;
+    ensure!(can(&restarts, "ClusterRole", "deployments", "patch"));
+    ensure!(!can(&costs, "ClusterRole", "deployments", "patch"));
     let both = render("provider={aws,kwok}").await?;
     ensure!(
         can(&both, "ClusterRole", "nodes", "create")

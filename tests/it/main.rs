@@ -53,6 +53,7 @@ mod fault_injection;
 mod faults;
 mod faulty_watch;
 mod gangs;
+mod hand_over;
 mod harness;
 mod house;
 mod image;

@@ -288,7 +288,12 @@ async fn nothing_outside_the_list_is_allowed() -> Result<()> {
     for flags in [
         &["--provider=kwok"][..],
         &["--provider=aws", "--certificates-given", "--name=on-aws"],
-        &["--conversion", "--name=of-both", "--pod-deletion-costs"],
+        &[
+            "--conversion",
+            "--name=of-both",
+            "--pod-deletion-costs",
+            "--hand-over",
+        ],
     ] {
         let manifests = Mortise::output(&[&["manifests", "rbac"], flags].concat()).await?;
         plane.apply_yaml(&manifests).await?;
@@ -327,7 +332,8 @@ async fn nothing_outside_the_list_is_allowed() -> Result<()> {
     compare(&plane, "on-aws", &[EVERYWHERE, AWS], &on_aws).await?;
     let all = with(&[SECRET, LEASE, DEFINITION, SERVICE_RANGE]);
     let deletion_costs: &[(&str, &str, &[&str])] = &[("", "pods", &["patch"])];
-    let everywhere = [EVERYWHERE, KWOK, AWS, deletion_costs];
+    let restarts: &[(&str, &str, &[&str])] = &[("apps", "deployments", &["patch"])];
+    let everywhere = [EVERYWHERE, KWOK, AWS, deletion_costs, restarts];
     compare(&plane, "of-both", &everywhere, &all).await?;
     plane.stop().await;
     Ok(())

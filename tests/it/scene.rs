@@ -392,8 +392,9 @@ fn summary(events: &[Event]) -> Vec<(Option<&str>, Option<&str>)> {
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:mortise";
 pub(crate) const GROUPS: [&str; 1] = ["system:serviceaccounts"];
 
-/// The flag that asks for another right, and the option that grants it.
+/// Flags that ask for another right, and the options that grant it.
 pub(crate) const DELETION_COSTS: &str = "--pod-deletion-costs";
+pub(crate) const HAND_OVER: &str = "--hand-over";
 
 /// mortise's service account with the rights that it asks for, and no others. Returns its kubeconfig.
 pub(crate) async fn account(plane: &ControlPlane) -> Result<PathBuf> {
@@ -403,8 +404,10 @@ pub(crate) async fn account(plane: &ControlPlane) -> Result<PathBuf> {
 /// The same with the rights that these flags ask for.
 async fn account_for(plane: &ControlPlane, flags: &[String]) -> Result<PathBuf> {
     let mut command = vec!["manifests", "rbac"];
-    if flags.iter().any(|flag| flag == DELETION_COSTS) {
-        command.push(DELETION_COSTS);
+    for option in [DELETION_COSTS, HAND_OVER] {
+        if flags.iter().any(|flag| flag == option) {
+            command.push(option);
+        }
     }
     plane.apply_yaml(&Mortise::output(&command).await?).await?;
     let client = plane.client_for(USER, &GROUPS).await?;

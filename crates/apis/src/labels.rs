@@ -92,6 +92,13 @@ pub const PROVIDER_COMPATIBILITY: &str = "compatibility.karpenter.sh/provider";
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Annotation on pods: the [`POD_DELETION_COST`] that this service wrote. One that differs from it is the user's.
 pub const OWN_DELETION_COST: &str = "mortise.sh/pod-deletion-cost";
+/// Annotation on pods of a workload: consolidation moves at most this number of them in a day.
+pub const MAX_MOVES_PER_DAY: &str = "mortise.sh/max-moves-per-day";
+/// Annotation on pods of a Deployment: a drain restarts the Deployment instead of evicting the pod, and waits so long for it. A duration, or
+/// `true`.
+pub const HAND_OVER: &str = "mortise.sh/hand-over";
+/// Annotation on the pod template of a Deployment: the UID of the pod for which it was last restarted.
+pub const HANDED_OVER: &str = "mortise.sh/handed-over";
 
 /// Label of a pod with the name of its coscheduling PodGroup.
 pub const COSCHEDULING_GROUP: &str = "scheduling.x-k8s.io/pod-group";

@@ -201,6 +201,8 @@ pub enum ObjectRef {
     Buffer(NamespacedName),
     /// A ProvisioningRequest.
     Request(NamespacedName),
+    /// A Deployment.
+    Deployment(NamespacedName),
 }
 
 impl ObjectRef {
@@ -217,6 +219,7 @@ impl ObjectRef {
             Self::Pod(_) => "Pod",
             Self::Buffer(_) => "CapacityBuffer",
             Self::Request(_) => "ProvisioningRequest",
+            Self::Deployment(_) => "Deployment",
         }
     }
 }
@@ -233,6 +236,7 @@ impl fmt::Display for ObjectRef {
             Self::Pod(key) => write!(f, "pod/{key}"),
             Self::Buffer(key) => write!(f, "capacitybuffer/{key}"),
             Self::Request(key) => write!(f, "provisioningrequest/{key}"),
+            Self::Deployment(key) => write!(f, "deployment/{key}"),
         }
     }
 }

@@ -102,3 +102,48 @@ fn a_node_that_is_overpaid_is_replaced_at_once() {
     world.pass(30 * MINUTE);
     assert_eq!(world.node_types(), ["medium"]);
 }
+
+/// A node with two pods of a workload that may be moved this often, each the more expensive half of what it needs; whether it was
+/// consolidated within two hours, and the last refusal.
+fn budgeted(allowed: &str, age: i64) -> (bool, Option<String>) {
+    let mut world = ordinary_cluster();
+    let running = json!({ "metadata": { "annotations": { "mortise.sh/max-moves-per-day": allowed } },
+        "spec": { "nodeName": "m0" }, "status": { "phase": "Running" } });
+    world.running_node("m0", "large", "default");
+    world.pods("web", 2, 400, &running);
+    let protection = |text: Option<&str>| json!({ "metadata": { "annotations": { "karpenter.sh/do-not-disrupt": text } } });
+    world.edit("Node/m0", &protection(Some("true")));
+    world.pass(age);
+    world.edit("Node/m0", &protection(None));
+    world.pass(2 * HOUR);
+    let refused = refusals(&world)
+        .filter(|blocker| matches!(blocker, DisruptionBlocker::MovesUsedUp { .. }))
+        .map(ToString::to_string)
+        .last();
+    (world.node_types() != ["large"], refused)
+}
+
+#[test]
+fn a_workload_is_moved_as_often_as_it_allows_in_a_day() {
+    // Both are older than a day, and both move.
+    assert!(budgeted("2", 30 * HOUR).0);
+    let (is_moved, refused) = budgeted("1", 30 * HOUR);
+    assert!(!is_moved);
+    assert_eq!(
+        refused.as_deref(),
+        Some(
+            "2 pods of default/web would be moved, 0 of its pods are younger than a day or about to go, and mortise.sh/max-moves-per-day is 1"
+        )
+    );
+    // Young pods that move count once.
+    assert!(budgeted("2", HOUR).0);
+    assert!(!budgeted("1", HOUR).0);
+    assert!(!budgeted("0", 30 * HOUR).0);
+    let (is_moved, refused) = budgeted("often", 30 * HOUR);
+    assert!(!is_moved);
+    assert!(
+        refused
+            .unwrap()
+            .ends_with("is \"often\", which is not a number: none of them is moved")
+    );
+}

@@ -200,7 +200,8 @@ impl Effect {
                 | ObjectRef::Overlay(_)
                 | ObjectRef::Policy(_)
                 | ObjectRef::Buffer(_)
-                | ObjectRef::Request(_) => None,
+                | ObjectRef::Request(_)
+                | ObjectRef::Deployment(_) => None,
             },
             Self::Write(write) => write.lifecycle_step(),
             Self::ListInstances

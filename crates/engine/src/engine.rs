@@ -183,6 +183,7 @@ impl Engine {
                 .in_namespace(&settings.namespace)
                 .learning_boot_taints(settings.learn_boot_taints)
                 .respecting_cluster_autoscaler(settings.respect_cluster_autoscaler_annotations)
+                .handing_over(settings.hand_over)
                 .serving_requests(settings.provisioning_requests),
             slots,
             settings: Arc::new(settings),

@@ -368,6 +368,7 @@ fn rendered_manifests_name_it() {
         conversion: true,
         own_certificates: true,
         pod_deletion_costs: false,
+        hand_over: false,
     });
     let role = &account[1];
     assert_eq!(role["kind"], "ClusterRole");

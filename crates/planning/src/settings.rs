@@ -84,6 +84,9 @@ pub struct Settings {
     /// Pods of ReplicaSets get deletion costs, so that workloads that shrink leave the nodes that should go (`--pod-deletion-costs`, off).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pod_deletion_costs: bool,
+    /// Pods that ask for it are replaced by a restart of their Deployment instead of an eviction (`--hand-over`, off).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hand_over: bool,
     /// Consolidation may replace groups of nodes by several cheaper ones (`--consolidate-groups`, off).
     pub consolidate_groups: bool,
     /// What evicting a pod of a churning workload costs: the price of an average pod for this long (see
@@ -149,6 +152,7 @@ impl Default for Settings {
             respect_cluster_autoscaler_annotations: false,
             provisioning_requests: false,
             pod_deletion_costs: false,
+            hand_over: false,
             consolidate_groups: false,
             consolidation_eviction_cost_ms: default_eviction_cost_ms(false),
             disruption_cooldown_ms: 5 * 60_000,

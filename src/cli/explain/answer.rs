@@ -44,6 +44,19 @@ pub(super) struct DeletionCost {
     pub(super) pods: usize,
 }
 
+/// Whether a drain hands a pod over.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum HandOver {
+    Possible {
+        deployment: String,
+        wait_seconds: i64,
+    },
+    NotPossible {
+        not_possible: String,
+    },
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct Pod {
     #[serde(flatten)]
@@ -62,6 +75,8 @@ pub(super) struct Pod {
     pub(super) disruption_budgets: Vec<String>,
     #[serde(default)]
     pub(super) deletion_cost: Option<DeletionCost>,
+    #[serde(default)]
+    pub(super) hand_over: Option<HandOver>,
     pub(super) blockers: Vec<PoolBlocker>,
     pub(super) why: Option<String>,
     pub(super) decisions: Vec<Decision>,

@@ -1,6 +1,6 @@
 //! A pod, explained.
 
-use super::answer::{Pod, PoolBlocker};
+use super::answer::{HandOver, Pod, PoolBlocker};
 use super::{decisions, section};
 use crate::cli::layout::{ago, amounts, facts, in_time, wrapped};
 
@@ -108,6 +108,19 @@ pub(super) fn lines(pod: &Pod, width: usize) -> Vec<String> {
                 place.cost, place.earlier_pods, place.pods
             ),
         ));
+    }
+    match &pod.hand_over {
+        None => {}
+        Some(HandOver::Possible {
+            deployment,
+            wait_seconds,
+        }) => known.push((
+            "hand-over",
+            format!("a drain restarts deployment {deployment} and waits {wait_seconds} s"),
+        )),
+        Some(HandOver::NotPossible { not_possible }) => {
+            known.push(("hand-over", format!("not possible: {not_possible}")));
+        }
     }
     lines.extend(facts(&known, width));
     let blockers = pod.blockers.iter().flat_map(|each| blocker(each, width));

@@ -231,6 +231,8 @@ impl Site<'_> {
             // Both must hold: kwok lists by the label and filters by the annotation.
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".to_owned(),
             "--manage-nodes-with-label-selector=kwok-partition=a".to_owned(),
+            // Pods whose status a test writes.
+            "--disregard-status-with-annotation-selector=kwok.x-k8s.io/status=custom".to_owned(),
             "--node-lease-duration-seconds=40".to_owned(),
             "--cidr=10.64.0.0/10".to_owned(),
             "--node-ip=127.0.0.1".to_owned(),

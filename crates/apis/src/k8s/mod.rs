@@ -26,7 +26,7 @@ pub use storage::{
     CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment,
 };
 pub use workload::{
-    DaemonSet, Deployment, Namespace, PodDisruptionBudget, PodTemplate, ReplicaSet,
+    DaemonSet, Deployment, DeploymentSpec, Namespace, PodDisruptionBudget, PodTemplate, ReplicaSet,
     ReplicationController, ScalableSpec, SelectingKind, SelectingSpec, Service, StatefulSet,
     StoredPodTemplate,
 };

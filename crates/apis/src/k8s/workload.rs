@@ -178,11 +178,70 @@ object! {
 }
 
 object! {
-    /// A Deployment: how many pods it has, and what they look like.
+    /// A Deployment: how many pods it has, what they look like, and how they are replaced.
     pub struct Deployment("apps", "v1", "Deployment", "deployments", NamespaceResourceScope) {
         /// What is wanted.
-        pub spec as "spec": ScalableSpec,
+        pub spec as "spec": DeploymentSpec,
+        /// What is.
+        pub status as "status": DeploymentStatus,
     }
+}
+
+/// The pods of a Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeploymentSpec {
+    /// How its pods are recognised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// How many pods there should be; the API server sets 1 if it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// What its pods look like.
+    #[serde(skip_serializing_if = "is_default")]
+    pub template: PodTemplate,
+    /// How pods are replaced when the template changes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub strategy: DeploymentStrategy,
+    /// A change of the template replaces no pods.
+    #[serde(skip_serializing_if = "is_default")]
+    pub paused: bool,
+}
+
+/// How pods are replaced.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeploymentStrategy {
+    /// `Recreate` or `RollingUpdate`, which the API server sets if it is missing.
+    #[serde(rename = "type", skip_serializing_if = "is_default")]
+    pub type_: String,
+    /// For `RollingUpdate`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub rolling_update: RollingUpdateStrategy,
+}
+
+/// How many pods may be too many or too few meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RollingUpdateStrategy {
+    /// Too many; the API server sets 25 % if it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_surge: Option<IntOrString>,
+    /// Too few; the API server sets 25 % if it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<IntOrString>,
+}
+
+/// How far the Deployment controller is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeploymentStatus {
+    /// The generation that these numbers are about.
+    pub observed_generation: i64,
+    /// Pods.
+    pub replicas: i32,
+    /// Pods of the current template.
+    pub updated_replicas: i32,
 }
 
 object! {

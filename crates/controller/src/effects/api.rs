@@ -315,9 +315,10 @@ fn place(target: &ObjectRef) -> (Option<&str>, &str) {
         ObjectRef::Pool(name) => (None, name),
         ObjectRef::Overlay(name) | ObjectRef::Policy(name) => (None, name),
         ObjectRef::NodeClass(key) => (None, &key.name),
-        ObjectRef::Pod(key) | ObjectRef::Buffer(key) | ObjectRef::Request(key) => {
-            (Some(&key.namespace), &key.name)
-        }
+        ObjectRef::Pod(key)
+        | ObjectRef::Buffer(key)
+        | ObjectRef::Request(key)
+        | ObjectRef::Deployment(key) => (Some(&key.namespace), &key.name),
     }
 }
 

@@ -147,9 +147,10 @@ impl EventDeduper {
 
 fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (String, Value) {
     let (namespace, name) = match &event.target {
-        ObjectRef::Pod(key) | ObjectRef::Buffer(key) | ObjectRef::Request(key) => {
-            (key.namespace.to_string(), key.name.to_string())
-        }
+        ObjectRef::Pod(key)
+        | ObjectRef::Buffer(key)
+        | ObjectRef::Request(key)
+        | ObjectRef::Deployment(key) => (key.namespace.to_string(), key.name.to_string()),
         ObjectRef::Node(name) => ("default".to_owned(), name.to_string()),
         ObjectRef::Claim(name) => ("default".to_owned(), name.to_string()),
         ObjectRef::Pool(name) => ("default".to_owned(), name.to_string()),
@@ -159,7 +160,11 @@ fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (
         ObjectRef::NodeClass(key) => ("default".to_owned(), key.name.to_string()),
     };
     let mut involved = json!({ "kind": event.target.kind(), "apiVersion": api_version(&event.target, snapshot), "name": name });
-    if let ObjectRef::Pod(key) | ObjectRef::Buffer(key) | ObjectRef::Request(key) = &event.target {
+    if let ObjectRef::Pod(key)
+    | ObjectRef::Buffer(key)
+    | ObjectRef::Request(key)
+    | ObjectRef::Deployment(key) = &event.target
+    {
         involved["namespace"] = Value::String(key.namespace.to_string());
     }
     if let Some(uid) = uid(&event.target, snapshot) {
@@ -195,6 +200,7 @@ fn api_version(target: &ObjectRef, snapshot: &Snapshot) -> String {
         ObjectRef::Policy(_) => "mortise.sh/v1alpha1".to_owned(),
         ObjectRef::Buffer(_) => "autoscaling.x-k8s.io/v1beta1".to_owned(),
         ObjectRef::Request(_) => "autoscaling.x-k8s.io/v1".to_owned(),
+        ObjectRef::Deployment(_) => "apps/v1".to_owned(),
         ObjectRef::NodeClass(key) => {
             let known = snapshot
                 .node_classes
@@ -216,6 +222,8 @@ fn uid(target: &ObjectRef, snapshot: &Snapshot) -> Option<String> {
         ObjectRef::Policy(name) => snapshot.policies.get(name)?.metadata.uid.clone(),
         ObjectRef::Buffer(key) => snapshot.buffers.get(key)?.metadata.uid.clone(),
         ObjectRef::Request(key) => snapshot.gangs.requests.get(key)?.metadata.uid.clone(),
+        // No event is sent about one.
+        ObjectRef::Deployment(_) => None,
         ObjectRef::NodeClass(key) => snapshot
             .node_classes
             .get(key)?

@@ -43,7 +43,13 @@ impl Metrics {
             }
             Verdict::Evicted => {
                 let why = record.reasons.iter().find_map(Reason::karpenter_label);
-                self.pods.drained(why.unwrap_or("forceful_termination"));
+                let why = why.unwrap_or("forceful_termination");
+                let is_handed_over = |reason: &Reason| matches!(reason, Reason::HandedOver { .. });
+                if record.reasons.iter().any(is_handed_over) {
+                    self.pods.handed_over(why);
+                } else {
+                    self.pods.drained(why);
+                }
             }
             Verdict::Disrupted | Verdict::Notified | Verdict::LaunchFailed => {
                 let of_disruption = |each: &&Reason| each.karpenter_label().is_some();
@@ -170,7 +176,8 @@ impl SubjectLabels {
             | ObjectRef::Policy(_)
             | ObjectRef::Pod(_)
             | ObjectRef::Buffer(_)
-            | ObjectRef::Request(_) => None,
+            | ObjectRef::Request(_)
+            | ObjectRef::Deployment(_) => None,
         };
         let Some(node) = node else {
             return Self::default();

@@ -24,6 +24,7 @@ series! {
         bound: always histogram[Buckets::DURATIONS] "karpenter_pods_bound_duration_seconds" "Time from the creation of a pod until it is bound";
         decided: always histogram[Buckets::DURATIONS] "karpenter_pods_scheduling_decision_duration_seconds" "Time from the creation of a pod until it is nominated";
         drained: always counter[labels::ReasonOnly; 8] "karpenter_pods_drained" "Pods evicted from terminating nodes, by reason";
+        handed_over: always counter[labels::ReasonOnly; 8] "mortise_pods_handed_over" "Pods whose Deployment was restarted instead of evicting them, by reason";
         evictions: always counter[labels::Code; 16] "karpenter_pods_eviction_requests" "Eviction requests by HTTP status";
         initiated: full counter[labels::Disrupted; 0] "karpenter_pods_disruption_initiated" "Pods to reschedule on disrupted nodes";
         provisioned_bound: full histogram[Buckets::DURATIONS] "karpenter_pods_provisioning_bound_duration_seconds" "Time from the creation of a nominated pod until it is bound";
@@ -74,6 +75,12 @@ impl PodMetrics {
     /// Counts an evicted pod.
     pub(super) fn drained(&self, reason: &'static str) {
         self.series.drained.count(&labels::ReasonOnly { reason });
+    }
+
+    /// Counts a pod that was handed over.
+    pub(super) fn handed_over(&self, reason: &'static str) {
+        let labels = labels::ReasonOnly { reason };
+        self.series.handed_over.count(&labels);
     }
 
     /// Records the disruption of a node with this number of pods.

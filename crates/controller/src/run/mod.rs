@@ -220,6 +220,7 @@ async fn watched_kinds(
         WatchCondition::BuffersOrRequests => {
             settings.gates.capacity_buffer || settings.provisioning_requests
         }
+        WatchCondition::BuffersOrHandOver => settings.gates.capacity_buffer || settings.hand_over,
     };
     let watched = all.into_iter().filter(|kind| is_met(kind.condition));
     // Before the pods, which are the last and the most: without its PodGroup a pod of a gang waits.
@@ -243,6 +244,7 @@ fn required_permissions(config: &Config, namespace: &str) -> RequiredPermissions
         lease,
         secret,
         pod_deletion_costs: config.settings.pod_deletion_costs,
+        hand_over: config.settings.hand_over,
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct RequiredPermissions {
     pub(crate) secret: Option<(String, String)>,
     /// Deletion costs are written to pods.
     pub(crate) pod_deletion_costs: bool,
+    /// Deployments are restarted.
+    pub(crate) hand_over: bool,
 }
 
 /// Checks that the API server responds, serves every kind, and grants the needed permissions.
@@ -107,6 +109,11 @@ fn deletion_costs() -> Permission {
     Permission::on("patch", "", "pods")
 }
 
+/// The permission to restart Deployments.
+fn restarts() -> Permission {
+    Permission::on("patch", "apps", "deployments")
+}
+
 fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Vec<Permission> {
     let right = Permission::on;
     let mut all = Vec::new();
@@ -128,6 +135,9 @@ fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Ve
     ]);
     if needs.pod_deletion_costs {
         all.push(deletion_costs());
+    }
+    if needs.hand_over {
+        all.push(restarts());
     }
     all.extend([
         right("create", "", "pods/eviction"),
@@ -176,10 +186,14 @@ async fn check_permissions(
             .await
             .unwrap_or_else(|| "this user".to_owned()),
         rights: group_by_resource(&missing),
-        option: if missing.contains(&deletion_costs()) {
-            " --pod-deletion-costs"
-        } else {
-            ""
+        option: match (
+            missing.contains(&deletion_costs()),
+            missing.contains(&restarts()),
+        ) {
+            (true, true) => " --pod-deletion-costs --hand-over",
+            (true, false) => " --pod-deletion-costs",
+            (false, true) => " --hand-over",
+            (false, false) => "",
         },
     })
 }
@@ -214,6 +228,7 @@ mod tests {
             lease: Some(("election".to_owned(), "kube-system".to_owned())),
             secret: None,
             pod_deletion_costs: false,
+            hand_over: false,
         };
         let all = group_by_resource(&needed_permissions(&kinds, &needs));
         for want in [
@@ -228,13 +243,15 @@ mod tests {
         assert!(!all.iter().any(|right| right.contains("secrets")));
         let needs = RequiredPermissions {
             pod_deletion_costs: true,
+            hand_over: true,
             ..needs
         };
         let all = group_by_resource(&needed_permissions(&kinds, &needs));
-        assert!(
-            all.iter()
-                .any(|right| right == "list/watch/delete/patch pods"),
-            "{all:?}"
-        );
+        for want in [
+            "list/watch/delete/patch pods",
+            "list/watch/patch deployments.apps",
+        ] {
+            assert!(all.iter().any(|right| right == want), "{want} in {all:?}");
+        }
     }
 }

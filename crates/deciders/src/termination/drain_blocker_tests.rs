@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::tests::cluster;
+use super::hand_over_tests::{cluster, deployment, handed_over_pod};
 use mortise_apis::labels;
 use mortise_apis::values::since;
 use mortise_cloudprovider::{CloudError, Retry};
@@ -105,6 +105,10 @@ fn set_up(world: &mut TestCluster, shape: DrainBlockerKind) {
                 "Node/node-c",
                 &json!({ "metadata": { "annotations": { labels::PAUSE: "release" } } }),
             );
+        }
+        DrainBlockerKind::HandingOver => {
+            deployment(world, &json!({}));
+            handed_over_pod(world, "web", "true");
         }
         DrainBlockerKind::InGracePeriod => endless(world, 600, &json!({})),
         DrainBlockerKind::PodFinalizer => endless(
@@ -219,6 +223,7 @@ fn each_shape_is_told_within_a_minute_with_owner_age_and_what_would_clear_it() {
         );
         let owned = match shape.event() {
             _ if shape == DrainBlockerKind::DisruptionPaused => None,
+            _ if shape == DrainBlockerKind::HandingOver => Some("ReplicaSet web-5d9f"),
             "FailedDraining" => Some("ReplicaSet web"),
             "AwaitingVolumeDetachment" => Some("driver ebs.csi"),
             _ => None,

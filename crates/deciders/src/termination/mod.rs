@@ -1,7 +1,8 @@
 //! Claims and nodes that go: taint, drain, volumes, instance, finalizers.
 //!
 //! May: delete the claim of a node that is being deleted and the node of a claim that is; write the termination time;
-//! taint the node; evict its pods group by group, and delete them when the termination grace period ends; end the
+//! taint the node; evict its pods group by group, or restart the Deployment of those that ask for it, and delete them
+//! when the termination grace period ends; end the
 //! instance; write the conditions `Drained`, `VolumesDetached`, `InstanceTerminating`; remove our finalizer from both
 //! objects.
 //!
@@ -27,6 +28,7 @@
 //!
 //! Implements karpenter-core 6.1 to 6.3.
 
+mod hand_overs;
 mod node;
 mod objects;
 mod outcomes;
@@ -34,6 +36,8 @@ mod report;
 
 #[cfg(test)]
 mod drain_blocker_tests;
+#[cfg(test)]
+mod hand_over_tests;
 #[cfg(test)]
 mod tests;
 
@@ -64,6 +68,7 @@ use mortise_planning::reason::Reason;
 use mortise_state::index::Changes;
 use mortise_state::snapshot::{NodeKey, StateNode};
 
+use hand_overs::HandOvers;
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_planning::drain::DrainErrors;
 use objects::{is_going, new_deadline, why};
@@ -91,6 +96,8 @@ pub struct TerminationDecider {
     evictions: RequestTracker<EvictionRequest>,
     /// Whose pods were evicted and why: the pod may be gone when the answer comes.
     asking: BTreeMap<EvictionRequest, (Option<NodeName>, Reason)>,
+    /// Pods that are handed over.
+    hand_overs: HandOvers,
     /// When pods were last evicted with success.
     asked: BTreeMap<EvictionRequest, Timestamp>,
     terminations: RequestTracker<ProviderId>,
@@ -157,6 +164,7 @@ impl TerminationDecider {
             outbox: WriteTracker::new(),
             evictions: RequestTracker::new(EVICT_BACKOFF_MS.0, EVICT_BACKOFF_MS.1),
             asking: BTreeMap::new(),
+            hand_overs: HandOvers::default(),
             asked: BTreeMap::new(),
             terminations: RequestTracker::new(TERMINATE_BACKOFF_MS.0, TERMINATE_BACKOFF_MS.1),
             begun: BTreeMap::new(),
@@ -459,6 +467,7 @@ impl TerminationDecider {
         };
         self.hints.prune(input.snapshot);
         self.asked.retain(|key, _| there(key));
+        self.hand_overs.sweep(input.snapshot);
         let evictions = &self.evictions;
         self.asking
             .retain(|key, _| there(key) || evictions.is_running(key));

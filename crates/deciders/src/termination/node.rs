@@ -21,8 +21,10 @@ use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::Effect;
 use mortise_engine::record::Verdict;
 use mortise_engine::write::{NodeTaints, ObjectWrite, node_ref};
+use mortise_planning::disruption::pdb::Pdbs;
 use mortise_planning::drain::groups::Drain;
 use mortise_planning::drain::volumes::{self, Attached};
+use mortise_planning::drain::{HandOver, HandOverStep, hand_over_step};
 use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::Pod;
@@ -176,7 +178,16 @@ impl TerminationDecider {
             };
             again = earlier(again, self.ask(now, pod, effect, reason, step));
         }
+        let mut pdbs = None;
         for pod in &drain.evict {
+            if pod.hand_over.is_some() {
+                let pdbs = pdbs.get_or_insert_with(|| Pdbs::new(input.snapshot));
+                let step_of = hand_over_step((input.snapshot, pdbs), going.state_node, pod, now);
+                if let Some(next) = step_of {
+                    again = earlier(again, self.hand_over(now, pod, next, reason, step));
+                    continue;
+                }
+            }
             let effect = Effect::Evict {
                 pod: pod.key.clone(),
                 uid: pod.uid.clone(),
@@ -184,6 +195,34 @@ impl TerminationDecider {
             again = earlier(again, self.ask(now, pod, effect, reason, step));
         }
         Some(again)
+    }
+
+    /// Restarts the Deployment of a pod, or waits for it. Returns when to look again.
+    fn hand_over(
+        &mut self,
+        now: Timestamp,
+        pod: &Pod,
+        next: HandOverStep<'_>,
+        reason: &Reason,
+        step: &mut Step,
+    ) -> Option<Timestamp> {
+        let (begins, until) = match next {
+            HandOverStep::Wait(_, until) => (None, until),
+            HandOverStep::Begin(hand_over, until) => (Some(hand_over), until),
+        };
+        let again = begins.and_then(|hand_over| {
+            let HandOver {
+                deployment,
+                rollout,
+                ..
+            } = hand_over;
+            self.hand_overs
+                .begin(pod, deployment, until, reason.clone());
+            let version = rollout.resource_version.as_deref();
+            let write = ObjectWrite::hand_over(deployment.clone(), version, pod.uid.clone());
+            self.send(now, write, step)
+        });
+        earlier(again, Some(until))
     }
 
     /// Asks the API server for the pods of a node whose instance is about to end. What it answers is in the snapshot

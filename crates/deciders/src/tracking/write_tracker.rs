@@ -209,6 +209,10 @@ fn exists(snapshot: &Snapshot, target: &ObjectRef) -> bool {
         ObjectRef::Pod(key) => snapshot.pods.contains(key),
         ObjectRef::Buffer(key) => snapshot.buffers.contains_key(key),
         ObjectRef::Request(key) => snapshot.gangs.requests.contains_key(key),
+        ObjectRef::Deployment(key) => {
+            let rollouts = snapshot.rollouts.as_ref();
+            rollouts.is_some_and(|all| all.contains_key(key))
+        }
     }
 }
 

@@ -31,8 +31,12 @@ fn nominated(record: &Record) -> Option<Sentence> {
 }
 
 fn evicted(record: &Record) -> Option<Sentence> {
-    let text = who_and_why(record.reasons.first()?);
-    let rule = if record.reasons.contains(&Reason::GracePeriodEnded) {
+    let mut text = who_and_why(record.reasons.first()?);
+    let is_handed_over = |reason: &&Reason| matches!(reason, Reason::HandedOver { .. });
+    let rule = if let Some(reason) = record.reasons.iter().find(is_handed_over) {
+        text = format!("{text}; {reason}");
+        rules::HANDED_OVER
+    } else if record.reasons.contains(&Reason::GracePeriodEnded) {
         rules::DISRUPTED
     } else {
         rules::EVICTED

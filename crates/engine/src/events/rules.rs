@@ -107,6 +107,12 @@ pub(super) const CONSOLIDATION_REJECTED: EventRule = normal(
 pub(super) const CONSOLIDATION_APPROVED: EventRule =
     normal("ConsolidationApproved", ALL, USUAL, "");
 pub(super) const EVICTED: EventRule = normal("Evicted", POD, USUAL, "Evicted pod: ");
+pub(super) const HANDED_OVER: EventRule = normal(
+    "HandedOver",
+    POD,
+    USUAL,
+    "Restarting the deployment instead of evicting the pod: ",
+);
 pub(super) const DISRUPTED: EventRule = normal(
     "Disrupted",
     POD,
@@ -201,6 +207,7 @@ pub const RULES: &[EventRule] = &[
     CONSOLIDATION_REJECTED,
     CONSOLIDATION_APPROVED,
     EVICTED,
+    HANDED_OVER,
     DISRUPTED,
     FAILED_DRAINING,
     AWAITING_VOLUME_DETACHMENT,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_apis::names::Uid;
 use mortise_apis::taints::has_disrupted;
 use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
@@ -66,6 +67,8 @@ pub enum ObjectEdit {
     SetTaints(NodeTaints),
     /// Sets the cost of deleting a pod, and that it is ours; `None` removes both.
     SetDeletionCost(Option<i32>),
+    /// Restarts a Deployment so that the pod with this UID is replaced. For the same pod it does nothing a second time.
+    HandOver(Uid),
     /// Changes the status subresource.
     SetStatus(StatusEdit),
 }
@@ -103,6 +106,8 @@ pub enum EditKind {
     Taints,
     /// [`ObjectEdit::SetDeletionCost`].
     DeletionCost,
+    /// [`ObjectEdit::HandOver`].
+    HandOver,
     /// [`ObjectEdit::SetStatus`].
     Status,
 }
@@ -127,6 +132,7 @@ impl EditKind {
             Self::Initialization => "initialization",
             Self::Taints => "taints",
             Self::DeletionCost => "deletion_cost",
+            Self::HandOver => "hand_over",
             Self::Status => "status",
         }
     }
@@ -161,6 +167,7 @@ impl ObjectEdit {
             Self::Initialize => EditKind::Initialization,
             Self::SetTaints(_) => EditKind::Taints,
             Self::SetDeletionCost(_) => EditKind::DeletionCost,
+            Self::HandOver(_) => EditKind::HandOver,
             Self::SetStatus(_) => EditKind::Status,
         }
     }
@@ -185,6 +192,7 @@ impl ObjectEdit {
             | Self::SetDeadline { .. }
             | Self::Initialize
             | Self::SetDeletionCost(_)
+            | Self::HandOver(_)
             | Self::SetStatus(_) => None,
         };
         if taints.is_some_and(has_disrupted) {

@@ -148,6 +148,7 @@ impl ObjectWrite {
             | ObjectRef::Policy(_)
             | ObjectRef::Buffer(_)
             | ObjectRef::Request(_)
+            | ObjectRef::Deployment(_)
             | ObjectRef::Pod(_) => None,
         }
     }
@@ -175,6 +176,7 @@ fn step_of_claim(edit: &ObjectEdit) -> Option<LifecycleStep> {
         ObjectEdit::SetHashes(_)
         | ObjectEdit::SetTagged(_)
         | ObjectEdit::SetDeletionCost(_)
+        | ObjectEdit::HandOver(_)
         | ObjectEdit::SetCapacityType(_)
         | ObjectEdit::SetDeletionReason(_)
         | ObjectEdit::SetFence(None)
@@ -260,6 +262,7 @@ fn step_of_node(edit: &ObjectEdit) -> Option<LifecycleStep> {
         | ObjectEdit::SetHashes(_)
         | ObjectEdit::SetTagged(_)
         | ObjectEdit::SetDeletionCost(_)
+        | ObjectEdit::HandOver(_)
         | ObjectEdit::SetCapacityType(_)
         | ObjectEdit::SetDeletionReason(_)
         | ObjectEdit::SetFence(_)

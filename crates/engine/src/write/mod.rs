@@ -29,7 +29,7 @@ use mortise_apis::karpenter::capacitybuffer::{CapacityBuffer, CapacityBufferStat
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
-use mortise_apis::names::{ClaimName, NodeClassKey, ObjectRef, PodKey};
+use mortise_apis::names::{ClaimName, NamespacedName, NodeClassKey, ObjectRef, PodKey, Uid};
 use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::{Condition, k8s, labels};
@@ -262,6 +262,16 @@ impl ObjectWrite {
     pub const fn set_deletion_cost(pod: PodKey, cost: Option<i32>) -> Self {
         let edit = ObjectEdit::SetDeletionCost(cost);
         Self::unversioned(ObjectRef::Pod(pod), edit)
+    }
+
+    /// Restarts a Deployment of this version so that the pod is replaced.
+    #[must_use]
+    pub fn hand_over(deployment: NamespacedName, version: Option<&str>, pod: Uid) -> Self {
+        Self {
+            target: ObjectRef::Deployment(deployment),
+            resource_version: version.map(str::to_owned),
+            edit: ObjectEdit::HandOver(pod),
+        }
     }
 
     /// Writes the conditions of a ProvisioningRequest.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use mortise_apis::karpenter::capacitybuffer::CapacityBufferStatus;
 use mortise_apis::labels;
+use mortise_apis::names::Uid;
 use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
 use serde::Serialize;
@@ -82,6 +83,7 @@ impl ObjectEdit {
                     both.into_iter().map(|key| (key, &text)).collect();
                 metadata("annotations", &both)
             }
+            Self::HandOver(pod) => handed_over(pod),
             Self::SetStatus(edit) => json!({ "status": status(edit) }),
         };
         if let (Some(version), Value::Object(fields)) = (at, &mut merge) {
@@ -113,6 +115,16 @@ fn interruption(
         all.insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline);
     }
     metadata("annotations", &all)
+}
+
+/// An annotation of the pod template: any change of the template replaces all pods.
+fn handed_over(pod: &Uid) -> Value {
+    let annotation = BTreeMap::from([(labels::HANDED_OVER, pod.to_string())]);
+    let template = metadata("annotations", &annotation);
+    let mut merge = Map::new();
+    let spec = Map::from_iter([("template".to_owned(), template)]);
+    merge.insert("spec".to_owned(), Value::Object(spec));
+    Value::Object(merge)
 }
 
 fn launch_batch(token: &str, finalizers: Option<&Finalizers>) -> Value {

@@ -26,6 +26,8 @@ pub struct ServiceAccount<'a> {
     pub own_certificates: bool,
     /// Whether the service writes deletion costs to pods.
     pub pod_deletion_costs: bool,
+    /// Whether the service restarts Deployments.
+    pub hand_over: bool,
 }
 
 /// What a provider's permissions depend on.
@@ -54,6 +56,8 @@ pub enum When {
     OwnCertificates,
     /// When the service writes deletion costs to pods.
     PodDeletionCosts,
+    /// When the service restarts Deployments.
+    HandOver,
 }
 
 impl ServiceAccount<'_> {
@@ -64,6 +68,7 @@ impl ServiceAccount<'_> {
             When::Conversion => self.conversion,
             When::OwnCertificates => self.own_certificates,
             When::PodDeletionCosts => self.pod_deletion_costs,
+            When::HandOver => self.hand_over,
         }
     }
 }
@@ -179,6 +184,8 @@ pub fn cluster_rules(
     }
     all.extend(providers.iter().flat_map(node_class));
     all.push((When::PodDeletionCosts, rule(&[""], &["pods"], &["patch"])));
+    let restarts = rule(&["apps"], &["deployments"], &["patch"]);
+    all.push((When::HandOver, restarts));
     let definitions: Vec<&str> = definitions.iter().map(String::as_str).collect();
     all.push((
         When::Conversion,

@@ -8,7 +8,7 @@ use super::candidate::{Candidate, CandidateBlocker, DisruptionClass};
 use super::disruption_view::DisruptionView;
 use mortise_apis::k8s::PodDisruptionBudget;
 use mortise_apis::names::NamespacedName;
-use mortise_state::snapshot::{NodeKey, StateNode};
+use mortise_state::snapshot::{NodeKey, Rollouts, StateNode};
 
 /// Nodes as the last evaluation found them.
 ///
@@ -20,6 +20,8 @@ pub struct CandidateCache {
     evaluation: u64,
     /// The PodDisruptionBudgets of the last evaluation.
     pdbs: Arc<BTreeMap<NamespacedName, Arc<PodDisruptionBudget>>>,
+    /// Its Deployments, if pods are handed over.
+    rollouts: Rollouts,
 }
 
 #[derive(Debug)]
@@ -40,9 +42,14 @@ impl CandidateCache {
         self.evaluation += 1;
         let evaluation = self.evaluation;
         let mut grew = false;
-        let pdbs = &view.snapshot().pdbs;
-        let are_pdbs_same = Arc::ptr_eq(&self.pdbs, pdbs);
+        let (pdbs, rollouts) = (&view.snapshot().pdbs, &view.snapshot().rollouts);
+        let are_pdbs_same = Arc::ptr_eq(&self.pdbs, pdbs)
+            && match (&self.rollouts, rollouts) {
+                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+                (before, now) => before.is_none() && now.is_none(),
+            };
         self.pdbs = Arc::clone(pdbs);
+        self.rollouts.clone_from(rollouts);
         let all = view.snapshot().nodes.iter();
         for (_, node) in all.filter(|(key, _)| !view.is_taken(key)) {
             let open = view.accepts_relocated(node);

@@ -11,6 +11,7 @@ use super::buffer_room::HeldRoom;
 use super::command::{DisruptionCommand, RelocationPlan};
 use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
+use super::move_budget::RecentMoves;
 use super::node_blockers::BlockerFacts;
 use super::on_demand_balance::OnDemandBalance;
 use super::payback::ChurningWorkloads;
@@ -47,6 +48,7 @@ pub struct DisruptionView<'a> {
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
     totals: RefCell<BTreeMap<PoolName, Totals>>,
     churning: OnceCell<ChurningWorkloads>,
+    recent_moves: OnceCell<RecentMoves>,
     bound: OnceCell<FeasibilityBound>,
     room: OnceCell<HeldRoom>,
     /// Simulations that the step, and the current method, may still run.
@@ -238,6 +240,7 @@ impl<'a> DisruptionView<'a> {
             on_demand: OnDemandBalance::new(context.snapshot, others()),
             totals: RefCell::default(),
             churning: OnceCell::new(),
+            recent_moves: OnceCell::new(),
             view: Arc::clone(&assumed.view),
             templates: Arc::clone(&assumed.templates),
             taken,
@@ -357,6 +360,11 @@ impl<'a> DisruptionView<'a> {
     pub(super) fn churning(&self) -> &ChurningWorkloads {
         self.churning
             .get_or_init(|| ChurningWorkloads::of(self.snapshot(), self.now))
+    }
+
+    /// Young pods of workloads with a move budget.
+    pub(super) fn recent_moves(&self) -> &RecentMoves {
+        self.recent_moves.get_or_init(|| RecentMoves::of(self))
     }
 
     /// The bound on what simulations can find.

@@ -19,6 +19,7 @@ mod covering_dual;
 pub mod disruption_view;
 pub mod drift_waves;
 pub mod feasibility_bound;
+mod move_budget;
 pub mod neighborhood_search;
 mod node_blockers;
 mod node_sets;

@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use super::candidate::{Candidate, CandidateBlocker, DisruptionClass, Policy};
 use super::pdb::{EvictionBlocked, Pdbs};
 use crate::brake::Brake;
+use crate::drain::hand_over;
 use crate::pause;
 use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, NodeName, PodKey};
-use mortise_state::snapshot::{Snapshot, StateNode};
+use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 
 /// What blockers are read from.
 #[derive(Clone, Copy)]
@@ -211,7 +212,11 @@ pub(super) fn visit_pods(
         return ControlFlow::Continue(());
     }
     for pod in &node.pods {
-        match facts.pdbs.check(pod, facts.now) {
+        let checked = facts.pdbs.check(pod, facts.now);
+        if checked.is_err() && is_handed_over(pod, facts) {
+            continue;
+        }
+        match checked {
             Ok(()) => {}
             Err(EvictionBlocked::Exhausted(pdb)) => {
                 found(CandidateBlocker::Pdb(pod.key.clone(), pdb))?;
@@ -222,6 +227,12 @@ pub(super) fn visit_pods(
         }
     }
     ControlFlow::Continue(())
+}
+
+/// Whether a drain hands the pod over: budgets do not matter then.
+fn is_handed_over(pod: &Pod, facts: BlockerFacts<'_>) -> bool {
+    let hand_over = hand_over(facts.snapshot, facts.pdbs, pod);
+    hand_over.is_some_and(|checked| checked.is_ok())
 }
 
 /// Why a node is never consolidated, whatever runs on it.

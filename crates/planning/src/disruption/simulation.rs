@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::candidate::{Candidate, Policy};
 use super::command::RelocationPlan;
 use super::disruption_view::DisruptionView;
-use super::payback;
 use super::price::{cheaper, cheaper_together};
 pub use super::rejection::DisruptionRejection;
+use super::{move_budget, payback};
 use crate::reason::{
     BalancedScore, DisruptionBlocker, Reason, UnschedulableCause, UnschedulablePod,
 };
@@ -223,6 +223,7 @@ fn check_savings(
     check_balance(&moves, candidates, view)?;
     check_policies(&moves, candidates, view)?;
     payback::check(&moves, candidates, view)?;
+    move_budget::check(candidates, view)?;
     Ok(moves)
 }
 
@@ -249,6 +250,7 @@ fn check_savings_together(
     check_balance(&moves, candidates, view)?;
     check_policies(&moves, candidates, view)?;
     payback::check(&moves, candidates, view)?;
+    move_budget::check(candidates, view)?;
     Ok(moves)
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::budgets::{self, PodBlocker};
 use super::volumes::{self, Attached};
-use super::{DrainErrors, EvictionError, EvictionFailure};
+use super::{DrainErrors, EvictionError, EvictionFailure, HandOver, HandOverStep, hand_over_step};
 use crate::disruption::pdb::Pdbs;
 use crate::drain::groups::Drain;
 use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
@@ -261,6 +261,9 @@ impl DrainView<'_> {
             let (shape, detail, unblocks) = protection(pod);
             return Some(self.blocker(shape, what, detail, unblocks));
         }
+        if let Some(step) = hand_over_step((self.snapshot, self.pdbs), self.node, pod, self.now) {
+            return Some(self.handed_over(step, what));
+        }
         let refusal = self
             .hints
             .evictions
@@ -304,6 +307,20 @@ impl DrainView<'_> {
                 Some(self.blocker(shape, what, detail, unblocks))
             }
         }
+    }
+
+    /// A pod that waits for its Deployment to replace it.
+    fn handed_over(&self, step: HandOverStep<'_>, what: String) -> DrainBlocker {
+        let (HandOverStep::Begin(HandOver { deployment, .. }, until)
+        | HandOverStep::Wait(HandOver { deployment, .. }, until)) = step;
+        let until = until.strftime("%Y-%m-%dT%H:%M:%SZ");
+        let target = ObjectRef::Deployment(deployment.clone());
+        let detail = match self.hints.writes.get(&target) {
+            Some(error) => format!("deployment {deployment} cannot be restarted: {error}"),
+            None => format!("deployment {deployment} is starting another pod for it"),
+        };
+        let unblocks = format!("it ends when the other pod is available; at {until} it is evicted");
+        self.blocker(DrainBlockerKind::HandingOver, what, detail, unblocks)
     }
 
     /// A pod that is being evicted.

@@ -4,9 +4,11 @@ pub mod blockers;
 mod budgets;
 mod errors;
 pub mod groups;
+mod hand_over;
 mod undrainable;
 pub mod volumes;
 
 pub use blockers::{StuckDrain, drain_blockers, going_since, stuck_drains};
 pub use errors::{DrainErrors, EvictionError, EvictionFailure};
+pub use hand_over::{HandOver, HandOverStep, NoHandOver, hand_over, hand_over_step};
 pub use undrainable::{UndrainableNode, undrainable_because, undrainable_nodes};

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::blockers::{MOST, going_since, owner_of, protection};
 use super::budgets::{PodBlocker, standing_blocker};
+use super::hand_over;
 use crate::disruption::pdb::Pdbs;
 use crate::drain_blocker::DrainBlocker;
 use mortise_apis::names::{ClaimName, NodeName, PoolName};
@@ -76,6 +77,13 @@ pub fn undrainable_because(
     let pods = pods.filter(|pod| pod.is_waiting_eviction(now) && pod.deleted.is_none());
     let blocker = |pod: &Arc<Pod>| {
         let (kind, detail, unblocks) = cause(pdbs, now, pod)?;
+        let is_handed_over = || {
+            let hand_over = hand_over(snapshot, pdbs, pod);
+            hand_over.is_some_and(|checked| checked.is_ok())
+        };
+        if !pod.is_protected(now) && is_handed_over() {
+            return None;
+        }
         Some(DrainBlocker {
             kind,
             what: format!("pod {}", pod.key),

@@ -49,6 +49,8 @@ shapes! {
     DoNotDisruptUntil = "do_not_disrupt_until",
     /// A pause of the node, its NodePool, those of a policy or the cluster.
     DisruptionPaused = "disruption_paused",
+    /// A pod waits until its Deployment has started another one.
+    HandingOver = "handing_over",
     /// A pod terminates slowly.
     InGracePeriod = "in_grace_period",
     /// A finalizer keeps a pod that has terminated.
@@ -109,6 +111,7 @@ impl DrainBlockerKind {
             | Self::DoNotDisrupt
             | Self::DoNotDisruptUntil
             | Self::DisruptionPaused
+            | Self::HandingOver
             | Self::InGracePeriod
             | Self::PodFinalizer
             | Self::KubeletNotResponding

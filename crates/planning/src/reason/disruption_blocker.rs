@@ -63,6 +63,14 @@ pub enum DisruptionBlocker {
         pods: usize,
         workload: String,
     },
+    /// This number of pods of the workload would be moved, as many are younger than a day or leaving, and its annotation allows fewer in a day.
+    MovesUsedUp {
+        workload: String,
+        value: String,
+        allowed: Option<usize>,
+        recent: usize,
+        pods: usize,
+    },
     /// Less on-demand capacity than the NodePoolPolicy asks for would be left, both in thousandths of a CPU.
     OnDemandShare {
         policy: String,
@@ -145,6 +153,25 @@ impl fmt::Display for DisruptionBlocker {
                 f,
                 "{saved} would be saved by evicting {pods} pods of workloads whose pods come and go, such as {workload}: not for long enough to pay for it"
             ),
+            Self::MovesUsedUp {
+                workload,
+                value,
+                allowed,
+                recent,
+                pods,
+            } => {
+                let key = labels::MAX_MOVES_PER_DAY;
+                if allowed.is_none() {
+                    return write!(
+                        f,
+                        "{key} of pods of {workload} is {value:?}, which is not a number: none of them is moved"
+                    );
+                }
+                write!(
+                    f,
+                    "{pods} pods of {workload} would be moved, {recent} of its pods are younger than a day or about to go, and {key} is {value}"
+                )
+            }
             Self::BufferRoom { node, .. } => write!(f, "Node \"{node}\" has buffer pods"),
             Self::PriceMinValues { labels } => write!(
                 f,
@@ -248,6 +275,9 @@ impl DisruptionBlocker {
             }
             Self::PaysForTooLittle { .. } => {
                 "savings would not last long enough to pay for the evictions".to_owned()
+            }
+            Self::MovesUsedUp { workload, .. } => {
+                format!("{workload} has had its moves of a day")
             }
             Self::OnDemandShare { policy, .. } => {
                 format!("NodePoolPolicy \"{policy}\": too little on-demand capacity would be left")

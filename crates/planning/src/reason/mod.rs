@@ -315,6 +315,11 @@ pub enum Reason {
     ProtectionElapsed { duration: String },
     /// All pods of the node are deleted at this time.
     TerminationDeadline { deadline: Timestamp },
+    /// The Deployment of the pod was restarted instead of evicting the pod, which is evicted at this time if it is still there.
+    HandedOver {
+        deployment: NamespacedName,
+        until: Timestamp,
+    },
     /// Pods wait for their eviction.
     PodsWaiting { count: usize },
     /// These volumes are still attached; some of them.

@@ -266,6 +266,12 @@ fn fmt_of_nodes(reason: &Reason, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Reason::TerminationDeadline { deadline } => {
             write!(f, "its pods are deleted at {deadline:.0}")
         }
+        Reason::HandedOver { deployment, until } => {
+            write!(
+                f,
+                "deployment {deployment} starts another pod for it, until {until:.0}"
+            )
+        }
         Reason::PodsWaiting { count } => write!(f, "{count} pods are waiting to be evicted"),
         Reason::VolumesAttached { volumes } => write!(f, "attached: {}", volumes.join(", ")),
         Reason::GracePeriodEnded => f.write_str("the termination grace period of its node ended"),

@@ -110,6 +110,13 @@ impl Index {
         self
     }
 
+    /// Whether drains hand pods of Deployments over; otherwise nothing is kept of Deployments for it.
+    #[must_use]
+    pub fn handing_over(mut self, hands_over: bool) -> Self {
+        self.state.rollouts = hands_over.then(Arc::default);
+        self
+    }
+
     /// Whether boot taints are learned; otherwise every taint counts.
     #[must_use]
     pub fn learning_boot_taints(mut self, learns: bool) -> Self {

@@ -288,6 +288,7 @@ impl From<&ObjectRef> for ObjectKey {
             ObjectRef::Pod(key) => Self::Pod(key.clone()),
             ObjectRef::Buffer(key) => Self::Buffer(key.clone()),
             ObjectRef::Request(key) => Self::Request(key.clone()),
+            ObjectRef::Deployment(key) => Self::Deployment(key.clone()),
         }
     }
 }

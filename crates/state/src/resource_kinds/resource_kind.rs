@@ -28,6 +28,8 @@ pub enum WatchCondition {
     Requests,
     /// With the feature gate CapacityBuffer, or if ProvisioningRequests are served.
     BuffersOrRequests,
+    /// With the feature gate CapacityBuffer, or if drains hand pods over.
+    BuffersOrHandOver,
 }
 
 /// A kind of object that is read, with its place in the API.

@@ -41,7 +41,7 @@ macro_rules! watched_kinds {
             ReplicationController: k8s::ReplicationController, NamespacedName, SpreadDefaults, ingested;
             ReplicaSet: k8s::ReplicaSet, NamespacedName, SpreadDefaultsOrBuffers, ingested;
             StatefulSet: k8s::StatefulSet, NamespacedName, SpreadDefaultsOrBuffers, ingested;
-            Deployment: k8s::Deployment, NamespacedName, Buffers, ingested;
+            Deployment: k8s::Deployment, NamespacedName, BuffersOrHandOver, ingested;
             PodTemplate: k8s::StoredPodTemplate, NamespacedName, BuffersOrRequests, ingested;
             Buffer: CapacityBuffer, NamespacedName, Buffers, ingested;
         }

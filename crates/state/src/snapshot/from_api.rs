@@ -66,6 +66,8 @@ impl Pod {
                 && annotation(labels::SAFE_TO_EVICT) == Some("false"),
             launch_hold: LaunchHold::of(annotation, created, classes.holds),
             deletion_cost: DeletionCost::of(annotation),
+            max_moves_per_day: annotation(labels::MAX_MOVES_PER_DAY).map(Into::into),
+            hand_over: annotation(labels::HAND_OVER).map(Into::into),
             grace_seconds: spec
                 .termination_grace_period_seconds
                 .unwrap_or(DEFAULT_GRACE_SECONDS),

@@ -24,6 +24,7 @@ mod policy_use;
 mod pool_usage;
 mod protecting_annotation;
 pub(crate) mod requested_room;
+mod rollout;
 mod stalled;
 mod workloads;
 
@@ -59,6 +60,7 @@ pub use pool_usage::most_of;
 pub use pool_usage::{LimitExceeded, PoolUsage};
 pub use protecting_annotation::ProtectingAnnotation;
 pub use requested_room::{RequestFailure, RequestedPods, RequestedRoom};
+pub use rollout::{Rollout, Rollouts};
 pub use stalled::Stalled;
 pub use workloads::Workloads;
 
@@ -170,6 +172,8 @@ pub struct Snapshot {
     pub served: ServedNodeClasses,
     /// Namespace of the service; empty where there is none, as in most tests.
     pub own_namespace: Arc<str>,
+    /// Deployments, if drains hand pods over.
+    pub rollouts: Rollouts,
     /// NodeClaims and NodePools of another autoscaler, with the node class that each refers to. They are in no other table.
     pub foreign: Arc<BTreeMap<ObjectRef, NodeClassKey>>,
     /// Objects that exist and cannot be parsed. Their last parsed version stays in the other tables.
@@ -246,6 +250,7 @@ impl Snapshot {
             well_known,
             served: ServedNodeClasses::All,
             own_namespace: Arc::from(""),
+            rollouts: None,
             foreign: Arc::default(),
             unreadable: Arc::default(),
         }

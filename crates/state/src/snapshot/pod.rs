@@ -98,6 +98,10 @@ pub struct Pod {
     pub launch_hold: Option<LaunchHold>,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`, and who wrote it.
     pub deletion_cost: DeletionCost,
+    /// Annotation `mortise.sh/max-moves-per-day`, as written.
+    pub max_moves_per_day: Option<Arc<str>>,
+    /// Annotation `mortise.sh/hand-over`, as written.
+    pub hand_over: Option<Arc<str>>,
     /// `spec.terminationGracePeriodSeconds`; 30 when absent.
     pub grace_seconds: i64,
     /// It is a mirror of a static pod.

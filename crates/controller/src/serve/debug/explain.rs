@@ -24,7 +24,7 @@ use super::deletion_order::DeletionOrder;
 use super::subject::Subject;
 use super::table::facts;
 use super::views::{decision, decision_table, place, reasons};
-use super::{DebugView, disruption, node, policy, quantities};
+use super::{DebugView, disruption, handing_over, node, policy, quantities};
 use crate::service_state::ServiceState;
 use crate::service_state::decision_log::NumberedRecord;
 use crate::service_state::recent_drain_blockers::recent_drain_blockers;
@@ -147,6 +147,10 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
     if let Some(order) = &deletion_order {
         lines.push(("deletion cost", order.text()));
     }
+    let hand_over = handing_over::of(snapshot, found);
+    if let Some(answer) = &hand_over {
+        lines.push(("hand-over", handing_over::text(answer)));
+    }
     let why = records.first().map(|newest| reasons(&newest.record));
     if let Some(why) = &why {
         lines.push(("why", why.clone()));
@@ -168,6 +172,7 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
         "do_not_disrupt": found.do_not_disrupt.as_deref(),
         "disruption_budgets": budgets_of(snapshot, found).iter().map(|name| name.to_string()).collect::<Vec<_>>(),
         "deletion_cost": deletion_order.as_ref().map(DeletionOrder::json),
+        "hand_over": hand_over.as_ref().map(handing_over::json),
         "state": explanation.state,
         "scheduler_says": found.refusal.as_ref().map(|refusal| &*refusal.message),
         "not_confirmed_by": explanation.unconfirmed.as_deref(),

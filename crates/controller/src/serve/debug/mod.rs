@@ -10,6 +10,7 @@ mod deletion_order;
 mod disruption;
 mod explain;
 mod extender;
+mod handing_over;
 mod node;
 mod pauses;
 mod policy;

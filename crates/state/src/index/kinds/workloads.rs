@@ -5,11 +5,10 @@ use std::sync::Arc;
 use super::Ingested;
 use crate::index::{Index, demand};
 use crate::resource_kinds::Watched;
-use crate::snapshot::{TemplateKey, TemplateKind};
+use crate::snapshot::{Rollout, TemplateKey, TemplateKind};
 use mortise_apis::k8s::workload::PodSelector;
 use mortise_apis::k8s::{
-    Deployment, ReplicaSet, ReplicationController, ScalableSpec, SelectingKind, Service,
-    StatefulSet,
+    Deployment, PodTemplate, ReplicaSet, ReplicationController, SelectingKind, Service, StatefulSet,
 };
 use mortise_apis::names::NamespacedName;
 
@@ -33,10 +32,10 @@ fn store_template(
     index: &mut Index,
     kind: TemplateKind,
     name: NamespacedName,
-    spec: &ScalableSpec,
+    (template, replicas): (&PodTemplate, Option<i32>),
 ) {
-    let replicas = spec.replicas.unwrap_or(1);
-    demand::store_template(index, kind, name, &spec.template, Some(replicas), 0);
+    let replicas = replicas.unwrap_or(1);
+    demand::store_template(index, kind, name, template, Some(replicas), 0);
 }
 
 fn forget_template(index: &mut Index, kind: TemplateKind, name: &NamespacedName) {
@@ -68,7 +67,8 @@ macro_rules! ingest_scalable_selectors {
     ($($type:ident),*) => {
         $(impl Ingested for $type {
             fn applied(index: &mut Index, object: Self) {
-                store_template(index, TemplateKind::$type, object.key(), &object.spec);
+                let pods = (&object.spec.template, object.spec.replicas);
+                store_template(index, TemplateKind::$type, object.key(), pods);
                 store(index, SelectingKind::$type, object.key(), object.spec.selector.as_ref());
             }
 
@@ -83,10 +83,22 @@ ingest_scalable_selectors!(ReplicaSet, StatefulSet);
 
 impl Ingested for Deployment {
     fn applied(index: &mut Index, object: Self) {
-        store_template(index, TemplateKind::Deployment, object.key(), &object.spec);
+        let pods = (&object.spec.template, object.spec.replicas);
+        store_template(index, TemplateKind::Deployment, object.key(), pods);
+        if let Some(rollouts) = &mut index.state.rollouts {
+            let rollout = Arc::new(Rollout::of(&object));
+            let before = Arc::make_mut(rollouts).insert(object.key(), Arc::clone(&rollout));
+            // Its status changes with every pod; what it says of a drain does not.
+            let is_news = before.is_none_or(|before| !before.is_like(&rollout));
+            index.changes.cluster_objects |= is_news;
+        }
     }
 
     fn deleted(index: &mut Index, name: &NamespacedName) {
         forget_template(index, TemplateKind::Deployment, name);
+        if let Some(rollouts) = &mut index.state.rollouts {
+            Arc::make_mut(rollouts).remove(name);
+            index.changes.cluster_objects = true;
+        }
     }
 }

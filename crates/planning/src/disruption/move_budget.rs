@@ -1,0 +1,109 @@
+//! Whether consolidation moves more pods of a workload than its user allows in a day.
+//!
+//! # Rule
+//! A workload whose pods have the annotation `mortise.sh/max-moves-per-day` is not moved by consolidation if more of its pods than that
+//! would be younger than a day afterwards. Pods count that are younger than a day, whatever brought them, those on nodes that are about to go, and those
+//! that the command moves. So after a rollout such a workload rests for a day.
+//!
+//! Empty nodes, drift, expiry and interruption do not ask.
+//!
+//! # Source
+//! Creation times of pods. No object says that a pod came because another one was evicted; counting every young pod needs no memory, so a
+//! restart or a new leader changes nothing, and errs on the side of rest.
+
+use std::collections::BTreeMap;
+
+use super::candidate::Candidate;
+use super::disruption_view::DisruptionView;
+use super::rejection::DisruptionRejection;
+use crate::reason::DisruptionBlocker;
+use mortise_apis::names::{NamespacedName, Uid};
+use mortise_apis::values::since;
+use mortise_state::snapshot::Pod;
+
+const DAY_MS: i64 = 24 * 3_600_000;
+
+/// Pods of workloads with a move budget that are young or about to be moved by other commands, by owner.
+#[derive(Debug, Default)]
+pub(super) struct RecentMoves {
+    by_owner: BTreeMap<Uid, usize>,
+}
+
+impl RecentMoves {
+    /// Those of the cluster of a view.
+    ///
+    /// # Cost
+    /// One pass over all pods.
+    pub(super) fn of(view: &DisruptionView<'_>) -> Self {
+        let snapshot = view.snapshot();
+        let is_leaving = |pod: &Pod| {
+            let node = pod.node.as_ref().and_then(|name| snapshot.named.get(name));
+            node.is_some_and(|node| node.deleting || view.is_taken(&node.key))
+        };
+        let mut by_owner: BTreeMap<Uid, usize> = BTreeMap::new();
+        let budgeted = snapshot.pods.values().filter(|pod| {
+            pod.max_moves_per_day.is_some()
+                && pod.is_active()
+                && (since(view.now, pod.created) < DAY_MS || is_leaving(pod))
+        });
+        for owner in budgeted.filter_map(|pod| pod.owner.as_ref()) {
+            *by_owner.entry(owner.uid.clone()).or_default() += 1;
+        }
+        Self { by_owner }
+    }
+}
+
+/// Pods of one workload that a command moves.
+struct Moved<'a> {
+    pod: &'a Pod,
+    pods: usize,
+    /// Those of them that are younger than a day: they count once.
+    young: usize,
+}
+
+/// Checks that a command keeps the move budgets of the workloads whose pods it evicts.
+pub(super) fn check(
+    candidates: &[&Candidate],
+    view: &DisruptionView<'_>,
+) -> Result<(), DisruptionRejection> {
+    let mut workloads: BTreeMap<&Uid, Moved<'_>> = BTreeMap::new();
+    for pod in candidates.iter().flat_map(|each| each.pods.iter()) {
+        let Some(owner) = pod
+            .owner
+            .as_ref()
+            .filter(|_| pod.max_moves_per_day.is_some())
+        else {
+            continue;
+        };
+        let moved = workloads.entry(&owner.uid).or_insert(Moved {
+            pod,
+            pods: 0,
+            young: 0,
+        });
+        moved.pods += 1;
+        moved.young += usize::from(since(view.now, pod.created) < DAY_MS);
+    }
+    for (owner, Moved { pod, pods, young }) in workloads {
+        let Some(value) = pod.max_moves_per_day.as_deref() else {
+            continue;
+        };
+        let allowed: Option<usize> = value.parse().ok();
+        let recent = view.recent_moves().by_owner.get(owner);
+        let recent = recent.copied().unwrap_or_default();
+        if recent.saturating_sub(young) + pods <= allowed.unwrap_or(0) {
+            continue;
+        }
+        let name = pod.owner.as_ref().map(|owner| owner.name.clone());
+        let workload = NamespacedName::new(pod.key.namespace.clone(), name.unwrap_or_default());
+        return Err(DisruptionRejection::from_reason(
+            DisruptionBlocker::MovesUsedUp {
+                workload: workload.to_string(),
+                value: value.to_owned(),
+                allowed,
+                recent,
+                pods,
+            },
+        ));
+    }
+    Ok(())
+}
