@@ -24,7 +24,7 @@ pub(super) fn score_rows(columns: &[ScoreColumn<'_>]) -> Vec<ScoreRow> {
             .map(|column| value(column.scores, column.histories.max(1)));
         (words, values.collect())
     };
-    vec![
+    let mut rows = vec![
         of("spent", |each, histories| {
             let spent = each.spent_micro_usd / histories.cast_signed();
             format!("${}", dollars(spent))
@@ -70,7 +70,19 @@ pub(super) fn score_rows(columns: &[ScoreColumn<'_>]) -> Vec<ScoreRow> {
         of("hours of nodes without pods", |each, histories| {
             tenths(each.empty_node_minutes / 6 / histories)
         }),
-    ]
+    ];
+    if columns.iter().any(|column| column.scores.gangs > 0) {
+        rows.extend([
+            of("gangs that ran", |each, histories| {
+                mean(each.gangs, histories)
+            }),
+            of("gangs waited: half", |each, _| clock(each.gang_wait_s.p50)),
+            of("gangs waited: longest", |each, _| {
+                clock(each.gang_wait_s.most)
+            }),
+        ]);
+    }
+    rows
 }
 
 /// A heading with the names of the columns, and a line per row.

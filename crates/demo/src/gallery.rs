@@ -19,7 +19,7 @@ macro_rules! scenarios {
 }
 
 /// All of them, by name.
-pub const GALLERY: [GalleryScenario; 16] = scenarios![
+pub const GALLERY: [GalleryScenario; 17] = scenarios![
     "bad-image-300",
     "bad-image",
     "black-friday",
@@ -30,6 +30,7 @@ pub const GALLERY: [GalleryScenario; 16] = scenarios![
     "drift-in-waves",
     "eventful-afternoon",
     "frozen-cluster",
+    "gangs",
     "heavy-agents",
     "office-hours",
     "rolling-upgrade",

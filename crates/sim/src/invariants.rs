@@ -1,6 +1,7 @@
 //! Invariants that hold at all times, regardless of faults. They are checked once per virtual second; a violation is added
 //! to [`Stats::violations`](crate::Stats).
 
+mod gangs;
 mod pending_pods;
 mod policies;
 mod voluntary_moves;
@@ -24,6 +25,7 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, is_deleting};
 use crate::replicas::Replicas;
+use gangs::GangChecks;
 use pending_pods::PendingPods;
 use voluntary_moves::VoluntaryMoves;
 
@@ -42,6 +44,7 @@ pub(crate) struct Invariants {
     checked: CheckedState,
     orphans: Vec<OrphanedInstance>,
     pending_pods: PendingPods,
+    gangs: GangChecks,
     voluntary_moves: VoluntaryMoves,
     /// Claims that disruption deleted and that still exist, with their NodePools.
     disrupted: BTreeMap<ClaimName, String>,
@@ -104,8 +107,11 @@ impl Invariants {
             found.push(format!("instance {id} of claim {claim} is leaked"));
         }
         found.extend(cluster.scores.moved.take_cycles());
+        GangChecks::check_bound(&cluster.gangs, &mut found);
         if replicas.has_lease() {
             self.pending_pods.check(&snapshot, now, &mut found);
+            self.gangs
+                .check_room(&cluster.gangs, &snapshot, now, &mut found);
         }
         for text in found {
             self.record(text, cluster);

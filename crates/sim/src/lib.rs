@@ -11,6 +11,7 @@
 //! | fault injection | `faults/` |
 //! | invariants; totals; scores; what became of NodeClaims | `invariants.rs`, `stats.rs`, `scores.rs`, `moved_pods.rs`, `node_claim_history.rs` |
 //! | the event loop, which owns all of them | `simulation.rs` |
+//! | gangs: when each was complete, and when it ran | `gang_history.rs` |
 //! | a cluster as recorded at one time, and its file | `recorded_cluster/` |
 //! | the same as a scenario: its cloud, and its workloads as manifests | `recorded_scenario/` |
 //! | what the service would do now with a recorded cluster | `plan/` |
@@ -25,6 +26,7 @@ pub mod baseline;
 mod clock;
 mod cluster;
 mod faults;
+mod gang_history;
 mod invariants;
 mod manifest_error;
 mod moved_pods;

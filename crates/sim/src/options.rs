@@ -65,7 +65,7 @@ pub struct SimOptions {
     pub jobs: Vec<JobSpec>,
     /// StatefulSets, Jobs and CronJobs.
     pub workloads: Workloads,
-    /// Capacity buffers and their templates, which count with the feature gate CapacityBuffer only, and NodePoolPolicies.
+    /// Capacity buffers and their templates, which count with the feature gate CapacityBuffer only, NodePoolPolicies and PodGroups.
     pub others: Vec<(ObjectKey, Value)>,
     /// Mean time between spot interruptions in the whole cluster, in virtual seconds; 0 = none.
     pub interruption_every_s: i64,

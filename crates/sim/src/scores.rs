@@ -55,6 +55,10 @@ pub struct Scores {
     /// The highest share of the disruption budgets of a NodePool that was in use at a time, in percent; measured once a minute. Nodes
     /// that expire, that the cloud takes and that users delete are part of it, so that it can exceed 100.
     pub budget_use_percent: i64,
+    /// Gangs that ran: as many of their pods had a node as run together.
+    pub gangs: u64,
+    /// Seconds from the creation of the last pod that such a gang needed to the nodes of all of them.
+    pub gang_wait_s: Percentiles,
     /// Violated invariants.
     pub violations: u64,
 }
@@ -85,6 +89,8 @@ impl Scores {
         self.bound_elsewhere += own.bound_elsewhere;
         self.moved_back += own.moved_back;
         self.empty_node_minutes += own.empty_node_minutes;
+        self.gangs += own.gangs;
+        self.gang_wait_s = self.gang_wait_s.worst(own.gang_wait_s);
         self.violations += own.violations;
         self.most_nodes = self.most_nodes.max(own.most_nodes);
         self.budget_use_percent = self.budget_use_percent.max(own.budget_use_percent);
@@ -325,7 +331,7 @@ fn budget_use(snapshot: &Snapshot, now: Timestamp) -> i64 {
 }
 
 /// Of values with how often they occurred.
-fn percentiles(counts: &BTreeMap<i64, u64>) -> Percentiles {
+pub(crate) fn percentiles(counts: &BTreeMap<i64, u64>) -> Percentiles {
     let all: u64 = counts.values().sum();
     let at = |percent: u64| {
         let mut left = (all * percent).div_ceil(100);

@@ -201,6 +201,8 @@ impl Simulation {
             daemon_pods: scores.daemon_pods + late,
             late_daemon_pods: scores.late_daemon_pods + late,
             interruptions: stats.interruptions,
+            gangs: self.cluster.gangs.ran(),
+            gang_wait_s: self.cluster.gangs.waited_s(),
             ..scores
         }
     }
@@ -237,6 +239,11 @@ impl Simulation {
     /// Configures the extender of the scheduler.
     pub fn set_extender(&mut self, extender: Box<dyn Extender>) {
         self.kube_scheduler.set_extender(extender);
+    }
+
+    /// From now on, or no longer, the scheduler binds the pods of gangs one by one, as one without coscheduling does.
+    pub const fn bind_gangs_one_by_one(&mut self, is_on: bool) {
+        self.kube_scheduler.ignore_groups(is_on);
     }
 
     /// Starts one more replica, which waits for the lease.
@@ -307,6 +314,9 @@ impl Simulation {
                     history.observe(cluster.clock.now(), name.as_str(), event.object.as_ref());
                 }
             }
+        }
+        for event in &events {
+            cluster.gangs.observe(cluster.clock.now(), event);
         }
         self.kube_scheduler.observe(&events, &mut cluster.clock);
         self.watches.send(events, &mut cluster.clock);
@@ -433,7 +443,7 @@ impl Simulation {
         let now = self.cluster.now();
         let snapshot = self.replicas.snapshot(now);
         let advised = self.kube_scheduler.cycle(&snapshot, &mut self.cluster);
-        if let Some(pod) = advised {
+        for pod in advised {
             let feasible = EngineInput::Feasible { pod, at: now };
             self.replicas.apply_leader(now, feasible);
         }

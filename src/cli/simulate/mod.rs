@@ -21,7 +21,7 @@ use mortise_sim::replay::SettingChange;
 use mortise_sim::scenario::{
     SCENARIO_API_VERSION, SCENARIO_KIND, ScenarioReport, scenario_schema, trace_jobs,
 };
-use mortise_sim::{JobArrival, RecordedScenario};
+use mortise_sim::{JobArrival, RecordedScenario, Scores};
 use serde_json::json;
 
 use crate::args::ProviderName;
@@ -41,7 +41,7 @@ const QUIET_DURATION: &str = "24h";
 #[command(
     long_about = "Play a scenario on a simulated cluster in virtual time: what would be launched, moved and paid, in seconds instead of days.\n\n\
 The files contain one document of kind Scenario (duration, timeline) and the manifests of the cluster: NodePools, Deployments,\n\
-StatefulSets, DaemonSets, Jobs, CronJobs, PodDisruptionBudgets. The deciders are those of `mortise serve`; API server, scheduler, kubelets and cloud are simulated.\n\
+StatefulSets, DaemonSets, Jobs, CronJobs, PodGroups, PodDisruptionBudgets. The deciders are those of `mortise serve`; API server, scheduler, kubelets and cloud are simulated.\n\
 One seed gives one history, byte for byte.",
     after_long_help = "Exit codes: 0 done, 1 an invariant was violated or a file cannot be read, 2 wrong usage, 8 something in the files is invalid.\n\n\
 Examples:\n  mortise simulate examples/scenarios/busy-morning.yaml\n  mortise simulate pools.yaml apps.yaml scenario.yaml --seed 7 -o json\n  \
@@ -363,6 +363,16 @@ fn table(report: &ScenarioReport) -> Vec<String> {
         totals.shortages,
         totals.evictions,
     ));
+    let Scores {
+        gangs, gang_wait_s, ..
+    } = &report.scores;
+    if *gangs > 0 {
+        lines.push(format!(
+            "{gangs} gangs ran whole, half of them within {} and each within {} of their last pod",
+            clock(gang_wait_s.p50),
+            clock(gang_wait_s.most),
+        ));
+    }
     lines.push(format!("seed {}, history {}", report.seed, report.history));
     lines
 }

@@ -170,6 +170,7 @@ async fn the_page_about_simulations_shows_what_they_give() -> Result<()> {
             ],
         ),
         ("eventful afternoon", "eventful-afternoon.yaml", &[]),
+        ("gangs", "gangs.yaml", &[]),
     ] {
         let example = repository().join("examples/scenarios").join(file);
         let example = example.display().to_string();

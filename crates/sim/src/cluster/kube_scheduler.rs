@@ -80,8 +80,13 @@ impl KubeScheduler {
         }
     }
 
-    /// Schedules the next pod. Returns it if it was bound with the results of an extender.
-    pub(crate) fn cycle(&mut self, snapshot: &Arc<Snapshot>, cluster: &mut Cluster) -> Option<Uid> {
+    /// From now on, or no longer, pods of groups are bound one by one: a scheduler without coscheduling.
+    pub(crate) const fn ignore_groups(&mut self, are_ignored: bool) {
+        self.scheduler.ignore_groups(are_ignored);
+    }
+
+    /// Schedules the next pod, with its group if it has one. Returns the pods for which an extender left a node.
+    pub(crate) fn cycle(&mut self, snapshot: &Arc<Snapshot>, cluster: &mut Cluster) -> Vec<Uid> {
         self.next_cycle = None;
         let body = |key: &PodKey| {
             let object = cluster.api_server.get(&ObjectKey::Pod(key.clone()));
@@ -91,30 +96,55 @@ impl KubeScheduler {
         let result = self
             .scheduler
             .cycle(snapshot, cluster.now(), extender, body);
-        let mut advised = None;
+        let mut advised = Vec::new();
         match result {
             Some(CycleResult::Bind(pod, uid, node)) => {
-                advised = extender.is_some().then_some(uid);
-                count_placed(&pod, &node, cluster);
-                bind_claims(&pod, &node, cluster);
-                let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": cluster.now().to_string() }]);
-                cluster.write(&ObjectKey::Pod(pod.clone()), &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }));
-                let ms = draw_start_ms(&pod, &node, cluster);
-                cluster.clock.in_ms(ms, Action::RunPod(pod));
+                advised.extend(extender.is_some().then_some(uid));
+                bind(pod, &node, cluster);
             }
             Some(CycleResult::Unschedulable(pod)) => {
-                let message = if self.names_nodes {
-                    message_with_names(cluster)
-                } else {
-                    message_with_count(snapshot)
-                };
+                let message = self.message(snapshot, cluster);
                 reject(pod, &message, cluster);
+            }
+            Some(CycleResult::Group(group)) => {
+                for (pod, _, node) in group.bound {
+                    bind(pod, &node, cluster);
+                }
+                if !group.rejected.is_empty() {
+                    let message = self.message(snapshot, cluster);
+                    for pod in group.rejected {
+                        reject(pod, &message, cluster);
+                    }
+                }
+                advised = group.advised;
             }
             None => {}
         }
         self.plan(&mut cluster.clock);
         advised
     }
+
+    /// What is said of a pod that is not bound.
+    fn message(&self, snapshot: &Snapshot, cluster: &Cluster) -> String {
+        if self.names_nodes {
+            message_with_names(cluster)
+        } else {
+            message_with_count(snapshot)
+        }
+    }
+}
+
+/// Binds a pod to a node, whose kubelet then starts it.
+fn bind(pod: PodKey, node: &NodeName, cluster: &mut Cluster) {
+    count_placed(&pod, node, cluster);
+    bind_claims(&pod, node, cluster);
+    let condition = json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": cluster.now().to_string() }]);
+    cluster.write(
+        &ObjectKey::Pod(pod.clone()),
+        &json!({ "spec": { "nodeName": node.as_str() }, "status": { "conditions": condition } }),
+    );
+    let ms = draw_start_ms(&pod, node, cluster);
+    cluster.clock.in_ms(ms, Action::RunPod(pod));
 }
 
 fn count_placed(key: &PodKey, node: &NodeName, cluster: &mut Cluster) {

@@ -24,6 +24,7 @@ use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::Value;
 
 use crate::clock::Clock;
+use crate::gang_history::GangHistory;
 use crate::options::SimOptions;
 use crate::scores::ScoreMeter;
 use crate::stats::Stats;
@@ -50,6 +51,7 @@ pub(crate) struct Cluster {
     pub(crate) cloud: Cloud,
     pub(crate) stats: Stats,
     pub(crate) scores: ScoreMeter,
+    pub(crate) gangs: GangHistory,
     pub(crate) timing: Timing,
     pub(crate) images: PulledImages,
 }
@@ -69,6 +71,7 @@ impl Cluster {
             cloud,
             stats: Stats::default(),
             scores: ScoreMeter::default(),
+            gangs: GangHistory::default(),
             timing: Timing::default(),
             images: PulledImages::default(),
         }

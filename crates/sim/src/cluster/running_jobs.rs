@@ -62,6 +62,11 @@ impl RunningJobs {
         }
     }
 
+    /// Adds a job that is created now.
+    pub(super) fn create(&mut self, job: Job) {
+        self.running.push(RunningJob::new(job));
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &RunningJob> {
         self.running.iter()
     }

@@ -94,8 +94,12 @@ impl PendingPods {
             };
             let node = snapshot.node_at(&nomination.place);
             // While the node has a boot taint, every pod is rejected there.
-            let is_ready = node
-                .is_some_and(|node| node.initialized && !snapshot.boot_taints.keep_closed(node));
+            // While nodes of its gang boot, every pod of it is rejected everywhere.
+            let is_gang_coming = pod.is_some_and(|pod| snapshot.is_gang_coming(pod));
+            let is_ready = !is_gang_coming
+                && node.is_some_and(|node| {
+                    node.initialized && !snapshot.boot_taints.keep_closed(node)
+                });
             let entry = refusals.entry(nomination.uid.clone());
             // A message from before the node was ready, or from before the nomination, is no rejection there.
             let known = entry.or_insert_with(|| (Arc::clone(&refusal), Timestamp::MAX));

@@ -42,6 +42,7 @@ pub(super) fn check(
             let field = format!("{field}.roll");
             objects.check_target(roll.target(&field)?, &field)
         }
+        TimelineAction::Create(create) => known("create.job", &create.job, &objects.job_names()),
         TimelineAction::Edit(edit) => {
             known("edit.nodePool", &edit.node_pool, &objects.pool_names())
         }

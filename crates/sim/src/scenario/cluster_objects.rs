@@ -1,5 +1,8 @@
 //! The manifests of a scenario, as the simulated cluster needs them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use mortise_apis::labels::COSCHEDULING_GROUP;
 use mortise_apis::names::{NamespacedName, NodeClassKey};
 use mortise_state::resource_kinds::ObjectKey;
 use serde_json::{Value, json};
@@ -9,10 +12,10 @@ use super::workload_manifests;
 use crate::cluster::workload_controllers::NAMESPACE;
 use crate::manifest_error::ManifestError;
 use crate::options::Deployment;
-use crate::workloads::{JobArrival, Workloads};
+use crate::workloads::{Job, JobArrival, Workloads};
 
 /// Kinds that can be simulated, besides node classes.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "NodePool",
     "Deployment",
     "StatefulSet",
@@ -20,6 +23,7 @@ const KINDS: [&str; 11] = [
     "Job",
     "CronJob",
     "PodDisruptionBudget",
+    "PodGroup",
     "CapacityBuffer",
     "PodTemplate",
     "NodePoolPolicy",
@@ -33,7 +37,7 @@ pub struct ClusterObjects {
     pub(super) daemon_sets: Vec<Value>,
     pub(super) deployments: Vec<Deployment>,
     pub(super) workloads: Workloads,
-    /// CapacityBuffers, PodTemplates, NodePoolPolicies and NodeOverlays.
+    /// CapacityBuffers, PodTemplates, PodGroups, NodePoolPolicies and NodeOverlays.
     pub(super) others: Vec<(ObjectKey, Value)>,
     budgets: Vec<PodBudget>,
 }
@@ -93,6 +97,10 @@ impl ClusterObjects {
             "NodeOverlay" => {
                 self.add_other(ObjectKey::Overlay(name.into()), manifest.clone())?;
             }
+            "PodGroup" => {
+                workload_manifests::check_pod_group(manifest)?;
+                self.add_namespaced(ObjectKey::CoschedulingPodGroup, name, manifest)?;
+            }
             "PodDisruptionBudget" => self.budgets.push(PodBudget::of(manifest)?),
             _ if kind.ends_with("NodeClass") => {}
             _ => return Err(ManifestError::unknown("kind", kind, &KINDS)),
@@ -100,7 +108,7 @@ impl ClusterObjects {
         Ok(())
     }
 
-    /// A CapacityBuffer, or a template for some. Workloads are in one namespace, whatever they say, and so are these.
+    /// A CapacityBuffer, a template for some, or a PodGroup. Workloads are in one namespace, whatever they say, and so are these.
     fn add_namespaced(
         &mut self,
         key: fn(NamespacedName) -> ObjectKey,
@@ -146,6 +154,29 @@ impl ClusterObjects {
     pub(super) fn has_overlays(&self) -> bool {
         let mut keys = self.others.iter().map(|(key, _)| key);
         keys.any(|key| matches!(key, ObjectKey::Overlay(_)))
+    }
+
+    /// Whether the API server serves PodGroups.
+    pub(super) fn has_pod_groups(&self) -> bool {
+        self.pod_group_names().next().is_some()
+    }
+
+    fn pod_group_names(&self) -> impl Iterator<Item = &str> {
+        self.others.iter().filter_map(|(key, _)| match key {
+            ObjectKey::CoschedulingPodGroup(key) => Some(&*key.name),
+            _ => None,
+        })
+    }
+
+    /// Takes the Jobs of these names out, by name.
+    pub(super) fn take_jobs<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> BTreeMap<String, Job> {
+        let names: BTreeSet<&str> = names.collect();
+        let is_taken = |job: &mut Job| names.contains(job.name.as_str());
+        let taken = self.workloads.jobs.extract_if(.., is_taken);
+        taken.map(|job| (job.name.clone(), job)).collect()
     }
 
     /// Workloads are identified by their names: all are in one namespace, and their pods are named after them.
@@ -207,10 +238,48 @@ impl ClusterObjects {
         Ok(())
     }
 
+    /// Each pod template names a PodGroup of the scenario, if it names one and there are any.
+    fn check_groups(&self) -> Result<(), ManifestError> {
+        let known: Vec<&str> = self.pod_group_names().collect();
+        if known.is_empty() {
+            return Ok(());
+        }
+        let Workloads {
+            stateful_sets,
+            jobs,
+            cron_jobs,
+            arrivals: _, // their tables have no labels of groups
+        } = &self.workloads;
+        let deployments = self.deployments.iter();
+        let templates = deployments
+            .map(|each| ("Deployment", &each.name, &each.template))
+            .chain(
+                stateful_sets
+                    .iter()
+                    .map(|each| ("StatefulSet", &each.name, &each.template)),
+            )
+            .chain(jobs.iter().map(|each| ("Job", &each.name, &each.template)))
+            .chain(
+                cron_jobs
+                    .iter()
+                    .map(|each| ("CronJob", &each.job.name, &each.job.template)),
+            );
+        for (kind, name, template) in templates {
+            let labels = template.pointer("/metadata/labels");
+            let group = labels.and_then(|labels| labels.get(COSCHEDULING_GROUP)?.as_str());
+            if let Some(group) = group.filter(|group| !known.contains(group)) {
+                let field =
+                    format!("{kind} {name}: label {COSCHEDULING_GROUP} of the pod template");
+                return Err(ManifestError::unknown(field, group, &known));
+            }
+        }
+        Ok(())
+    }
+
     /// Gives each disruption budget to the Deployments and StatefulSets that it selects.
     ///
     /// # Errors
-    /// There is no NodePool, or a buffer refers to something that is not there.
+    /// There is no NodePool, or a buffer or a pod refers to something that is not there.
     pub fn complete(mut self) -> Result<Self, ManifestError> {
         if self.pools.is_empty() {
             return Err(ManifestError::new(
@@ -219,6 +288,7 @@ impl ClusterObjects {
             ));
         }
         self.check_buffers()?;
+        self.check_groups()?;
         for budget in &self.budgets {
             let max = Some(budget.max_unavailable);
             for deployment in &mut self.deployments {
@@ -292,6 +362,11 @@ impl ClusterObjects {
     pub(super) fn stateful_set_names(&self) -> Vec<&str> {
         let sets = self.workloads.stateful_sets.iter();
         sets.map(|each| each.name.as_str()).collect()
+    }
+
+    pub(super) fn job_names(&self) -> Vec<&str> {
+        let jobs = self.workloads.jobs.iter();
+        jobs.map(|job| job.name.as_str()).collect()
     }
 
     pub(super) fn pool_names(&self) -> Vec<&str> {

@@ -12,6 +12,7 @@ use mortise_engine::decider::Decider;
 use mortise_engine::record::Record;
 use mortise_planning::settings::Settings;
 use mortise_state::resource_kinds::{ObjectKey, ObjectKind};
+use mortise_state::snapshot::GangKind;
 use serde_json::{Value, json};
 
 use super::checks::{check, watched};
@@ -28,6 +29,7 @@ use crate::faults::WatchFault;
 use crate::manifest_error::ManifestError;
 use crate::options::SimOptions;
 use crate::simulation::Simulation;
+use crate::workloads::Job;
 
 /// Samples at regular times, in a whole scenario.
 const SAMPLES: i64 = 24;
@@ -87,6 +89,8 @@ pub struct ScenarioRun {
     samples: Vec<ScenarioSample>,
     history: HistoryDigest,
     node_classes: Vec<NodeClassKey>,
+    /// Jobs that entries create, by name.
+    created_later: BTreeMap<String, Job>,
 }
 
 impl ScenarioRun {
@@ -96,7 +100,7 @@ impl ScenarioRun {
     /// An entry refers to something that the cluster does not have.
     pub fn new(
         spec: ScenarioSpec,
-        objects: ClusterObjects,
+        mut objects: ClusterObjects,
         cloud: impl Into<SimulatedCloud>,
         service: SimulatedService,
     ) -> Result<Self, ManifestError> {
@@ -107,6 +111,9 @@ impl ScenarioRun {
         } = service;
         settings.gates.capacity_buffer |= objects.has_buffers();
         settings.gates.node_overlay |= objects.has_overlays();
+        if objects.has_pod_groups() {
+            settings.gangs.insert(GangKind::Coscheduling);
+        }
         let SimulatedCloud {
             instance_types: catalog,
             well_known,
@@ -114,6 +121,11 @@ impl ScenarioRun {
         } = cloud.into();
         let due = due(&spec, &objects, &catalog)?;
         let node_classes = objects.node_classes()?;
+        let creates = spec
+            .timeline
+            .iter()
+            .filter_map(|entry| entry.create.as_ref());
+        let created_later = objects.take_jobs(creates.map(|create| create.job.as_str()));
         let options = SimOptions {
             seed: spec.seed,
             start: spec.start,
@@ -154,6 +166,7 @@ impl ScenarioRun {
             samples: Vec::new(),
             history: HistoryDigest::default(),
             node_classes,
+            created_later,
         })
     }
 
@@ -242,6 +255,12 @@ impl ScenarioRun {
                 simulation.scale(scale.target("scale")?.name(), scale.replicas);
             }
             TimelineAction::Roll(roll) => simulation.roll(roll.target("roll")?.name()),
+            TimelineAction::Create(create) => {
+                // Each is created by one entry.
+                if let Some(job) = self.created_later.remove(&create.job) {
+                    simulation.create_job(job);
+                }
+            }
             TimelineAction::Edit(edit) => {
                 let key = ObjectKey::Pool(edit.node_pool.as_str().into());
                 let edited = simulation.edit(&key, edit.patch.clone());

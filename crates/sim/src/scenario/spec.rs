@@ -1,5 +1,7 @@
 //! The document of kind `Scenario`.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use mortise_apis::values::GoDuration;
 use schemars::generate::SchemaSettings;
@@ -188,6 +190,7 @@ impl ScenarioSpec {
         if let Some(taint) = &self.boot_taint {
             taint.checked()?;
         }
+        let mut created: BTreeMap<&str, usize> = BTreeMap::new();
         for (at, entry) in self.timeline.iter().enumerate() {
             let field = format!("spec.timeline[{at}]");
             if entry.at < GoDuration::ZERO || entry.at > self.duration {
@@ -195,6 +198,13 @@ impl ScenarioSpec {
                 return range(&format!("{field}.at"), &problem);
             }
             entry.action(&field)?;
+            let Some(create) = &entry.create else {
+                continue;
+            };
+            if let Some(first) = created.insert(&create.job, at) {
+                let problem = format!("spec.timeline[{first}] creates Job {:?} too", create.job);
+                return range(&format!("{field}.create.job"), &problem);
+            }
         }
         Ok(self)
     }

@@ -23,6 +23,8 @@ pub struct TimelineEntry {
     pub scale: Option<Scale>,
     /// Replaces all pods of a Deployment or StatefulSet by a rolling update
     pub roll: Option<Roll>,
+    /// Creates a Job, which is not there before
+    pub create: Option<Create>,
     /// Changes a NodePool by a merge patch
     pub edit: Option<Edit>,
     /// Deletes Nodes, as `kubectl delete node` does
@@ -121,6 +123,14 @@ impl Roll {
         let (deployment, set) = (self.deployment.as_deref(), self.stateful_set.as_deref());
         Target::of(deployment, set, field)
     }
+}
+
+/// A workload that is created during the scenario.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Create {
+    /// Name of the Job
+    pub job: String,
 }
 
 /// Nodes that a user deletes, the oldest first.
@@ -316,6 +326,8 @@ pub enum TimelineAction<'a> {
     Scale(&'a Scale),
     /// Of a workload's pods.
     Roll(&'a Roll),
+    /// Of a Job.
+    Create(&'a Create),
     /// Of a NodePool.
     Edit(&'a Edit),
     /// Of Nodes.
@@ -347,6 +359,7 @@ impl TimelineEntry {
         let all = [
             self.scale.as_ref().map(TimelineAction::Scale),
             self.roll.as_ref().map(TimelineAction::Roll),
+            self.create.as_ref().map(TimelineAction::Create),
             self.edit.as_ref().map(TimelineAction::Edit),
             self.delete.as_ref().map(TimelineAction::Delete),
             self.interrupt.as_ref().map(TimelineAction::Interrupt),
@@ -363,7 +376,7 @@ impl TimelineEntry {
             (Some(action), None) => Ok(action),
             (None, _) => Err(ManifestError::new(
                 field,
-                "nothing happens: add one of scale, roll, edit, delete, interrupt, rebalance, shortage, price, image, images, crash, watch",
+                "nothing happens: add one of scale, roll, create, edit, delete, interrupt, rebalance, shortage, price, image, images, crash, watch",
             )),
             (Some(_), Some(_)) => Err(ManifestError::new(
                 field,
@@ -385,6 +398,7 @@ impl fmt::Display for TimelineAction<'_> {
                 let name = roll.deployment.as_ref().or(roll.stateful_set.as_ref());
                 write!(f, "roll {}", name.map_or("", String::as_str))
             }
+            Self::Create(Create { job }) => write!(f, "create Job {job}"),
             Self::Edit(edit) => write!(f, "edit NodePool {}: {}", edit.node_pool, edit.patch),
             Self::Delete(Delete { node_pool, nodes }) => {
                 write!(f, "delete {nodes} nodes of NodePool {node_pool}")

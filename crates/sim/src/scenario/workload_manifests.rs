@@ -1,4 +1,4 @@
-//! Manifests of StatefulSets, Jobs and CronJobs. A field that is not simulated is an error: nothing is left out in silence.
+//! Manifests of StatefulSets, Jobs, CronJobs and PodGroups. A field that is not simulated is an error: nothing is left out in silence.
 
 use mortise_apis::values::{CronSchedule, GoDuration};
 use serde_json::Value;
@@ -31,6 +31,8 @@ const OF_JOBS: [&str; 5] = [
     "template",
     "ttlSecondsAfterFinished",
 ];
+/// Fields of a PodGroup; all its pods are tried at one time, so that none waits for the others on a node until a time is over.
+const OF_POD_GROUPS: [&str; 2] = ["minMember", "scheduleTimeoutSeconds"];
 const OF_CRON_JOBS: [&str; 6] = [
     "concurrencyPolicy",
     "failedJobsHistoryLimit",
@@ -169,6 +171,21 @@ fn job_at(name: &str, manifest: &Value, path: &str) -> Result<Job, ManifestError
         },
         parallelism,
     })
+}
+
+/// A PodGroup is one of coscheduling, whose scheduling is simulated.
+///
+/// # Errors
+/// It is of another kind, or a field is missing, wrong or not simulated.
+pub(super) fn check_pod_group(manifest: &Value) -> Result<(), ManifestError> {
+    choice(manifest, "apiVersion", &["scheduling.x-k8s.io/v1alpha1"])?;
+    check_fields(manifest, "spec", &OF_POD_GROUPS)?;
+    let field = "spec.minMember";
+    match count(manifest, field)? {
+        None => Err(ManifestError::new(field, "missing")),
+        Some(0) => Err(ManifestError::new(field, "must be 1 or more")),
+        Some(_) => Ok(()),
+    }
 }
 
 /// How long the pods of a template run.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::Simulation;
 use crate::clock::Action;
 use crate::cluster::{Cluster, NewPrice, StartTime, is_deleting};
+use crate::workloads::Job;
 
 impl Simulation {
     /// Something changes that is not consolidation: it may move pods back. Controllers note by themselves when workloads do.
@@ -83,6 +84,11 @@ impl Simulation {
     /// Replaces the template of a workload by an equal one, as `kubectl rollout restart` does.
     pub fn roll(&mut self, deployment: &str) {
         self.workloads.replace_template(deployment);
+    }
+
+    /// Creates a job, as `kubectl create` does.
+    pub fn create_job(&mut self, job: Job) {
+        self.workloads.create_job(job);
     }
 
     /// Deletes Nodes of a NodePool, the oldest first, as `kubectl delete node` does. Those that are being deleted do not count.

@@ -13,6 +13,7 @@ use mortise_apis::resources::Resources;
 use mortise_state::resource_kinds::{Object, ObjectKey};
 
 use super::pod::{PodView, Profile};
+use super::pod_groups::PodGroups;
 use super::queue::ClusterEvent;
 use super::selectors::Labels;
 
@@ -58,6 +59,7 @@ pub(super) struct Cache {
     pub(super) claims: BTreeMap<(Arc<str>, Arc<str>), PersistentVolumeClaim>,
     pub(super) volumes: BTreeMap<Arc<str>, PersistentVolume>,
     pub(super) classes: BTreeMap<Arc<str>, StorageClass>,
+    pub(super) groups: PodGroups,
 }
 
 impl Cache {
@@ -125,6 +127,14 @@ impl Cache {
                 }
                 vec![ClusterEvent::Storage]
             }
+            (ObjectKey::CoschedulingPodGroup(key), object) => {
+                let min = match object {
+                    Some(Object::CoschedulingPodGroup(group)) => Some(group.spec.min_member),
+                    _ => None,
+                };
+                self.groups.set_size(key, min);
+                Vec::new()
+            }
             _ => Vec::new(),
         }
     }
@@ -186,6 +196,7 @@ impl Cache {
         let is_on = pod.as_ref().and_then(|pod| pod.node.clone());
         if let Some(old) = &old {
             self.count(old, -1);
+            self.groups.leave(old);
         }
         if let Some(mut pod) = pod {
             let pods = self
@@ -198,6 +209,7 @@ impl Cache {
             pod.profile = Arc::clone(&pods.profile);
             let pod = Arc::new(pod);
             self.count(&pod, 1);
+            self.groups.join(&pod);
             let same = old.as_ref().filter(|old| old.uid == pod.uid);
             match (was_on, is_on) {
                 (None, Some(_)) => events.push(ClusterEvent::PodBound(Arc::clone(&pod.profile))),

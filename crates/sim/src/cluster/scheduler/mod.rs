@@ -11,6 +11,7 @@
 //! | pod affinity and anti-affinity | `neighbours.rs` |
 //! | topology spread | `spread.rs` |
 //! | volumes | `volumes.rs` |
+//! | groups of pods that are bound together | `pod_groups.rs` |
 //! | scores | `scores.rs` |
 //!
 //! It supports neither preemption nor devices nor volume limits per node. Every node is evaluated for every pod.
@@ -19,6 +20,7 @@ mod cache;
 mod filters;
 mod neighbours;
 mod pod;
+mod pod_groups;
 mod queue;
 mod scores;
 mod selectors;
@@ -40,6 +42,7 @@ use super::api_server::object;
 use super::extender::Extender;
 use crate::clock::StoreEvent;
 pub(super) use filters::{tolerates_all, wants_node};
+pub(crate) use pod_groups::GroupResult;
 
 use cache::{Cache, NodeInfo};
 use neighbours::Neighbours;
@@ -56,6 +59,18 @@ const EXTENDER_WEIGHT: i64 = 50;
 pub(crate) struct Scheduler {
     cache: Cache,
     queue: Queue,
+    ignores_groups: bool,
+}
+
+/// What an extender is called with.
+#[derive(Clone, Copy)]
+struct ExtenderCall<'a> {
+    snapshot: &'a Arc<Snapshot>,
+    now: Timestamp,
+    /// `None`: none is called.
+    extender: Option<&'a dyn Extender>,
+    /// Pods as the API server has them.
+    object: &'a dyn Fn(&PodKey) -> Option<k8s::Pod>,
 }
 
 /// Result of a scheduling cycle.
@@ -65,6 +80,8 @@ pub(crate) enum CycleResult {
     Bind(PodKey, Uid, NodeName),
     /// No node is feasible.
     Unschedulable(PodKey),
+    /// The pods of a group were tried.
+    Group(GroupResult),
 }
 
 impl Scheduler {
@@ -87,6 +104,7 @@ impl Scheduler {
                     | ObjectKey::VolumeClaim(_)
                     | ObjectKey::Volume(_)
                     | ObjectKey::StorageClass(_)
+                    | ObjectKey::CoschedulingPodGroup(_)
             );
             if concerns {
                 // An object that cannot be parsed counts as deleted; its delivery to the engine reports it.
@@ -99,6 +117,13 @@ impl Scheduler {
     fn observe_object(&mut self, key: &ObjectKey, object: Option<&Object>, now: Timestamp) {
         let identity = |pod: &Arc<PodView>| (pod.uid.clone(), Arc::clone(&pod.profile_key));
         let known = |cache: &Cache, pod: &PodKey| cache.pods.get(pod).map(identity);
+        if let ObjectKey::CoschedulingPodGroup(group) = key {
+            drop(self.cache.observe(key, object));
+            for pod in self.cache.groups.members(group) {
+                self.queue.activate(pod, now);
+            }
+            return;
+        }
         let ObjectKey::Pod(pod) = key else {
             let events = self.cache.observe(key, object);
             return self.requeue_helped(&events, now);
@@ -117,7 +142,7 @@ impl Scheduler {
 
     /// Requeues the unschedulable pods that an event may help.
     fn requeue_helped(&mut self, events: &[ClusterEvent], now: Timestamp) {
-        let Self { cache, queue } = self;
+        let Self { cache, queue, .. } = self;
         for event in events {
             queue.requeue_helped(event, now, |waiting, other| {
                 let waiting = cache.pods.get(waiting);
@@ -139,9 +164,38 @@ impl Scheduler {
             self.queue.remove(&key);
             return None;
         };
-        let (mut feasible, mut rejected_by) = self.feasible(&pod);
+        let call = ExtenderCall {
+            snapshot,
+            now,
+            extender,
+            object: &object,
+        };
+        if let Some(group) = self.tried_with(&pod) {
+            return Some(CycleResult::Group(self.try_group(&group, &call)));
+        }
+        let node = match self.find_node(&pod, &call) {
+            Ok(node) => node,
+            Err(rejected_by) => {
+                self.queue.add_unschedulable(&key, rejected_by, now);
+                return Some(CycleResult::Unschedulable(key));
+            }
+        };
+        self.queue.remove(&key);
+        let events = self.cache.assume(&key, &node);
+        self.requeue_helped(&events, now);
+        Some(CycleResult::Bind(key, pod.uid.clone(), node))
+    }
+
+    /// The best node for a pod, or the filters that rejected all of them.
+    fn find_node(
+        &self,
+        pod: &PodView,
+        call: &ExtenderCall<'_>,
+    ) -> Result<NodeName, BTreeSet<Filter>> {
+        let ExtenderCall { snapshot, now, .. } = *call;
+        let (mut feasible, mut rejected_by) = self.feasible(pod);
         if let (Some(extender), Some(body), false) =
-            (extender, object(&pod.key), feasible.is_empty())
+            (call.extender, (call.object)(&pod.key), feasible.is_empty())
         {
             let names =
                 |of: &[(NodeName, i64)]| of.iter().map(|(name, _)| name.to_string()).collect();
@@ -168,14 +222,7 @@ impl Scheduler {
         let best = feasible
             .into_iter()
             .max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
-        let Some((node, _)) = best else {
-            self.queue.add_unschedulable(&key, rejected_by, now);
-            return Some(CycleResult::Unschedulable(key));
-        };
-        self.queue.remove(&key);
-        let events = self.cache.assume(&key, &node);
-        self.requeue_helped(&events, now);
-        Some(CycleResult::Bind(key, pod.uid.clone(), node))
+        best.map(|(node, _)| node).ok_or(rejected_by)
     }
 
     /// Nodes that pass every filter with their in-tree score, and the filters that rejected others.

@@ -8,9 +8,10 @@ use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use mortise_apis::k8s::pod::{Container, ContainerResources};
 use mortise_apis::k8s::{self, ResourceList};
-use mortise_apis::names::{PodKey, Uid};
+use mortise_apis::names::{NamespacedName, PodKey, Uid};
 use mortise_apis::resources::{ResourceError, Resources};
 
+use super::pod_groups::group_of;
 use super::selectors::{Labels, selects};
 
 /// A host port: address (empty for all), protocol, number.
@@ -64,6 +65,8 @@ pub(super) struct PodView {
     pub(super) ports: Vec<Port>,
     pub(super) spec: k8s::PodSpec,
     pub(super) created: Timestamp,
+    /// The group that it names.
+    pub(super) group: Option<Arc<NamespacedName>>,
     pub(super) node: Option<String>,
     pub(super) deleting: bool,
 }
@@ -83,6 +86,7 @@ impl PodView {
             ports: ports(&pod.spec),
             spec: pod.spec.clone(),
             created: created.map_or(Timestamp::UNIX_EPOCH, |at| at.0),
+            group: group_of(&key.namespace, &labels),
             node: pod.spec.node_name.clone(),
             deleting: pod.metadata.deletion_timestamp.is_some(),
         })

@@ -26,6 +26,8 @@ pub(super) enum Filter {
     Spread,
     PodAffinity,
     Extender,
+    /// Its group lacks pods, or does not exist.
+    PodGroup,
 }
 
 /// An event in the cluster that may make pods schedulable.
@@ -52,6 +54,8 @@ impl ClusterEvent {
         match filter {
             // An extender may depend on anything.
             Filter::Extender => true,
+            // Its next pod, and the group itself, bring it back.
+            Filter::PodGroup => false,
             Filter::Unschedulable | Filter::Taints => {
                 matches!(self, Self::NodeAdded | Self::NodeTaints)
             }
@@ -189,6 +193,15 @@ impl Queue {
         }
     }
 
+    /// The same for a pod whose group lacks pods: that is no failure, and has no backoff.
+    pub(super) fn park(&mut self, key: &PodKey, now: Timestamp) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.tried_at = now;
+            entry.rejected_by = BTreeSet::from([Filter::PodGroup]);
+            self.move_to(key, SubQueue::Unschedulable(now));
+        }
+    }
+
     /// Requeues the unschedulable pods that an event may help. `is_affected`: the terms of a pod select the pod of the event,
     /// or the other way round.
     pub(super) fn requeue_helped(
@@ -217,7 +230,7 @@ impl Queue {
     }
 
     /// Moves an unschedulable pod to backoff, or to the active queue if its backoff is over.
-    fn activate(&mut self, key: &PodKey, now: Timestamp) {
+    pub(super) fn activate(&mut self, key: &PodKey, now: Timestamp) {
         let Some(entry) = self.entries.get(key) else {
             return;
         };

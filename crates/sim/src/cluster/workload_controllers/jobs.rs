@@ -7,6 +7,8 @@ use mortise_apis::names::PodKey;
 use mortise_state::resource_kinds::ObjectKey;
 
 use super::super::pod_index::OwnedPods;
+use crate::workloads::Job;
+
 use super::{ApiServer, Runs, STEP, WorkloadControllers, delete, is_deleting, owner};
 
 impl WorkloadControllers {
@@ -28,6 +30,12 @@ impl WorkloadControllers {
         for pod in pods {
             delete(store, &ObjectKey::Pod(pod), now);
         }
+    }
+
+    /// A user creates a job.
+    pub(crate) fn create_job(&mut self, job: Job) {
+        self.running_jobs.create(job);
+        self.seen = None;
     }
 
     /// Creates the pods that jobs lack.

@@ -24,6 +24,7 @@ fn cycle(scheduler: &mut Scheduler, ms: i64) -> Option<(String, String)> {
     Some(match verdict {
         CycleResult::Bind(pod, _, node) => (pod.name.to_string(), node.to_string()),
         CycleResult::Unschedulable(pod) => (pod.name.to_string(), "-".to_owned()),
+        CycleResult::Group(group) => panic!("{group:?}"),
     })
 }
 

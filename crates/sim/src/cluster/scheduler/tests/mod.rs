@@ -3,6 +3,7 @@
 mod cycles;
 mod filters;
 mod neighbours;
+mod pod_groups;
 mod scores;
 mod spread;
 mod volumes;
