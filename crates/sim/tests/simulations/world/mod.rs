@@ -1,5 +1,6 @@
 //! A small virtual cluster: five types in two zones, one NodePool, oscillating workloads.
 
+pub(crate) mod extender;
 pub(crate) mod matrix;
 pub(crate) mod scenarios;
 pub(crate) mod seeds;
