@@ -1,4 +1,4 @@
-//! `mortise migrate`: converts manifests of all API versions to `v1`.
+//! `mortise migrate`: converts manifests of all API versions to `v1`, and node groups of Cluster Autoscaler.
 
 pub(super) mod input;
 
@@ -8,28 +8,38 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use mortise_controller::RunError;
-use mortise_manifests::migrate::{MigrateOptions, Migrated, MigrationLevel, SourceFile, migrate};
+use mortise_manifests::migrate::{
+    MigrateOptions, Migrated, MigrationLevel, SourceFile, from_cluster_autoscaler, migrate,
+};
 use serde_json::json;
 
 use super::{WITH_WARNINGS, WRONG, line, warning};
 
-/// Convert manifests of all earlier API versions to v1
+/// Convert manifests of all earlier API versions to v1, or node groups of Cluster Autoscaler
 #[derive(Args)]
 #[command(
     long_about = "Convert manifests of all earlier API versions to v1: Provisioner and AWSNodeTemplate, v1beta1, and v1 with deprecated fields.\n\n\
 The manifests go to standard output, or to files in --out; the report goes to standard error. Objects \
-that need no conversion stay unchanged. Pass NodePools together with their node classes: kubelet settings move from pools to classes.",
+that need no conversion stay unchanged. Pass NodePools together with their node classes: kubelet settings move from pools to classes.\n\n\
+With --from cluster-autoscaler: node groups and flags of Cluster Autoscaler become NodePools, node classes, NodePoolPolicies and flags\n\
+of mortise. Pass its Deployment, the ConfigMap of its priorities, and the node groups in any of these forms: a ClusterConfig of eksctl,\n\
+the output of `aws eks describe-nodegroup` or `aws autoscaling describe-auto-scaling-groups`.",
     after_long_help = "Exit codes: 0 converted, 7 converted with warnings, 8 errors: some output does not work until it is fixed,
 \
 1 and 2 nothing was written, 3 to 5 as for every command (--live).\n\n\
 Examples:\n  mortise migrate pools.yaml > v1.yaml\n  mortise migrate manifests/ --out converted/\n  \
 kubectl get provisioners,awsnodetemplates -o yaml | mortise migrate - --role KarpenterNodeRole-mine\n  \
-mortise migrate --live --out converted/ --report json"
+mortise migrate --live --out converted/ --report json\n  \
+mortise migrate --from cluster-autoscaler cluster-autoscaler.yaml eksctl.yaml > nodepools.yaml\n  \
+aws autoscaling describe-auto-scaling-groups | mortise migrate --from cluster-autoscaler - --cluster-name mine --role nodes"
 )]
 pub(super) struct MigrateArgs {
     /// Files, directories (*.yaml, *.yml, *.json, at any depth), or - for standard input
     #[arg(value_name = "PATH", required_unless_present = "live")]
     paths: Vec<PathBuf>,
+    /// What to convert
+    #[arg(long, value_enum, default_value = "karpenter")]
+    from: MigrationSource,
     /// Also read the objects of the cluster; the cluster is not modified
     #[arg(long)]
     live: bool,
@@ -48,9 +58,20 @@ pub(super) struct MigrateArgs {
     /// Instance profile for node classes without a role and instance profile
     #[arg(long, value_name = "NAME", conflicts_with = "role")]
     instance_profile: Option<String>,
+    /// Name of the cluster, for node groups that do not say it
+    #[arg(long, value_name = "NAME")]
+    cluster_name: Option<String>,
     /// Report format
     #[arg(long, value_enum, default_value = "text")]
     report: MigrateReportFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MigrationSource {
+    /// Manifests of Karpenter, of any version
+    Karpenter,
+    /// Flags and node groups of Cluster Autoscaler
+    ClusterAutoscaler,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,6 +84,17 @@ enum MigrateReportFormat {
 
 /// Reads, converts, writes and reports.
 pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
+    let of_groups = args.from == MigrationSource::ClusterAutoscaler;
+    if of_groups && args.live {
+        bail!(RunError::Usage(
+            "--live: node groups are not in the cluster; with --from cluster-autoscaler, pass files".to_owned()
+        ));
+    }
+    if !of_groups && args.cluster_name.is_some() {
+        bail!(RunError::Usage(
+            "--cluster-name: only --from cluster-autoscaler uses it".to_owned()
+        ));
+    }
     let mut sources = input::read(&args.paths)?;
     if args.live {
         mortise_process::install_crypto()?;
@@ -72,13 +104,18 @@ pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     let options = MigrateOptions {
         role: args.role.clone(),
         instance_profile: args.instance_profile.clone(),
+        cluster_name: args.cluster_name.clone(),
     };
-    let migrated = migrate(&sources, &options);
+    let migrated = if of_groups {
+        from_cluster_autoscaler(&sources, &options)
+    } else {
+        migrate(&sources, &options)
+    };
     match &args.out {
         Some(dir) => write(dir, &migrated.files, args.overwrite)?,
         None => print(&migrated.files),
     }
-    report(&migrated, args.report);
+    report(&migrated, args);
     Ok(match migrated.worst() {
         MigrationLevel::Converted => ExitCode::SUCCESS,
         MigrationLevel::Warning => ExitCode::from(WITH_WARNINGS),
@@ -119,45 +156,38 @@ fn write(dir: &Path, files: &[SourceFile], overwrite: bool) -> anyhow::Result<()
     Ok(())
 }
 
-fn report(migrated: &Migrated, form: MigrateReportFormat) {
+fn report(migrated: &Migrated, args: &MigrateArgs) {
     let count = |level| {
         let of = migrated.findings.iter();
         of.filter(|finding| finding.level == level).count()
     };
     let (warnings, errors) = (count(MigrationLevel::Warning), count(MigrationLevel::Error));
-    match form {
+    let of_groups = args.from == MigrationSource::ClusterAutoscaler;
+    match args.report {
         MigrateReportFormat::Json => {
-            let report = json!({
+            let mut report = json!({
                 "changed": migrated.changed,
                 "untouched": migrated.untouched,
                 "warnings": warnings,
                 "errors": errors,
                 "findings": migrated.findings,
             });
+            if of_groups && let Some(fields) = report.as_object_mut() {
+                fields.insert("flags".to_owned(), migrated.flags.clone().into());
+            }
             warning(&report.to_string());
         }
         MigrateReportFormat::Text => {
             for finding in &migrated.findings {
-                let place = match finding.line {
-                    0 => finding.file.clone(),
-                    line => format!("{}:{line}", finding.file),
-                };
-                let field = match finding.field.as_str() {
-                    "" => String::new(),
-                    field => format!(" {field}"),
-                };
-                warning(&format!(
-                    "{place}: {}: {}{field}: {}",
-                    finding.level.label(),
-                    finding.object,
-                    finding.text
-                ));
+                warning(&finding.to_string());
             }
             let plural = |count: usize, word: &str| {
                 format!("{count} {word}{}", if count == 1 { "" } else { "s" })
             };
+            let what = if of_groups { "written" } else { "changed" };
+            let rest = if of_groups { "left out" } else { "untouched" };
             warning(&format!(
-                "{} changed, {} untouched; {}, {}",
+                "{} {what}, {} {rest}; {}, {}",
                 plural(migrated.changed, "object"),
                 migrated.untouched,
                 plural(warnings, "warning"),

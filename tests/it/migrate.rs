@@ -304,3 +304,68 @@ async fn standard_input_and_directories() -> Result<()> {
     dir.discard();
     Ok(())
 }
+
+/// Node groups become manifests on standard output that an API server accepts, and the report is that of the test data.
+#[tokio::test]
+async fn node_groups_of_cluster_autoscaler_become_nodepools() -> Result<()> {
+    const GROUPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/node_groups");
+    let _turn = turn().await?;
+    let from = ["--from", "cluster-autoscaler"];
+    let files = ["cluster-autoscaler.yaml", "eksctl.yaml"].map(|name| format!("{GROUPS}/{name}"));
+    let args: Vec<&str> = from
+        .into_iter()
+        .chain(files.iter().map(String::as_str))
+        .collect();
+    let said = migrate(&args, None).await?;
+    let golden = |name: &str| std::fs::read_to_string(format!("{GROUPS}/migrated/{name}"));
+    ensure!(said.code == 7, "{said:?}");
+    ensure!(said.stdout == golden("eksctl.yaml")?, "{said:?}");
+    ensure!(
+        said.stderr.starts_with(&golden("eksctl.report")?),
+        "{said:?}"
+    );
+    ensure!(
+        said.stderr.contains("objects written, 1 left out; "),
+        "{said:?}"
+    );
+    let plane = plane().await?;
+    for document in documents(&said.stdout)? {
+        applies(&plane, plane.dir(), &document)
+            .await
+            .with_context(|| said.stdout.clone())?;
+    }
+    plane.stop().await;
+
+    // Files, and a report as JSON with the flags.
+    let mut dir = StateDir::create("migrate")?;
+    let out = dir.path().join("out");
+    let path = out.display().to_string();
+    let mut json = args.clone();
+    json.extend(["--report", "json", "--out", &path]);
+    let said = migrate(&json, None).await?;
+    let report: Value = serde_json::from_str(&said.stderr)?;
+    ensure!(
+        report["flags"]
+            .as_array()
+            .is_some_and(|flags| flags.len() >= 4),
+        "{report:#}"
+    );
+    ensure!(std::fs::read_to_string(out.join("nodepools.yaml"))? == golden("eksctl.yaml")?);
+    dir.discard();
+
+    // What makes no sense together, and a ClusterConfig without the option, which passes through.
+    for wrong in [
+        &["--from", "cluster-autoscaler", "--live"][..],
+        &["--cluster-name", "x", "-"],
+    ] {
+        let said = migrate(wrong, Some("")).await?;
+        ensure!(said.code == 2 && !said.stderr.is_empty(), "{said:?}");
+    }
+    let config = std::fs::read_to_string(format!("{GROUPS}/eksctl.yaml"))?;
+    let said = migrate(&["-"], Some(&config)).await?;
+    ensure!(
+        said.code == 0 && said.stdout.trim() == config.trim(),
+        "{said:?}"
+    );
+    Ok(())
+}

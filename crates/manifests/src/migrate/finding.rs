@@ -1,5 +1,7 @@
 //! Findings: what was converted, and what needs attention.
 
+use std::fmt;
+
 use serde::Serialize;
 
 /// Severity of a finding.
@@ -94,6 +96,21 @@ pub struct MigrationFinding {
     pub field: String,
     /// One sentence.
     pub text: String,
+}
+
+/// One line of the report: `file:line: level: object field: text`.
+impl fmt::Display for MigrationFinding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(out, ":{}", self.line)?;
+        }
+        write!(out, ": {}: {}", self.level.label(), self.object)?;
+        if !self.field.is_empty() {
+            write!(out, " {}", self.field)?;
+        }
+        write!(out, ": {}", self.text)
+    }
 }
 
 /// Findings about one object.

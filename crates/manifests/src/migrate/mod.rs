@@ -7,6 +7,7 @@
 //! Must never: drop a field without a finding; guess a value that only the user knows.
 
 mod class;
+mod cluster_autoscaler;
 mod disruption;
 mod edit;
 pub(crate) mod finding;
@@ -21,6 +22,7 @@ use edit::set_type;
 use finding::FindingLog;
 use pool::ManifestVersion;
 
+pub use cluster_autoscaler::from_cluster_autoscaler;
 pub use finding::{Code, MigrationFinding, MigrationLevel};
 
 use mortise_apis::schema::groups::GROUP;
@@ -42,18 +44,22 @@ pub struct MigrateOptions {
     pub role: Option<String>,
     /// Instance profile of classes that name neither.
     pub instance_profile: Option<String>,
+    /// Name of the cluster, if node groups are converted that do not say it.
+    pub cluster_name: Option<String>,
 }
 
 /// Result of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Migrated {
-    /// The same sources in the same order, converted.
+    /// The same sources in the same order, converted; one file of node groups.
     pub files: Vec<SourceFile>,
+    /// Flags of `mortise serve` that belong to the objects; of node groups alone.
+    pub flags: Vec<String>,
     /// All findings, in the order of the sources and their lines.
     pub findings: Vec<MigrationFinding>,
-    /// Objects that were changed.
+    /// Objects that were changed; of node groups, objects that were written.
     pub changed: usize,
-    /// Objects that needed no change, or are of other kinds.
+    /// Objects that needed no change, or are of other kinds; of node groups, objects that were left out.
     pub untouched: usize,
 }
 

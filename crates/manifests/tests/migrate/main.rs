@@ -9,6 +9,7 @@
 
 mod any_text;
 mod forms;
+mod node_groups;
 
 use std::path::Path;
 
@@ -559,6 +560,7 @@ fn a_role_that_was_asked_for() {
         let options = MigrateOptions {
             role: role.map(str::to_owned),
             instance_profile: profile.map(str::to_owned),
+            ..MigrateOptions::default()
         };
         migrate(&[source("in.yaml", text)], &options).files[0]
             .text
