@@ -8,7 +8,9 @@ use mortise_apis::values::{CronSchedule, Format, GoDuration, NillableDuration, Q
 use mortise_aws_class::Ec2NodeClassApi;
 use mortise_aws_class::labels::well_known;
 use mortise_manifests::lint::{LintOptions, lint};
-use mortise_manifests::migrate::{MigrateOptions, MigrationLevel, SourceFile, migrate};
+use mortise_manifests::migrate::{
+    MigrateOptions, MigrationLevel, SourceFile, from_cluster_autoscaler, migrate,
+};
 use mortise_webhooks::admission::{self, AdmissionContext, AdmissionSettings};
 use mortise_webhooks::extender::{self, ExtenderState, wire};
 use mortise_webhooks::router::{self, WebhookState};
@@ -259,6 +261,8 @@ pub fn manifest(bytes: &[u8]) {
         assert!(line.contains(&finding.line), "no such line: {finding:?}");
         assert!(!finding.problem.is_empty(), "it says nothing: {finding:?}");
     }
+    // Whatever it is, as node groups.
+    from_cluster_autoscaler(std::slice::from_ref(&source), &options);
     let once = migrate(&[source], &options);
     if once.worst() == MigrationLevel::Error {
         return;

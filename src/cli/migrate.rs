@@ -46,7 +46,7 @@ pub(super) struct MigrateArgs {
     /// kubeconfig file for --live; default: the locations that kubectl uses
     #[arg(long, value_name = "FILE", requires = "live")]
     kubeconfig: Option<PathBuf>,
-    /// Write files with the same names to this directory instead of standard output
+    /// Write files with the same names (nodepools.yaml of node groups) to this directory instead of standard output
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Overwrite existing files
@@ -194,5 +194,35 @@ fn report(migrated: &Migrated, args: &MigrateArgs) {
                 plural(errors, "error"),
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::ServeArgs;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    /// What the output says about `mortise serve` is read by it.
+    #[test]
+    fn flags_of_node_groups_are_flags_of_the_service() {
+        let text = "kind: Pod\nspec:\n  containers:\n  - image: cluster-autoscaler\n    args: [--cluster-name=a, --leader-elect=false, --enable-provisioning-requests, --max-node-provision-time=9m, --max-node-startup-time=8m, --initial-node-group-backoff-duration=2m, --enable-dynamic-resource-allocation, --capacity-buffer-controller-enabled]\n";
+        let source = SourceFile {
+            name: "in.yaml".to_owned(),
+            text: text.to_owned(),
+        };
+        let migrated = from_cluster_autoscaler(&[source], &MigrateOptions::default());
+        assert_eq!(migrated.flags.len(), 10, "{:?}", migrated.flags);
+        let words = std::iter::once("serve".to_owned()).chain(migrated.flags);
+        let parsed = Flags::try_parse_from(words).map_err(|error| error.to_string());
+        let flags = parsed.map(|parsed| parsed.serve.provider);
+        assert_eq!(flags, Ok(vec![crate::args::ProviderName::Aws]));
     }
 }

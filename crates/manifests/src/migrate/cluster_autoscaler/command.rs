@@ -58,7 +58,7 @@ fn of_container(container: &YamlNode) -> Option<Vec<(String, usize)>> {
 
 /// The words of one item: a line for a shell is several, up to the end of its first command.
 fn split(text: &str, line: usize) -> Vec<(String, usize)> {
-    let is_script = !text.starts_with('-') && text.contains(" -");
+    let is_script = !text.starts_with('-') && (text.contains(" -") || text.contains("\n-"));
     if !is_script {
         return vec![(text.trim().to_owned(), line)];
     }
@@ -101,9 +101,7 @@ pub(super) fn parse(words: &[(String, usize)], log: &mut FindingLog<'_>) -> Vec<
         last_is_switch = value.is_none() && row.is_some_and(|row| row.value == FlagType::Bool);
         let is_word = |(word, _): &&(String, usize)| !word.starts_with("--");
         let value = match value {
-            None if !last_is_switch => rest
-                .next_if(|next| is_word(&next))
-                .map(|(word, _)| word.clone()),
+            None if !last_is_switch => rest.next_if(is_word).map(|(word, _)| word.clone()),
             value => value,
         };
         let value = value.map(|text| text.trim_matches(['"', '\'']).to_owned());

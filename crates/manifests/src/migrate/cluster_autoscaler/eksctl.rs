@@ -118,14 +118,14 @@ fn one(
     group.class.hop_limit = (!no_metadata).then_some(2);
     group.class.detailed_monitoring = is_true(node, &["enableDetailedMonitoring"]) == Some(true);
     group.class.placement_group = text(node, &["placement", "groupName"]);
-    group.class.reservations.extend(text(
-        node,
-        &[
-            "capacityReservation",
-            "capacityReservationTarget",
-            "capacityReservationID",
-        ],
-    ));
+    let reservation = [
+        "capacityReservation",
+        "capacityReservationTarget",
+        "capacityReservationID",
+    ];
+    if let Some(id) = text(node, &reservation) {
+        group.reserve(id);
+    }
     group.lifetime(node, "maxInstanceLifetime", log);
     if is_managed {
         group.pool.replaced_at_once = replaced_at_once(node, log);
@@ -379,7 +379,9 @@ fn disk(node: &YamlNode, group: &mut NodeGroup, log: &mut FindingLog<'_>) {
     for (field, name) in others {
         ebs.extend(text(node, &[field]).map(|value| (name, value)));
     }
-    group.class.disks = disks(group.class.family, text(node, &["volumeName"]), ebs);
+    let of_image = group.class.has_no_alias.then(|| "/dev/sda1".to_owned());
+    let device = text(node, &["volumeName"]).or(of_image);
+    group.class.disks = disks(group.class.family, device, ebs);
 }
 
 /// The disk with a node's data, of a family, and the one of its system if that is another.

@@ -151,6 +151,15 @@ impl NodeGroup {
         line: usize,
         log: &mut FindingLog<'_>,
     ) {
+        if key.is_empty() {
+            log.error(
+                Code::Missing,
+                line,
+                "taints",
+                "has a taint without a key, which is left out",
+            );
+            return;
+        }
         let known = EFFECTS
             .iter()
             .find(|(name, word)| *name == effect || *word == effect);
@@ -241,6 +250,20 @@ impl NodeGroup {
             self.minimum = 0;
             self.maximum = None;
         }
+    }
+
+    /// Capacity reservations that its nodes use.
+    pub(super) fn reserve(&mut self, id: String) {
+        use mortise_apis::labels::{CAPACITY_TYPE, CAPACITY_TYPE_RESERVED};
+        let types = self
+            .pool
+            .requirements
+            .iter_mut()
+            .find(|(key, ..)| key == CAPACITY_TYPE);
+        if let Some((_, _, values)) = types {
+            values.insert(0, CAPACITY_TYPE_RESERVED.to_owned());
+        }
+        self.class.reservations.push(id);
     }
 
     /// The age at which its nodes are replaced, in seconds; 0 is none.

@@ -160,10 +160,9 @@ impl GroupInput {
             let mut log = place.log(&label(root), findings);
             self.priorities = GroupPriorities::read(root, place.file, &mut log);
         } else if version.starts_with("cluster.x-k8s.io/")
-            && matches!(
-                kind.as_str(),
-                "MachineDeployment" | "MachinePool" | "MachineSet"
-            )
+            && ["Deployment", "Pool", "Set"]
+                .iter()
+                .any(|end| kind.ends_with(end))
         {
             place.log(&label(root), findings).error(Code::Unsupported, root.line, "", "is a node group of Cluster API, and is not converted: mortise has the providers aws and kwok");
         } else {

@@ -307,6 +307,9 @@ fn of_all(
         }
     }
     let mut log = log_of(sources, first.group.file, ALL_POOLS, findings);
+    for names in node_pool::rivals(pools) {
+        log.warning(Code::Behaviour, 0, "spec.weight", format!("{} take the same pods at equal weight: the last by name is used. Write weight into them, or make them one NodePool with all instance types: the cheapest is launched then", names.join(", ")));
+    }
     if settings.consolidate_after.is_none() {
         log.converted(
             Code::Added,

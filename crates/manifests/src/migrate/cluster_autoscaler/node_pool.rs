@@ -195,6 +195,24 @@ impl PlannedPool {
     }
 }
 
+/// NodePools among which nothing decides: without replicas, of equal weight and with the same taints.
+pub(super) fn rivals(pools: &[PlannedPool]) -> Vec<Vec<&str>> {
+    let mut all: Vec<(&PlannedPool, Vec<&str>)> = Vec::new();
+    for pool in pools.iter().filter(|pool| !pool.is_static()) {
+        let own = &pool.group.pool;
+        let is_rival = |(known, _): &&mut (&PlannedPool, Vec<&str>)| {
+            let other = &known.group.pool;
+            own.weight == other.weight && own.taints == other.taints
+        };
+        match all.iter_mut().find(is_rival) {
+            Some((_, names)) => names.push(&pool.name),
+            None => all.push((pool, vec![&pool.name])),
+        }
+    }
+    let several = all.into_iter().map(|(_, names)| names);
+    several.filter(|names| names.len() > 1).collect()
+}
+
 fn requirement(key: &str, operator: &str, values: &[String]) -> YamlNode {
     let mut all = YamlNode::map();
     all.set("key", YamlNode::string(key));

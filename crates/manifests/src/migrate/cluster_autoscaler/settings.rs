@@ -412,7 +412,7 @@ impl AutoscalerSettings {
                 ),
                 _ => {
                     kept.push(what);
-                    place = place.or(written.map(|flag| (flag.line, row.name)));
+                    place = place.or_else(|| written.map(|flag| (flag.line, row.name)));
                 }
             }
         }

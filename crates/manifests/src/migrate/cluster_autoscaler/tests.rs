@@ -47,6 +47,33 @@ fn each_flag_is_in_the_table_once_and_has_an_answer() {
     assert_eq!(families.len(), IMAGES.len());
 }
 
+/// Flags of mortise that answers name exist: the page of them is made from the program.
+#[test]
+fn answers_name_flags_that_exist() {
+    use super::flags::FlagConversion;
+    let page =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/flags.md");
+    let page = std::fs::read_to_string(page).unwrap_or_default();
+    let named = |row: &super::flags::FlagRow| match row.answer {
+        FlagAnswer::NotNeeded(text) | FlagAnswer::NoCounterpart(_, text) => text
+            .split(|letter: char| !(letter.is_ascii_lowercase() || letter == '-'))
+            .filter_map(|word| word.strip_prefix("--"))
+            .map(str::to_owned)
+            .collect(),
+        FlagAnswer::To(FlagConversion::SameValue(name) | FlagConversion::Switch(name, _)) => {
+            vec![name.to_owned()]
+        }
+        FlagAnswer::To(_) => Vec::new(),
+    };
+    let all: BTreeSet<String> = FLAGS.iter().flat_map(named).collect();
+    assert!(all.len() > 12, "{all:?}");
+    let unknown = |name: &&String| !page.contains(&format!("| `--{name}` |")) && *name != "version";
+    assert_eq!(
+        all.iter().filter(unknown).collect::<Vec<_>>(),
+        Vec::<&String>::new()
+    );
+}
+
 /// Each flag alone, with a value of its type: exactly one answer, and no error.
 #[test]
 fn each_flag_gets_one_answer() {
