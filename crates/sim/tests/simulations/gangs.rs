@@ -128,12 +128,15 @@ fn job(gang: &Arrival) -> Job {
 struct NeededNodes {
     /// By gang: nodes that are needed for it beyond those for others before.
     of_gang: BTreeMap<String, usize>,
+    /// The cluster at the last look.
+    before: Option<Arc<Snapshot>>,
 }
 
 impl NeededNodes {
     /// Counts those of gangs whose last pod has come since the last look.
     fn look(&mut self, gangs: &[Arrival], simulation: &mut Simulation) {
         let snapshot = simulation.snapshot();
+        let before = self.before.replace(Arc::clone(&snapshot));
         let passed = since(simulation.now(), start());
         let came: Vec<&Arrival> = gangs
             .iter()
@@ -152,27 +155,32 @@ impl NeededNodes {
             let mut pods = members(&snapshot, gang).peekable();
             pods.peek().is_some() && pods.all(is_waiting)
         };
-        assert!(
-            came.iter().all(|gang| is_open(gang)),
-            "nothing is planned for them yet"
-        );
         let extra = gangs.iter().filter(|gang| {
             let is_known = self.of_gang.contains_key(&gang.name);
-            (is_known || came.iter().any(|each| each.name == gang.name)) && is_open(gang)
+            let is_new = came.iter().any(|each| each.name == gang.name);
+            is_new || (is_known && is_open(gang))
         });
         let extra = extra
             .flat_map(|gang| members(&snapshot, gang).cloned())
             .collect();
         let mut settings = Settings::default();
         settings.gangs.insert(GangKind::Coscheduling);
-        let options = SolveOptions {
+        let mut options = SolveOptions {
             extra,
             closed: snapshot.fenced_nodes(),
             repack: REPACK,
             split: true,
             ..settings.solve_options()
         };
-        let (plan, _) = solve(simulation.now(), &snapshot, &options, &|| false);
+        // A pass that was due at this moment has planned it at once: then it is asked what the room of a second ago would need.
+        let is_planned = !came.iter().all(|gang| is_open(gang));
+        let room = before.filter(|_| is_planned);
+        let room = room.as_ref().unwrap_or(&snapshot);
+        if is_planned {
+            // Of its pods some did not exist then.
+            options.gangs.clear();
+        }
+        let (plan, _) = solve(simulation.now(), room, &options, &|| false);
         // What was counted for gangs that are not planned yet is launched with this one's.
         let open = gangs.iter().filter(is_open);
         let open = open.filter_map(|gang| self.of_gang.get(&gang.name));
