@@ -13,7 +13,6 @@ use mortise_state::resource_kinds::ObjectKey;
 use serde_json::Value;
 
 use crate::clock::StoreEvent;
-use crate::cluster::is_deleting;
 use crate::scores::{Percentiles, percentiles};
 
 /// The gangs of a simulation, by the PodGroup of coscheduling that their pods name.
@@ -95,7 +94,7 @@ impl GangHistory {
         let pod = GangPod {
             group,
             is_bound: pod.pointer("/spec/nodeName").is_some(),
-            is_deleting: is_deleting(pod),
+            is_deleting: pod.pointer("/metadata/deletionTimestamp").is_some(),
         };
         self.pods.insert(key.clone(), pod);
     }

@@ -35,7 +35,7 @@ const SEEDS: u64 = 2;
 const GANGS: usize = 100;
 /// They come within this time, on average.
 const COME_S: i64 = 3_600;
-/// Pods are created at each second. They are looked at after this time, in milliseconds: the service knows them then, and the scheduler
+/// Pods are created at each second. The cluster is read after this time, in milliseconds: the service knows them then, and the scheduler
 /// has not said yet that there is no room for them.
 const LOOK_MS: i64 = 7;
 /// Virtual time after which all gangs have run, in milliseconds.
