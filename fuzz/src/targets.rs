@@ -246,7 +246,7 @@ pub fn extender(body: &[u8]) {
 }
 
 /// YAML of a user. `lint`: every finding has its location in the file. `migrate`: a second run changes nothing, unless
-/// the first reported remaining work.
+/// the first reported remaining work. As node groups, every finding says something.
 pub fn manifest(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let source = SourceFile {
@@ -261,8 +261,10 @@ pub fn manifest(bytes: &[u8]) {
         assert!(line.contains(&finding.line), "no such line: {finding:?}");
         assert!(!finding.problem.is_empty(), "it says nothing: {finding:?}");
     }
-    // Whatever it is, as node groups.
-    from_cluster_autoscaler(std::slice::from_ref(&source), &options);
+    let groups = from_cluster_autoscaler(std::slice::from_ref(&source), &options);
+    for finding in &groups.findings {
+        assert!(!finding.text.is_empty(), "it says nothing: {finding:?}");
+    }
     let once = migrate(&[source], &options);
     if once.worst() == MigrationLevel::Error {
         return;
