@@ -70,6 +70,8 @@ struct Traffic {
     ready: Mutex<Vec<String>>,
     requests: AtomicUsize,
     failed: AtomicUsize,
+    /// What failed, in words.
+    failures: Mutex<Vec<String>>,
 }
 
 impl Traffic {
@@ -81,6 +83,7 @@ impl Traffic {
             ready: Mutex::default(),
             requests: AtomicUsize::new(0),
             failed: AtomicUsize::new(0),
+            failures: Mutex::default(),
         })
     }
 
@@ -106,7 +109,7 @@ impl Traffic {
                 }
                 Some(process) if !process.is_ready => {
                     let answers =
-                        process.started.elapsed() >= PREPARES && is_answered(process.port).await;
+                        process.started.elapsed() >= PREPARES && ask(process.port).await.is_ok();
                     if answers {
                         self.make_ready(&pod, process.port).await?;
                         process.is_ready = true;
@@ -175,20 +178,21 @@ impl Traffic {
     /// One request to a ready address.
     async fn request(&self) {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        let ready = self.ready.lock().await;
-        let address = ready.get(number % ready.len().max(1)).cloned();
-        drop(ready);
-        let port = match address {
-            Some(address) => self.ports.lock().await.get(&address).copied(),
-            None => None,
+        let ready = self.ready.lock().await.clone();
+        let address = ready.get(number % ready.len().max(1));
+        let failure = match address {
+            None => "no address is ready".to_owned(),
+            Some(address) => match self.ports.lock().await.get(address).copied() {
+                None => format!("{address} is no process"),
+                Some(port) => match ask(port).await {
+                    Ok(()) => return,
+                    Err(error) => format!("{address} of {ready:?}: {error:#}"),
+                },
+            },
         };
-        let is_answered = match port {
-            Some(port) => is_answered(port).await,
-            None => false,
-        };
-        if !is_answered {
-            self.failed.fetch_add(1, Ordering::Relaxed);
-        }
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        let at = jiff::Timestamp::now();
+        self.failures.lock().await.push(format!("{at}: {failure}"));
     }
 
     fn counts(&self) -> (usize, usize) {
@@ -249,17 +253,20 @@ fn start() -> Result<Process> {
     })
 }
 
-/// Whether the process answers a request.
-async fn is_answered(port: u16) -> bool {
+/// A request to the process.
+async fn ask(port: u16) -> Result<()> {
     let exchange = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
-        std::io::Result::Ok(answer.contains(" 200 ") && answer.ends_with("ok"))
+        ensure!(
+            answer.contains(" 200 ") && answer.ends_with("ok"),
+            "{answer:?}"
+        );
+        Ok(())
     };
-    let answer = tokio::time::timeout(Duration::from_secs(5), exchange).await;
-    matches!(answer, Ok(Ok(true)))
+    tokio::time::timeout(Duration::from_secs(5), exchange).await?
 }
 
 /// The service, its Deployment and a budget that never allows an eviction if the pod is handed over.
@@ -359,7 +366,12 @@ async fn a_service_with_one_replica_moves_without_a_failed_request() -> Result<(
     let (requests, failed) = traffic.counts();
     println!("{moves} moves: {requests} requests, {failed} failed");
     ensure!(requests > moves * 100, "only {requests}");
-    ensure!(failed == 0, "{failed} of {requests} requests failed");
+    let failures = traffic.failures.lock().await;
+    ensure!(
+        failed == 0,
+        "{failed} of {requests} requests failed: {failures:#?}"
+    );
+    drop(failures);
     tasks.shutdown().await;
     scene.end().await;
     Ok(())

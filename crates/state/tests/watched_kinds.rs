@@ -58,9 +58,10 @@ fn every_kind_is_served_at_its_own_path() {
         WatchCondition::SpreadDefaultsOrBuffers,
         WatchCondition::Requests,
         WatchCondition::BuffersOrRequests,
+        WatchCondition::BuffersOrHandOver,
     ]
     .map(|condition| lines(condition).len());
-    assert_eq!(conditional, [1, 1, 4, 3, 2, 2, 2, 1, 1]);
+    assert_eq!(conditional, [1, 1, 4, 3, 2, 1, 2, 1, 1, 1]);
     let paths: BTreeSet<String> = kinds.iter().map(|kind| kind.api.path(None)).collect();
     assert_eq!(paths.len(), kinds.len());
     let custom: Vec<&str> = kinds
