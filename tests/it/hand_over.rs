@@ -33,7 +33,7 @@ const CLIENTS: usize = 4;
 /// Between two requests of a client.
 const PACE: Duration = Duration::from_millis(25);
 /// How long a process goes on after its pod was deleted, as its `preStop` would say: addresses are seen late.
-const LINGERS: Duration = Duration::from_secs(2);
+const LINGERS: Duration = Duration::from_secs(4);
 /// How long a process prepares before it is ready.
 const PREPARES: Duration = Duration::from_secs(1);
 
@@ -157,7 +157,10 @@ impl Traffic {
     /// Reads which addresses are ready.
     async fn read_addresses(&self) -> Result<()> {
         let slices: Api<EndpointSlice> = Api::default_namespaced(self.client.clone());
-        let of_web = ListParams::default().labels("kubernetes.io/service-name=web");
+        // What the API server has in memory, as a watch has it: etcd may wait for its disk for seconds.
+        let of_web = ListParams::default()
+            .labels("kubernetes.io/service-name=web")
+            .match_any();
         let slices = slices.list(&of_web).await?;
         let endpoints = slices
             .items
