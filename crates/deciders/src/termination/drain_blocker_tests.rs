@@ -10,7 +10,7 @@ use mortise_apis::labels;
 use mortise_apis::values::since;
 use mortise_cloudprovider::{CloudError, Retry};
 use mortise_engine::effect::EffectError;
-use mortise_planning::disruption::pdb::Pdbs;
+use mortise_planning::drain::pdb::Pdbs;
 use mortise_planning::drain::{stuck_drains, undrainable_because, undrainable_nodes};
 use mortise_planning::drain_blocker::{DrainBlocker, DrainBlockerKind};
 use mortise_planning::reason::Reason;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::tests::cluster_with;
 use mortise_apis::labels::{DO_NOT_DISRUPT, HAND_OVER, HANDED_OVER};
-use mortise_planning::disruption::pdb::Pdbs;
+use mortise_planning::drain::pdb::Pdbs;
 use mortise_planning::drain::{hand_over, undrainable_nodes};
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, merge_into};
@@ -102,7 +102,7 @@ fn it_is_evicted_when_its_time_is_over() {
 }
 
 #[test]
-fn it_is_restarted_once_however_often_it_is_looked_for() {
+fn it_is_restarted_once_however_often_it_is_checked() {
     let mut world = world(&json!({}), "true");
     world.delete("NodeClaim/c");
     world.pass(1_000);

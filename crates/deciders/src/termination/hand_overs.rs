@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::TerminationDecider;
 use mortise_apis::names::{NamespacedName, ObjectRef, PodKey, Uid};
 use mortise_engine::decider::{Step, StepInput};
 use mortise_engine::decider_id::DeciderId;
@@ -12,7 +11,7 @@ use mortise_engine::effect::{EffectError, EffectOutput};
 use mortise_engine::record::Verdict;
 use mortise_engine::write::{ObjectEdit, ObjectWrite};
 use mortise_planning::reason::Reason;
-use mortise_state::snapshot::{NodeKey, Snapshot};
+use mortise_state::snapshot::{NodeKey, Pod, Snapshot};
 
 /// What was asked for, by pod.
 #[derive(Debug, Default)]
@@ -32,7 +31,7 @@ impl HandOvers {
     /// Remembers for which pod a Deployment is about to be restarted, and why.
     pub(super) fn begin(
         &mut self,
-        pod: &mortise_state::snapshot::Pod,
+        pod: &Pod,
         deployment: &NamespacedName,
         until: Timestamp,
         reason: Reason,
@@ -53,11 +52,9 @@ impl HandOvers {
             pod.is_some_and(|pod| pod.uid == *uid)
         });
     }
-}
 
-impl TerminationDecider {
     /// Records that a Deployment was restarted. Returns the node of the pod.
-    pub(super) fn handed_over(
+    pub(super) fn answered(
         &mut self,
         input: &StepInput<'_>,
         write: &ObjectWrite,
@@ -67,7 +64,7 @@ impl TerminationDecider {
         let ObjectEdit::HandOver(uid) = &write.edit else {
             return None;
         };
-        let request = self.hand_overs.by_pod.get(uid)?;
+        let request = self.by_pod.get(uid)?;
         let pod = request.pod.clone();
         if result.is_ok() {
             let (by, verdict) = (DeciderId::Termination, Verdict::Evicted);
@@ -79,7 +76,7 @@ impl TerminationDecider {
                 },
             ];
             step.announce(input, by, [ObjectRef::Pod(pod.clone())], verdict, reasons);
-            self.hand_overs.by_pod.remove(uid);
+            self.by_pod.remove(uid);
         }
         let node = input.snapshot.pods.get(&pod)?.node.clone()?;
         Some(input.snapshot.named.get(&node)?.key.clone())

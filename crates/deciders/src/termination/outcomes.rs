@@ -58,7 +58,8 @@ impl TerminationDecider {
             Effect::Write(write) => {
                 self.record_write(&write.target, &outcome.result);
                 self.outbox.answered(now, &outcome.effect, &outcome.result);
-                self.handed_over(input, write, &outcome.result, step)
+                self.hand_overs
+                    .answered(input, write, &outcome.result, step)
                     .or_else(|| key_of(input.snapshot, &write.target))
             }
             Effect::Delete {

@@ -25,7 +25,6 @@ mod node_blockers;
 mod node_sets;
 mod on_demand_balance;
 mod payback;
-pub mod pdb;
 pub mod price;
 pub mod refusals;
 pub mod rejection;

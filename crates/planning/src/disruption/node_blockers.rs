@@ -6,9 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::candidate::{Candidate, CandidateBlocker, DisruptionClass, Policy};
-use super::pdb::{EvictionBlocked, Pdbs};
 use crate::brake::Brake;
 use crate::drain::hand_over;
+use crate::drain::pdb::{EvictionBlocked, Pdbs};
 use crate::pause;
 use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::labels;

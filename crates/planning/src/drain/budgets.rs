@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::disruption::pdb::Pdbs;
+use crate::drain::pdb::Pdbs;
 use crate::drain_blocker::DrainBlockerKind;
 use mortise_apis::k8s::{PodDisruptionBudget, find_condition};
 use mortise_apis::names::NamespacedName;

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 
 use super::blockers::going_since;
 use super::budgets::standing_blocker;
-use crate::disruption::pdb::Pdbs;
+use crate::drain::pdb::Pdbs;
 use mortise_apis::labels::HAND_OVER;
 use mortise_apis::names::NamespacedName;
 use mortise_apis::values::{GoDuration, after};

@@ -5,6 +5,7 @@ mod budgets;
 mod errors;
 pub mod groups;
 mod hand_over;
+pub mod pdb;
 mod undrainable;
 pub mod volumes;
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::blockers::{MOST, going_since, owner_of, protection};
 use super::budgets::{PodBlocker, standing_blocker};
 use super::hand_over;
-use crate::disruption::pdb::Pdbs;
+use crate::drain::pdb::Pdbs;
 use crate::drain_blocker::DrainBlocker;
 use mortise_apis::names::{ClaimName, NodeName, PoolName};
 use mortise_state::snapshot::{Pod, Snapshot, StateNode};

@@ -263,6 +263,13 @@ fn fmt_of_nodes(reason: &Reason, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Reason::ProtectionElapsed { duration } => {
             write!(f, "may be disrupted: {duration} since its start are over")
         }
+        other => fmt_of_drains(other, f),
+    }
+}
+
+/// Reasons of drains.
+fn fmt_of_drains(reason: &Reason, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match reason {
         Reason::TerminationDeadline { deadline } => {
             write!(f, "its pods are deleted at {deadline:.0}")
         }

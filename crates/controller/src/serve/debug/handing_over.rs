@@ -1,6 +1,6 @@
 //! Whether a drain would hand a pod over, and if not, why.
 
-use mortise_planning::disruption::pdb::Pdbs;
+use mortise_planning::drain::pdb::Pdbs;
 use mortise_planning::drain::{HandOver, NoHandOver, hand_over};
 use mortise_state::snapshot::{Pod, Snapshot};
 use serde_json::{Value, json};
