@@ -142,8 +142,7 @@ async fn nodes_of_one_shape_are_one_request_also_over_a_death() -> Result<()> {
         replicas(&scene, count).await?;
         wait_until("EC2 has the request", SOON, || async {
             // One for all of them, or more where they were created further apart than a window.
-            let held = account.moto.held_calls().await?;
-            ensure!(held >= 1, "{held}");
+            ensure!(account.moto.held_calls().await? >= 1);
             Ok(())
         })
         .await?;
