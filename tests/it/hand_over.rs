@@ -97,7 +97,11 @@ impl Traffic {
         let all = self.pods().list(&of_web).await?;
         let mut processes = self.processes.lock().await;
         let known: BTreeSet<String> = all.iter().filter_map(|pod| pod.uid()).collect();
-        processes.retain(|uid, _| known.contains(uid));
+        // A process ends by its own time, also where its pod is gone before.
+        processes.retain(|uid, process| {
+            known.contains(uid)
+                || process.deleted.get_or_insert_with(Instant::now).elapsed() < LINGERS
+        });
         for pod in all.items {
             let uid = pod.uid().context("a UID")?;
             if on_node(&pod).is_none() {
