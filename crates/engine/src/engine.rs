@@ -1,5 +1,4 @@
-//! The engine: index, ledger and deciders in one sans-IO state machine. The shell and the simulator both drive this
-//! one.
+//! The engine: index, ledger and deciders in one sans-IO state machine, which both the shell and the simulator drive.
 //!
 //! ```text
 //! input ─► index ─► freeze ─► due deciders: prepare ─► run (anywhere) ─► commit ─► effects, records

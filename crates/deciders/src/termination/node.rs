@@ -24,7 +24,7 @@ use mortise_engine::write::{NodeTaints, ObjectWrite, node_ref};
 use mortise_planning::drain::groups::Drain;
 use mortise_planning::drain::pdb::Pdbs;
 use mortise_planning::drain::volumes::{self, Attached};
-use mortise_planning::drain::{HandOver, HandOverStep, hand_over_step};
+use mortise_planning::drain::{HandOverStep, hand_over_step};
 use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 use mortise_state::snapshot::Pod;
@@ -206,22 +206,20 @@ impl TerminationDecider {
         reason: &Reason,
         step: &mut Step,
     ) -> Option<Timestamp> {
-        let (begins, until) = match next {
-            HandOverStep::Wait(_, until) => (None, until),
-            HandOverStep::Begin(hand_over, until) => (Some(hand_over), until),
-        };
-        let again = begins.and_then(|hand_over| {
-            let HandOver {
-                deployment,
-                rollout,
-                ..
-            } = hand_over;
-            self.hand_overs
-                .begin(pod, deployment, until, reason.clone());
-            let version = rollout.resource_version.as_deref();
-            let write = ObjectWrite::hand_over(deployment.clone(), version, pod.uid.clone());
-            self.send(now, write, step)
-        });
+        let HandOverStep {
+            hand_over,
+            is_begun,
+            until,
+        } = next;
+        if is_begun {
+            return Some(until);
+        }
+        let deployment = hand_over.deployment;
+        self.hand_overs
+            .begin(pod, deployment, until, reason.clone());
+        let version = hand_over.rollout.resource_version.as_deref();
+        let write = ObjectWrite::hand_over(deployment.clone(), version, pod.uid.clone());
+        let again = self.send(now, write, step);
         earlier(again, Some(until))
     }
 

@@ -212,6 +212,15 @@ pub(crate) fn set_type(
     }
 }
 
+/// A new object of a kind.
+pub(super) fn new_object(api_version: &str, kind: &str, name: YamlNode) -> YamlNode {
+    let mut object = YamlNode::map();
+    object.set("apiVersion", YamlNode::plain(api_version));
+    object.set("kind", YamlNode::plain(kind));
+    object.make(&["metadata"]).set("name", name);
+    object
+}
+
 /// A value that is not a map where fields are moved: the object cannot be converted, which was reported.
 #[derive(Debug)]
 pub(crate) struct UnexpectedStructure;

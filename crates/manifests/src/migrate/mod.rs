@@ -465,10 +465,7 @@ fn inline_class(
     log: &mut FindingLog<'_>,
 ) -> Option<YamlNode> {
     let name = pool.at(&["spec", "template", "spec", "nodeClassRef", "name"])?;
-    let mut class = YamlNode::map();
-    class.set("apiVersion", YamlNode::plain(&format!("{AWS_GROUP}/v1")));
-    class.set("kind", YamlNode::plain("EC2NodeClass"));
-    class.make(&["metadata"]).set("name", name.clone());
+    let mut class = edit::new_object(&format!("{AWS_GROUP}/v1"), "EC2NodeClass", name.clone());
     let mut spec = edit::instead("spec", inline.value, Vec::new());
     spec.notes.before = inline.notes.all(Vec::new());
     class.push(spec);

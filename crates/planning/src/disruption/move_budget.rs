@@ -17,7 +17,7 @@ use super::candidate::Candidate;
 use super::disruption_view::DisruptionView;
 use super::rejection::DisruptionRejection;
 use crate::reason::DisruptionBlocker;
-use mortise_apis::names::{NamespacedName, Uid};
+use mortise_apis::names::Uid;
 use mortise_apis::values::since;
 use mortise_state::snapshot::Pod;
 
@@ -56,6 +56,8 @@ impl RecentMoves {
 /// Pods of one workload that a command moves.
 struct Moved<'a> {
     pod: &'a Pod,
+    /// How many it may be, as written.
+    value: &'a str,
     pods: usize,
     /// Those of them that are younger than a day: they count once.
     young: usize,
@@ -68,36 +70,35 @@ pub(super) fn check(
 ) -> Result<(), DisruptionRejection> {
     let mut workloads: BTreeMap<&Uid, Moved<'_>> = BTreeMap::new();
     for pod in candidates.iter().flat_map(|each| each.pods.iter()) {
-        let Some(owner) = pod
-            .owner
-            .as_ref()
-            .filter(|_| pod.max_moves_per_day.is_some())
-        else {
+        let (Some(owner), Some(value)) = (&pod.owner, &pod.max_moves_per_day) else {
             continue;
         };
         let moved = workloads.entry(&owner.uid).or_insert(Moved {
             pod,
+            value,
             pods: 0,
             young: 0,
         });
         moved.pods += 1;
         moved.young += usize::from(since(view.now, pod.created) < DAY_MS);
     }
-    for (owner, Moved { pod, pods, young }) in workloads {
-        let Some(value) = pod.max_moves_per_day.as_deref() else {
-            continue;
-        };
+    for (owner, moved) in workloads {
+        let Moved {
+            pod,
+            value,
+            pods,
+            young,
+        } = moved;
         let allowed: Option<usize> = value.parse().ok();
         let recent = view.recent_moves().by_owner.get(owner);
         let recent = recent.copied().unwrap_or_default();
         if recent.saturating_sub(young) + pods <= allowed.unwrap_or(0) {
             continue;
         }
-        let name = pod.owner.as_ref().map(|owner| owner.name.clone());
-        let workload = NamespacedName::new(pod.key.namespace.clone(), name.unwrap_or_default());
+        let workload = pod.owner_key().map(|name| name.to_string());
         return Err(DisruptionRejection::from_reason(
             DisruptionBlocker::MovesUsedUp {
-                workload: workload.to_string(),
+                workload: workload.unwrap_or_default(),
                 value: value.to_owned(),
                 allowed,
                 recent,

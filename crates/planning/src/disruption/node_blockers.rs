@@ -7,13 +7,13 @@ use jiff::Timestamp;
 
 use super::candidate::{Candidate, CandidateBlocker, DisruptionClass, Policy};
 use crate::brake::Brake;
-use crate::drain::hand_over;
+use crate::drain::is_handed_over;
 use crate::drain::pdb::{EvictionBlocked, Pdbs};
 use crate::pause;
 use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, NodeName, PodKey};
-use mortise_state::snapshot::{Pod, Snapshot, StateNode};
+use mortise_state::snapshot::{Snapshot, StateNode};
 
 /// What blockers are read from.
 #[derive(Clone, Copy)]
@@ -213,7 +213,7 @@ pub(super) fn visit_pods(
     }
     for pod in &node.pods {
         let checked = facts.pdbs.check(pod, facts.now);
-        if checked.is_err() && is_handed_over(pod, facts) {
+        if checked.is_err() && is_handed_over(facts.snapshot, facts.pdbs, pod) {
             continue;
         }
         match checked {
@@ -227,12 +227,6 @@ pub(super) fn visit_pods(
         }
     }
     ControlFlow::Continue(())
-}
-
-/// Whether a drain hands the pod over: budgets do not matter then.
-fn is_handed_over(pod: &Pod, facts: BlockerFacts<'_>) -> bool {
-    let hand_over = hand_over(facts.snapshot, facts.pdbs, pod);
-    hand_over.is_some_and(|checked| checked.is_ok())
 }
 
 /// Why a node is never consolidated, whatever runs on it.

@@ -30,7 +30,7 @@ use super::rejection::DisruptionRejection;
 use super::totals::price_of_part;
 use crate::reason::DisruptionBlocker;
 use crate::scheduling::PlannedClaim;
-use mortise_apis::names::{NamespacedName, Uid};
+use mortise_apis::names::Uid;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::since;
@@ -148,13 +148,7 @@ pub(super) fn check(
     let most = evicted
         .iter()
         .max_by_key(|pod| (pod.eviction_cost(), Reverse(&pod.key)));
-    let workload = most.and_then(|pod| {
-        let owner = pod.owner.as_ref()?;
-        Some(NamespacedName::new(
-            pod.key.namespace.clone(),
-            owner.name.clone(),
-        ))
-    });
+    let workload = most.and_then(|pod| pod.owner_key());
     let blocker = DisruptionBlocker::PaysForTooLittle {
         saved: old - new,
         pods: evicted.len(),

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::budgets::{self, PodBlocker};
 use super::volumes::{self, Attached};
-use super::{DrainErrors, EvictionError, EvictionFailure, HandOver, HandOverStep, hand_over_step};
+use super::{DrainErrors, EvictionError, EvictionFailure, HandOverStep, hand_over_step};
 use crate::drain::groups::Drain;
 use crate::drain::pdb::Pdbs;
 use crate::drain_blocker::{DrainBlocker, DrainBlockerKind};
@@ -311,9 +311,8 @@ impl DrainView<'_> {
 
     /// A pod that waits for its Deployment to replace it.
     fn handed_over(&self, step: HandOverStep<'_>, what: String) -> DrainBlocker {
-        let (HandOverStep::Begin(HandOver { deployment, .. }, until)
-        | HandOverStep::Wait(HandOver { deployment, .. }, until)) = step;
-        let until = until.strftime("%Y-%m-%dT%H:%M:%SZ");
+        let deployment = step.hand_over.deployment;
+        let until = step.until.strftime("%Y-%m-%dT%H:%M:%SZ");
         let target = ObjectRef::Deployment(deployment.clone());
         let detail = match self.hints.writes.get(&target) {
             Some(error) => format!("deployment {deployment} cannot be restarted: {error}"),

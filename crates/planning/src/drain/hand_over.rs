@@ -95,6 +95,12 @@ pub fn hand_over<'a>(
     Some(possible(snapshot, pdbs, pod, wait))
 }
 
+/// Whether a drain hands the pod over, so that its PodDisruptionBudgets do not matter.
+#[must_use]
+pub fn is_handed_over(snapshot: &Snapshot, pdbs: &Pdbs<'_>, pod: &Pod) -> bool {
+    hand_over(snapshot, pdbs, pod).is_some_and(|checked| checked.is_ok())
+}
+
 fn possible<'a>(
     snapshot: &'a Snapshot,
     pdbs: &Pdbs<'_>,
@@ -136,19 +142,20 @@ fn deployment_name(pod: &Pod) -> Option<NamespacedName> {
         .owner
         .as_ref()
         .filter(|owner| &*owner.kind == "ReplicaSet")?;
-    let hash = pod.labels.iter().find(|(key, _)| &**key == TEMPLATE_HASH);
-    let (_, hash) = hash?;
+    let hash = pod.label(TEMPLATE_HASH)?;
     let name = owner.name.strip_suffix(&**hash)?.strip_suffix('-')?;
     Some(NamespacedName::new(pod.key.namespace.clone(), name))
 }
 
 /// What a drain does about a pod that it would evict otherwise.
 #[derive(Clone, Copy, Debug)]
-pub enum HandOverStep<'a> {
-    /// Restart its Deployment, and wait until this time.
-    Begin(HandOver<'a>, Timestamp),
-    /// It is being restarted: wait until this time.
-    Wait(HandOver<'a>, Timestamp),
+pub struct HandOverStep<'a> {
+    /// How it is handed over.
+    pub hand_over: HandOver<'a>,
+    /// The Deployment is at work; otherwise it is to be restarted.
+    pub is_begun: bool,
+    /// The drain waits for it until then.
+    pub until: Timestamp,
 }
 
 /// What the drain of its node does about a pod; `None`: it is evicted.
@@ -167,9 +174,9 @@ pub fn hand_over_step<'a>(
     let HandOver { rollout, .. } = hand_over;
     // One that is running replaces this pod as well, unless the pod is a new one: then it is restarted once more when it is done.
     let is_begun = rollout.is_running || rollout.handed_over.as_ref() == Some(&pod.uid);
-    Some(if is_begun {
-        HandOverStep::Wait(hand_over, until)
-    } else {
-        HandOverStep::Begin(hand_over, until)
+    Some(HandOverStep {
+        hand_over,
+        is_begun,
+        until,
     })
 }

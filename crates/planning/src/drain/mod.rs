@@ -11,5 +11,7 @@ pub mod volumes;
 
 pub use blockers::{StuckDrain, drain_blockers, going_since, stuck_drains};
 pub use errors::{DrainErrors, EvictionError, EvictionFailure};
-pub use hand_over::{HandOver, HandOverStep, NoHandOver, hand_over, hand_over_step};
+pub use hand_over::{
+    HandOver, HandOverStep, NoHandOver, hand_over, hand_over_step, is_handed_over,
+};
 pub use undrainable::{UndrainableNode, undrainable_because, undrainable_nodes};

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::blockers::{MOST, going_since, owner_of, protection};
 use super::budgets::{PodBlocker, standing_blocker};
-use super::hand_over;
+use super::is_handed_over;
 use crate::drain::pdb::Pdbs;
 use crate::drain_blocker::DrainBlocker;
 use mortise_apis::names::{ClaimName, NodeName, PoolName};
@@ -76,14 +76,7 @@ pub fn undrainable_because(
     let pods = node.pods.iter();
     let pods = pods.filter(|pod| pod.is_waiting_eviction(now) && pod.deleted.is_none());
     let blocker = |pod: &Arc<Pod>| {
-        let (kind, detail, unblocks) = cause(pdbs, now, pod)?;
-        let is_handed_over = || {
-            let hand_over = hand_over(snapshot, pdbs, pod);
-            hand_over.is_some_and(|checked| checked.is_ok())
-        };
-        if !pod.is_protected(now) && is_handed_over() {
-            return None;
-        }
+        let (kind, detail, unblocks) = cause((snapshot, pdbs), now, pod)?;
         Some(DrainBlocker {
             kind,
             what: format!("pod {}", pod.key),
@@ -96,9 +89,13 @@ pub fn undrainable_because(
     pods.filter_map(blocker).take(MOST).collect()
 }
 
-fn cause(pdbs: &Pdbs<'_>, now: Timestamp, pod: &Pod) -> Option<PodBlocker> {
+fn cause(
+    (snapshot, pdbs): (&Snapshot, &Pdbs<'_>),
+    now: Timestamp,
+    pod: &Pod,
+) -> Option<PodBlocker> {
     if !pod.is_protected(now) {
-        return standing_blocker(pdbs, pod);
+        return standing_blocker(pdbs, pod).filter(|_| !is_handed_over(snapshot, pdbs, pod));
     }
     // A duration ends, also of a pod that is not started yet.
     let has_no_end = pod.is_protected_for_good() && !pod.is_of_job();

@@ -205,6 +205,14 @@ impl Pod {
             && !self.is_node_owned()
     }
 
+    /// Namespace and name of its owner.
+    #[must_use]
+    pub fn owner_key(&self) -> Option<NamespacedName> {
+        let owner = self.owner.as_ref()?;
+        let namespace = Arc::clone(&self.key.namespace);
+        Some(NamespacedName::new(namespace, Arc::clone(&owner.name)))
+    }
+
     /// The value of a label.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&Arc<str>> {

@@ -90,14 +90,7 @@ pub(super) fn read(node: &YamlNode, group: &mut NodeGroup, log: &mut FindingLog<
         }
     }
     for item in node.get("taints").map(YamlNode::items).unwrap_or_default() {
-        let part = |name| text(&item.value, &[name]).unwrap_or_default();
-        group.taint(
-            &part("key"),
-            &part("value"),
-            &part("effect"),
-            item.value.line,
-            log,
-        );
+        group.taint_object(&item.value, log);
     }
     group.tags(pairs(node, &["tags"]), log);
     group.subnets = texts(node, &["subnets"]);

@@ -242,14 +242,7 @@ fn taints(node: &YamlNode, group: &mut NodeGroup, log: &mut FindingLog<'_>) {
         return;
     };
     for item in taints.items() {
-        let part = |name| text(&item.value, &[name]).unwrap_or_default();
-        group.taint(
-            &part("key"),
-            &part("value"),
-            &part("effect"),
-            item.value.line,
-            log,
-        );
+        group.taint_object(&item.value, log);
     }
     for MapEntry {
         key, value, line, ..

@@ -142,6 +142,13 @@ impl NodeGroup {
         self.pool.labels.push((key.to_owned(), value.to_owned()));
     }
 
+    /// A taint of its nodes, as an object with key, value and effect.
+    pub(super) fn taint_object(&mut self, taint: &YamlNode, log: &mut FindingLog<'_>) {
+        let part = |name| text(taint, &[name]).unwrap_or_default();
+        let (key, value, effect) = (part("key"), part("value"), part("effect"));
+        self.taint(&key, &value, &effect, taint.line, log);
+    }
+
     /// A taint of its nodes. Of an effect that is mistyped the nearest one is meant.
     pub(super) fn taint(
         &mut self,

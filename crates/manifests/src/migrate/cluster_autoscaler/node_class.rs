@@ -7,6 +7,7 @@ use super::group::{ClassTemplate, GroupDisk};
 use super::images::is_windows;
 use super::merge::{MergedGroups, unique, valid_name};
 use crate::migrate::MigrateOptions;
+use crate::migrate::edit::new_object;
 use crate::migrate::finding::{Code, FindingLog};
 use crate::yaml::YamlNode;
 
@@ -74,12 +75,8 @@ impl PlannedClass {
         log: &mut FindingLog<'_>,
     ) -> YamlNode {
         let template = &self.template;
-        let mut object = YamlNode::map();
-        object.set("apiVersion", YamlNode::plain(&format!("{GROUP}/v1")));
-        object.set("kind", YamlNode::plain("EC2NodeClass"));
-        object
-            .make(&["metadata"])
-            .set("name", YamlNode::string(&self.name));
+        let name = YamlNode::string(&self.name);
+        let mut object = new_object(&format!("{GROUP}/v1"), "EC2NodeClass", name);
         let spec = object.make(&["spec"]);
         self.images(spec, line, log);
         self.identity(spec, options, line, log);

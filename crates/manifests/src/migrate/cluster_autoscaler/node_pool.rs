@@ -8,6 +8,7 @@ use super::group::{GroupTaint, NodeGroup};
 use super::images::is_windows;
 use super::merge::unique;
 use super::settings::AutoscalerSettings;
+use crate::migrate::edit::new_object;
 use crate::migrate::finding::{Code, FindingLog};
 use crate::yaml::YamlNode;
 
@@ -82,12 +83,8 @@ impl PlannedPool {
 
     /// The object.
     pub(super) fn object(&self, settings: &AutoscalerSettings) -> YamlNode {
-        let mut object = YamlNode::map();
-        object.set("apiVersion", YamlNode::plain(&format!("{GROUP}/v1")));
-        object.set("kind", YamlNode::plain("NodePool"));
-        object
-            .make(&["metadata"])
-            .set("name", YamlNode::string(&self.name));
+        let name = YamlNode::string(&self.name);
+        let mut object = new_object(&format!("{GROUP}/v1"), "NodePool", name);
         let spec = object.make(&["spec"]);
         if let PoolSize::Exactly(nodes) = self.size {
             spec.set("replicas", YamlNode::plain(&nodes.to_string()));
@@ -270,15 +267,8 @@ pub(super) fn policies(
         } else {
             format!("cluster-autoscaler-{of}")
         };
-        let mut object = YamlNode::map();
-        object.set(
-            "apiVersion",
-            YamlNode::plain(&format!("{OWN_GROUP}/{V1ALPHA1}")),
-        );
-        object.set("kind", YamlNode::plain("NodePoolPolicy"));
-        object
-            .make(&["metadata"])
-            .set("name", YamlNode::string(&name));
+        let version = format!("{OWN_GROUP}/{V1ALPHA1}");
+        let mut object = new_object(&version, "NodePoolPolicy", YamlNode::string(&name));
         let spec = object.make(&["spec"]);
         spec.set("nodePools", YamlNode::texts(&names));
         if let Some((most, _)) = settings.max_nodes {
