@@ -236,6 +236,9 @@ struct OwnArgs {
     /// What evicting a pod of a workload whose pods come and go costs consolidation: the price of an average pod of the NodePool for this long (0s = nothing, as in Karpenter; by default 1h30m, and 6h with --pod-deletion-costs)
     #[arg(long, env = "MORTISE_CONSOLIDATION_EVICTION_COST")]
     consolidation_eviction_cost: Option<Millis>,
+    /// If more than this percentage of the nodes of a NodePool drift within 6 minutes of an upgrade of mortise, none of them is replaced until the annotation `mortise.sh/upgraded-at` is removed from the NodePool (100 = never wait, as in Karpenter)
+    #[arg(long, env = "MORTISE_UPGRADE_DRIFT_PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100))]
+    upgrade_drift_percent: u32,
     /// How long a node that replaced another one, or received its pods, is excluded from disruption
     #[arg(long, env = "MORTISE_DISRUPTION_COOLDOWN", default_value = "5m")]
     disruption_cooldown: Millis,
@@ -338,6 +341,8 @@ impl ServeArgs {
             bind_grace_period_ms: own.bind_grace_period.0,
             consolidate_groups: own.consolidate_groups,
             consolidation_eviction_cost_ms: own.eviction_cost_ms(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            upgrade_drift_percent: own.upgrade_drift_percent,
             disruption_cooldown_ms: own.disruption_cooldown.0,
             // The parser has checked the word.
             rebalance: RebalancePolicy::parse(&own.rebalance_recommendation).unwrap_or_default(),

@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 85] = [
+const READERS: [(&str, Reader); 86] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -123,6 +123,7 @@ const READERS: [(&str, Reader); 85] = [
     ("service_cidr", Command("args.service_cidr")),
     ("subnet_refresh_interval", Unread),
     ("telemetry_detail", Configured("full")),
+    ("upgrade_drift_percent", Configured("50")),
     ("vm_memory_overhead_percent", Command("args.shape()")),
 ];
 

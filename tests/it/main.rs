@@ -86,4 +86,5 @@ mod slow_launches;
 mod static_pools;
 mod strangers;
 mod undrainable;
+mod upgrade;
 mod verdicts;

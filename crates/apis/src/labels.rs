@@ -341,6 +341,10 @@ pub const DELETION_REASON: &str = "mortise.sh/deletion-reason";
 pub const PAUSE: &str = "mortise.sh/pause";
 /// Annotation next to [`PAUSE`]: when it ends, in RFC 3339.
 pub const PAUSE_UNTIL: &str = "mortise.sh/pause-until";
+/// Annotation of NodePools, set by mortise: the version of mortise that wrote their hash.
+pub const VERSION: &str = "mortise.sh/version";
+/// Annotation next to [`VERSION`]: when another version followed, in RFC 3339. Nodes that drifted with it may wait until a person removes it.
+pub const UPGRADED_AT: &str = "mortise.sh/upgraded-at";
 /// Annotation of NodePools: how unhealthy nodes are replaced: `forceful` (default), `graceful` or `off`.
 pub const REPAIR_MODE: &str = "mortise.sh/repair-mode";
 /// Annotation of NodePools: how long an unhealthy node condition is tolerated, such as `10m`, instead of the provider's

@@ -17,6 +17,9 @@ pub struct Settings {
     /// Namespace of the service; empty where there is none, as in most tests.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
+    /// Version of the service; empty where it does not matter, as in most tests. NodePools that name another one were upgraded.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
     /// A batch of pending pods ends when none was added for this long (`batch-idle-duration`, 1 s).
     pub batch_idle_ms: i64,
     /// ... and after this long at the latest (`batch-max-duration`, 10 s).
@@ -92,6 +95,8 @@ pub struct Settings {
     /// What evicting a pod of a churning workload costs: the price of an average pod for this long (see
     /// [`default_eviction_cost_ms`]); 0 for nothing, as in Karpenter.
     pub consolidation_eviction_cost_ms: i64,
+    /// If more than this percentage of the nodes of a NodePool drift with an upgrade of the service, they wait for a person; 100 for never (20).
+    pub upgrade_drift_percent: u32,
     /// Cooldown of launched nodes and of pods relocated by consolidation.
     pub disruption_cooldown_ms: i64,
     /// How often orphaned NodeClaims and instances are collected (2 min).
@@ -124,6 +129,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             namespace: String::new(),
+            version: String::new(),
             batch_idle_ms: 1_000,
             batch_max_ms: 10_000,
             respect_preferences: true,
@@ -155,6 +161,7 @@ impl Default for Settings {
             hand_over: false,
             consolidate_groups: false,
             consolidation_eviction_cost_ms: default_eviction_cost_ms(false),
+            upgrade_drift_percent: 20,
             disruption_cooldown_ms: 5 * 60_000,
             garbage_collection_interval_ms: 2 * 60_000,
             nodeclass_resync_interval_ms: 5 * 60_000,

@@ -261,7 +261,7 @@ fn service_state(config: &Config, known: WellKnown) -> Arc<ServiceState> {
         effective,
         config.detail,
     );
-    shared.set_solve_options(config.settings.solve_options());
+    shared.set_settings(config.settings.clone());
     shared
 }
 

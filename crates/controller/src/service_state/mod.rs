@@ -18,7 +18,7 @@ use mortise_apis::labels::WellKnown;
 use mortise_cloudprovider::CloudProvider;
 use mortise_engine::freshness::Freshness;
 use mortise_engine::record::{Record, Verdict};
-use mortise_planning::scheduling::SolveOptions;
+use mortise_planning::settings::Settings;
 use mortise_state::index::Index;
 use mortise_state::snapshot::Snapshot;
 use mortise_webhooks::ClusterView;
@@ -56,7 +56,7 @@ pub struct ServiceState {
     pub(crate) unused_reservations: UnusedReservations,
     /// Effective flags and settings, for `/debug/config`. No secrets in here.
     pub effective: serde_json::Value,
-    solving: OnceLock<SolveOptions>,
+    settings: OnceLock<Settings>,
     providers: OnceLock<ProviderList>,
     pub(crate) streams: Arc<Semaphore>,
 }
@@ -111,21 +111,21 @@ impl ServiceState {
             handshakes: Handshakes::default(),
             unused_reservations: UnusedReservations::default(),
             effective,
-            solving: OnceLock::new(),
+            settings: OnceLock::new(),
             providers: OnceLock::new(),
             streams: Arc::new(Semaphore::new(STREAMS)),
         })
     }
 
-    /// Sets how explanations place pods: with the options of provisioning. The first call wins.
-    pub fn set_solve_options(&self, options: SolveOptions) {
-        self.solving.get_or_init(|| options);
+    /// Sets the settings with which explanations look at the cluster: those of the deciders. The first call wins.
+    pub fn set_settings(&self, settings: Settings) {
+        self.settings.get_or_init(|| settings);
     }
 
-    /// Options with which explanations place pods.
+    /// Settings with which explanations look at the cluster.
     #[must_use]
-    pub fn solve_options(&self) -> SolveOptions {
-        self.solving.get().cloned().unwrap_or_default()
+    pub fn settings(&self) -> &Settings {
+        self.settings.get_or_init(Settings::default)
     }
 
     /// Sets the clouds whose facts are shown. The first call wins.

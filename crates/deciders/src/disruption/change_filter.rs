@@ -34,7 +34,7 @@ struct ClaimFlags {
 pub(super) enum RelevantChange {
     /// Not at once.
     None,
-    /// A claim, or the pause of a NodePool, may open or close the way for a command.
+    /// A claim, or what a person has stopped or allowed in a NodePool, may open or close the way for a command.
     Claims,
     /// What nodes are made from changed: whatever was refused may be possible now.
     Supply,
@@ -82,7 +82,7 @@ impl ChangeFilter {
                 Some(now) => self.pools.insert(name.clone(), Arc::clone(now)),
                 None => self.pools.remove(name),
             };
-            matters |= before.as_deref().map(pauses) != now.as_deref().map(pauses);
+            matters |= before.as_deref().map(holds) != now.as_deref().map(holds);
             supply |= match (before, now) {
                 (Some(before), Some(now)) => !is_same(&before, &now),
                 (before, now) => before.is_some() != now.is_some(),
@@ -96,10 +96,10 @@ impl ChangeFilter {
     }
 }
 
-/// What the annotations of a NodePool say of a pause.
-fn pauses(pool: &NodePool) -> [Option<&String>; 2] {
+/// What the annotations of a NodePool say of a pause, and of an upgrade.
+fn holds(pool: &NodePool) -> [Option<&String>; 3] {
     let annotations = pool.metadata.annotations.as_ref();
-    [labels::PAUSE, labels::PAUSE_UNTIL].map(|key| annotations?.get(key))
+    [labels::PAUSE, labels::PAUSE_UNTIL, labels::UPGRADED_AT].map(|key| annotations?.get(key))
 }
 
 fn is_same(a: &NodePool, b: &NodePool) -> bool {

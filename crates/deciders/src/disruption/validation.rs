@@ -14,7 +14,7 @@ use mortise_planning::disruption::disruption_view::DisruptionView;
 use mortise_planning::disruption::price::narrow_to;
 use mortise_planning::disruption::search::{Ineligible, eligible};
 use mortise_planning::disruption::simulation::{SimulationRules, what_if};
-use mortise_planning::disruption::{drift_waves, static_drift};
+use mortise_planning::disruption::{DriftHold, static_drift};
 use mortise_planning::pause;
 use mortise_planning::reason::Reason;
 
@@ -163,10 +163,10 @@ fn still(
                 && world.room().pods_on(candidate.key()) == 0
         }
         Method::Drift => {
-            if let Some(wave) = drift_waves::blocking(&candidate, world) {
+            if let Some(hold) = DriftHold::of(&candidate, world) {
                 return Err(InvalidatedCommand {
                     word: "budget",
-                    reasons: wave.rejection().reasons,
+                    reasons: hold.rejection().reasons,
                 });
             }
             candidate.drifted().is_some()

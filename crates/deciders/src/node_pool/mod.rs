@@ -1,7 +1,7 @@
 //! Pools: readiness, validation, counters, hash.
 //!
 //! May: write the conditions `NodeClassReady`, `ValidationSucceeded` and with them `Ready`, the counters of status and
-//! the hash annotations of pools; stamp claims whose hash was made by another version of the algorithm.
+//! the annotations of pools with their hash and the version of the service; stamp claims whose hash was made by another version of the algorithm.
 //!
 //! Must never: write counters more than once in 5 s; give a claim that drifted a new hash (it would look as if
 //! it had not); change anything about what a pool asks for.
@@ -164,8 +164,8 @@ impl NodePoolDecider {
             return None;
         };
         self.note_boot_taints(input, name, step);
-        if let Some(hashes) = outdated_hashes(pool) {
-            let write = ObjectWrite::set_hashes(ObjectRef::Pool(name.clone()), hashes);
+        if let Some(all) = outdated_annotations(pool, &input.settings.version, input.now) {
+            let write = ObjectWrite::set_hashes(ObjectRef::Pool(name.clone()), all);
             let sent = self.outbox.send(input.now, write, step);
             return sent.err().flatten();
         }
@@ -269,28 +269,37 @@ fn counts(state_node: &StateNode) -> Resources {
     state_node.capacity.clone()
 }
 
-/// The hash of a NodePool and its version; `None` if its annotations contain both.
-fn outdated_hashes(pool: &Pool) -> Option<BTreeMap<String, String>> {
-    let wanted = [
-        (labels::NODEPOOL_HASH, pool.hash().to_string()),
+/// The hash of a NodePool, the version of its algorithm, and the `version` of the service, with the time if another one preceded it;
+/// `None` if its annotations contain all.
+fn outdated_annotations(
+    pool: &Pool,
+    version: &str,
+    now: Timestamp,
+) -> Option<BTreeMap<String, String>> {
+    let annotations = pool.metadata.annotations.as_ref();
+    let there = |key: &str| annotations?.get(key).map(String::as_str);
+    let hash = pool.hash().to_string();
+    let mut wanted = vec![
+        (labels::NODEPOOL_HASH, hash),
         (
             labels::NODEPOOL_HASH_VERSION,
             labels::NODEPOOL_HASH_VERSION_VALUE.to_owned(),
         ),
     ];
-    let there = |key: &str| {
-        pool.metadata
-            .annotations
-            .as_ref()
-            .and_then(|all| all.get(key))
-    };
-    let same = wanted.iter().all(|(key, value)| there(key) == Some(value));
-    (!same).then(|| {
-        wanted
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect()
-    })
+    if !version.is_empty() {
+        wanted.push((labels::VERSION, version.to_owned()));
+    }
+    if wanted.iter().all(|(key, value)| there(key) == Some(value)) {
+        return None;
+    }
+    // A NodePool that names none is new, or Karpenter's.
+    let is_upgrade = there(labels::VERSION).is_some_and(|before| before != version);
+    if is_upgrade && !version.is_empty() {
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        wanted.push((labels::UPGRADED_AT, second.to_string()));
+    }
+    let wanted = wanted.into_iter();
+    Some(wanted.map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
 /// Sets the conditions of a pool from its template and its node class.

@@ -184,3 +184,48 @@ fn faults_name_field_value_and_what_is_allowed() {
         ]
     );
 }
+
+#[test]
+fn a_pool_shows_the_version_and_when_it_changed() {
+    let of_version = |version: &str| mortise_planning::settings::Settings {
+        version: version.to_owned(),
+        ..mortise_planning::settings::Settings::default()
+    };
+    let mut world = bare_cluster(of_version("0.1.0"));
+    world.put(&json!({ "kind": KIND, "metadata": { "name": "default" } }));
+    // As Karpenter left it: no upgrade of ours.
+    let spec = json!({ "template": { "spec": { "nodeClassRef": { "group": GROUP, "kind": KIND, "name": "default" } } } });
+    world.put(
+        &json!({ "kind": "NodePool", "metadata": { "name": "default", "annotations": { labels::NODEPOOL_HASH: "1", labels::NODEPOOL_HASH_VERSION: "v3" } }, "spec": spec }),
+    );
+    world.settle();
+    let shown = |world: &TestCluster| {
+        let annotations = world.get("NodePool/default")["metadata"]["annotations"].clone();
+        (
+            annotations[labels::VERSION].as_str().map(str::to_owned),
+            annotations[labels::UPGRADED_AT].as_str().map(str::to_owned),
+        )
+    };
+    let first = Some("0.1.0".to_owned());
+    assert_eq!(shown(&world), (first.clone(), None));
+    world.restart();
+    world.pass(10_000);
+    assert_eq!(shown(&world), (first, None));
+
+    world.settings = of_version("0.2.0");
+    let now = world.now();
+    world.restart();
+    world.settle();
+    let second = Some("0.2.0".to_owned());
+    let (version, at) = shown(&world);
+    let at: jiff::Timestamp = at.unwrap().parse().unwrap();
+    assert_eq!((version, at.as_second()), (second.clone(), now.as_second()));
+    // Removed by a person: it stays removed.
+    world.edit(
+        "NodePool/default",
+        &json!({ "metadata": { "annotations": { labels::UPGRADED_AT: null } } }),
+    );
+    world.restart();
+    world.pass(10_000);
+    assert_eq!(shown(&world), (second, None));
+}

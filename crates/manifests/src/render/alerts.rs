@@ -114,7 +114,7 @@ pub const RECORDING_RULES: [(&str, &str); 19] = [
 use Severity::{Critical, Info, Warning};
 
 /// All of them, the most urgent first. Each has a runbook in `docs/tasks/alerts.md`.
-pub const ALERTS: [AlertRule; 25] = [
+pub const ALERTS: [AlertRule; 26] = [
     AlertRule {
         name: "MortiseAbsent",
         expr: "absent(mortise_snapshot_generation)",
@@ -199,6 +199,13 @@ pub const ALERTS: [AlertRule; 25] = [
         lasts: "15m",
         severity: Warning,
         summary: "More than a third of the nodes are not ready, so that no others are disrupted",
+    },
+    AlertRule {
+        name: "MortiseUpgradeDriftHeld",
+        expr: "max by (job, nodepool) (mortise_upgrade_drift_held_nodes) > 0",
+        lasts: "0m",
+        severity: Warning,
+        summary: "{{ $value }} nodes of NodePool {{ $labels.nodepool }} drifted right after an upgrade of mortise and wait for you",
     },
     AlertRule {
         name: "MortiseChurn",

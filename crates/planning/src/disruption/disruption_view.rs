@@ -17,6 +17,7 @@ use super::on_demand_balance::OnDemandBalance;
 use super::payback::ChurningWorkloads;
 use super::static_drift::not_asked_for;
 use super::totals::Totals;
+use super::upgrade_drift::{self, UpgradeDrift};
 use crate::brake::Brake;
 use crate::context::PlanningContext;
 use crate::drain::pdb::Pdbs;
@@ -60,6 +61,7 @@ pub struct DisruptionView<'a> {
     /// Replacements that other drift commands are about to launch.
     drifting: BTreeMap<PoolName, i64>,
     drift_waves: OnceCell<BTreeMap<PoolName, DriftWave>>,
+    upgrade_drift: OnceCell<BTreeMap<PoolName, UpgradeDrift>>,
 }
 
 /// The condition `Consolidatable` is true at most this long after `consolidateAfter` has elapsed.
@@ -174,6 +176,7 @@ impl<'a> DisruptionView<'a> {
             snapshot: self.snapshot(),
             pdbs: &self.pdbs,
             brake: self.brake,
+            settings: self.context.settings,
             now: self.now,
         }
     }
@@ -256,6 +259,7 @@ impl<'a> DisruptionView<'a> {
             static_pools: OnceCell::new(),
             drifting,
             drift_waves: OnceCell::new(),
+            upgrade_drift: OnceCell::new(),
         }
     }
 
@@ -332,6 +336,15 @@ impl<'a> DisruptionView<'a> {
         let all = self
             .drift_waves
             .get_or_init(|| drift_waves::all(self.snapshot(), &self.drifting, self.now));
+        all.get(pool)
+    }
+
+    /// What drifted in the NodePool with an upgrade and waits; `None` if nothing does.
+    pub fn upgrade_drift(&self, pool: &PoolName) -> Option<&UpgradeDrift> {
+        let settings = self.context.settings;
+        let all = self
+            .upgrade_drift
+            .get_or_init(|| upgrade_drift::all(self.snapshot(), settings, self.now));
         all.get(pool)
     }
 

@@ -18,9 +18,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::candidate::Candidate;
 use super::command::{DisruptionCommand, Method};
-use super::disruption_view::DisruptionView;
 use super::rejection::DisruptionRejection;
 use crate::reason::{DisruptionBlocker, UnprovenCause, UnprovenNode};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -64,44 +62,6 @@ impl DriftWave {
             ready_for_ms: self.waves.ready_for_ms,
             waits_for: self.waits_for.clone(),
         })
-    }
-}
-
-/// The wave that keeps a drifted node from being replaced now; `None` if none does.
-#[must_use]
-pub fn blocking<'v>(candidate: &Candidate, view: &'v DisruptionView<'_>) -> Option<&'v DriftWave> {
-    let is_limited = candidate.pool.is_static() || !candidate.pods.is_empty();
-    let wave = view.drift_wave(&candidate.pool_name)?;
-    (is_limited && wave.remaining() == 0).then_some(wave)
-}
-
-/// NodePools whose wave blocks their oldest drifted node. Each is reported once per evaluation, as the others wait for their turn.
-#[derive(Debug, Default)]
-pub(super) struct BlockedWaves<'v> {
-    pools: BTreeMap<PoolName, &'v DriftWave>,
-}
-
-impl<'v> BlockedWaves<'v> {
-    /// Whether the wave of its NodePool keeps the node, and if it does and no other node of the NodePool was reported, reports it.
-    pub(super) fn blocks(
-        &mut self,
-        candidate: &Candidate,
-        view: &'v DisruptionView<'_>,
-        refused: impl FnOnce(&Candidate, &DisruptionRejection),
-    ) -> bool {
-        let Some(wave) = blocking(candidate, view) else {
-            return false;
-        };
-        let pool = candidate.pool_name.clone();
-        if self.pools.insert(pool, wave).is_none() {
-            refused(candidate, &wave.rejection());
-        }
-        true
-    }
-
-    /// When the first of these waves grows by itself.
-    pub(super) fn next_at(&self) -> Option<Timestamp> {
-        self.pools.values().filter_map(|wave| wave.next_at).min()
     }
 }
 

@@ -17,6 +17,7 @@ mod command_improvement;
 pub mod cost;
 mod covering_dual;
 pub mod disruption_view;
+mod drift_holds;
 pub mod drift_waves;
 pub mod feasibility_bound;
 mod move_budget;
@@ -35,7 +36,9 @@ pub mod simulation;
 pub mod static_drift;
 pub mod survey;
 pub mod totals;
+pub mod upgrade_drift;
 
 pub use budgets::{BudgetState, budget_states};
-pub use node_blockers::{BlockerFacts, NodeBlocker, node_blockers};
+pub use drift_holds::DriftHold;
+pub use node_blockers::{BlockerFacts, BlockerScope, NodeBlocker, node_blockers};
 pub use survey::{NodeSurvey, Proposal, ReplacementPricing, Survey, consider, survey};

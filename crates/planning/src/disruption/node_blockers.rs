@@ -6,11 +6,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::candidate::{Candidate, CandidateBlocker, DisruptionClass, Policy};
+use super::upgrade_drift::UpgradeDrift;
 use crate::brake::Brake;
 use crate::drain::is_handed_over;
 use crate::drain::pdb::{EvictionBlocked, Pdbs};
 use crate::pause;
 use crate::reason::{DisruptionBlocker, Reason};
+use crate::settings::Settings;
 use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, NodeName, PodKey};
 use mortise_state::snapshot::{Snapshot, StateNode};
@@ -24,6 +26,8 @@ pub struct BlockerFacts<'a> {
     pub pdbs: &'a Pdbs<'a>,
     /// The brake, if it holds.
     pub brake: Option<Brake>,
+    /// Settings.
+    pub settings: &'a Settings,
     /// Now.
     pub now: Timestamp,
 }
@@ -31,11 +35,17 @@ pub struct BlockerFacts<'a> {
 impl<'a> BlockerFacts<'a> {
     /// Those of a snapshot. Cost: one pass over the nodes, for the brake.
     #[must_use]
-    pub fn new(snapshot: &'a Snapshot, pdbs: &'a Pdbs<'a>, now: Timestamp) -> Self {
+    pub fn new(
+        snapshot: &'a Snapshot,
+        pdbs: &'a Pdbs<'a>,
+        settings: &'a Settings,
+        now: Timestamp,
+    ) -> Self {
         Self {
             snapshot,
             pdbs,
             brake: Brake::of(snapshot),
+            settings,
             now,
         }
     }
@@ -55,8 +65,19 @@ pub struct NodeBlocker {
     pub clears: String,
     /// When it ends by itself; `None` without such a time.
     pub until: Option<Timestamp>,
-    /// Empty and drifted nodes are disrupted all the same.
-    pub is_of_consolidation: bool,
+    /// What it blocks.
+    pub scope: BlockerScope,
+}
+
+/// What a blocker of a node blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockerScope {
+    /// Every voluntary disruption.
+    Any,
+    /// Consolidation: if the node is empty or drifted it is disrupted all the same.
+    Consolidation,
+    /// The replacement of the node because it drifted.
+    Drift,
 }
 
 /// Everything that blocks the disruption of a node, in the order in which it is checked.
@@ -88,11 +109,33 @@ pub fn node_blockers(node: &Arc<StateNode>, facts: BlockerFacts<'_>) -> Vec<Node
                     reason: blocker.into(),
                     pod: None,
                     until: None,
-                    is_of_consolidation: true,
+                    scope: BlockerScope::Consolidation,
                 }),
         );
     }
+    all.extend(upgrade_drift(node, facts));
     all
+}
+
+/// The upgrade with which the node drifted, if it waits because of that.
+fn upgrade_drift(node: &StateNode, facts: BlockerFacts<'_>) -> Option<NodeBlocker> {
+    let claim = node
+        .claim
+        .as_ref()
+        .filter(|claim| claim.is_true("Drifted"))?;
+    let pool = facts.snapshot.pools.get(&node.pool()?)?;
+    let upgrade = UpgradeDrift::of(facts.snapshot, pool, facts.settings, facts.now)?;
+    upgrade.keeps(claim).then(|| NodeBlocker {
+        reason: upgrade.blocker().into(),
+        pod: None,
+        clears: format!(
+            "kubectl annotate nodepool {} {}-",
+            pool.name(),
+            labels::UPGRADED_AT
+        ),
+        until: upgrade.until,
+        scope: BlockerScope::Drift,
+    })
 }
 
 /// Finds what blocks a node, most general first.
@@ -293,7 +336,7 @@ impl CandidateBlocker {
             clears: self.clears(),
             pod,
             until,
-            is_of_consolidation: false,
+            scope: BlockerScope::Any,
         }
     }
 

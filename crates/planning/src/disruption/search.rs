@@ -18,7 +18,7 @@ use super::candidate_cache::CandidateCache;
 use super::command::{DisruptionReason, Method, RelocationPlan};
 use super::cost;
 use super::disruption_view::DisruptionView;
-use super::drift_waves::BlockedWaves;
+use super::drift_holds::HeldDrift;
 use super::neighborhood_search::NeighborhoodSearch;
 use super::node_blockers::{never_consolidated, occupied};
 use super::refusals::Refusals;
@@ -184,7 +184,7 @@ pub fn drifted(
         let rank = refusals.rank(each);
         (rank, *pods, *since, each.claim_name.clone())
     });
-    let mut waves = BlockedWaves::default();
+    let mut held = HeldDrift::default();
     for (_, _, candidate) in drifted {
         let budget = view
             .budgets
@@ -192,7 +192,7 @@ pub fn drifted(
         if budget == 0 || is_resting(&candidate.pool_name) {
             continue;
         }
-        if waves.blocks(candidate, view, &mut refused) {
+        if held.blocks(candidate, view, &mut refused) {
             continue;
         }
         if left.record_wait(refusals.waits_until(candidate, view.now)) {
@@ -213,7 +213,7 @@ pub fn drifted(
             }
         }
     }
-    left.record_wait(waves.next_at());
+    left.record_wait(held.next_at());
     left.outcome()
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::candidate::Candidate;
 use super::command::{DisruptionCommand, Method, RelocationPlan};
 use super::disruption_view::DisruptionView;
-use super::drift_waves::BlockedWaves;
+use super::drift_holds::HeldDrift;
 use super::rejection::DisruptionRejection;
 use super::search::{FoundCommand, SearchOutcome};
 use crate::reason::{DisruptionBlocker, Reason};
@@ -34,7 +34,7 @@ pub fn drifted(
     drifted.sort_by_key(|(since, each)| (*since, each.claim_name.clone()));
     // A blocker of one replacement blocks all nodes of the NodePool.
     let mut blocked_pools: BTreeMap<&PoolName, DisruptionRejection> = BTreeMap::new();
-    let mut waves = BlockedWaves::default();
+    let mut held = HeldDrift::default();
     for (_, candidate) in drifted {
         if let Some(refusal) = blocked_pools.get(&candidate.pool_name) {
             refused(candidate, refusal);
@@ -45,7 +45,7 @@ pub fn drifted(
         if budget == 0 || is_resting(&candidate.pool_name) {
             continue;
         }
-        if waves.blocks(candidate, view, &mut refused) {
+        if held.blocks(candidate, view, &mut refused) {
             continue;
         }
         match replacement(candidate, view) {
@@ -62,8 +62,7 @@ pub fn drifted(
             }
         }
     }
-    waves
-        .next_at()
+    held.next_at()
         .map_or(SearchOutcome::Nothing, SearchOutcome::Waiting)
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::UnprovenNode;
@@ -86,6 +87,14 @@ pub enum DisruptionBlocker {
         ready_for_ms: i64,
         waits_for: Option<UnprovenNode>,
     },
+    /// This number of the NodePool's nodes drifted with the upgrade to this version, and they wait until a time, or for a person.
+    UpgradeDrift {
+        pool: PoolName,
+        version: String,
+        drifted: usize,
+        nodes: usize,
+        until: Option<Timestamp>,
+    },
     /// The node has no pods, but room for this number of virtual pods of capacity buffers.
     BufferRoom { node: String, pods: usize },
     /// The cheaper instance types do not satisfy minValues of these labels.
@@ -143,8 +152,8 @@ impl fmt::Display for DisruptionBlocker {
             ),
             Self::UsedWellEnough { .. }
             | Self::SavesTooLittle { .. }
-            | Self::OnDemandShare { .. }
-            | Self::DriftWave { .. } => self.fmt_of_policy(f),
+            | Self::OnDemandShare { .. } => self.fmt_of_policy(f),
+            Self::DriftWave { .. } | Self::UpgradeDrift { .. } => self.fmt_of_drift(f),
             Self::PaysForTooLittle {
                 saved,
                 pods,
@@ -236,6 +245,13 @@ impl DisruptionBlocker {
                 Quantity::from_milli(*wanted),
                 Quantity::from_milli(*left)
             ),
+            _ => Ok(()),
+        }
+    }
+
+    /// What keeps drifted nodes.
+    fn fmt_of_drift(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::DriftWave {
                 policy,
                 limit,
@@ -252,6 +268,26 @@ impl DisruptionBlocker {
                     .as_ref()
                     .map_or(Ok(()), |node| write!(f, " ({node})"))
             }
+            Self::UpgradeDrift {
+                pool,
+                version,
+                until: Some(until),
+                ..
+            } => write!(
+                f,
+                "nodes of NodePool \"{pool}\" that drift right after the upgrade to mortise {version} wait until {until}"
+            ),
+            Self::UpgradeDrift {
+                pool,
+                version,
+                drifted,
+                nodes,
+                until: None,
+            } => write!(
+                f,
+                "{drifted} of {nodes} nodes of NodePool \"{pool}\" drifted right after the upgrade to mortise {version}: they wait until its annotation {} is removed",
+                labels::UPGRADED_AT
+            ),
             _ => Ok(()),
         }
     }
@@ -290,6 +326,12 @@ impl DisruptionBlocker {
                 let waits_for = waits_for.unwrap_or("replacements are about to be launched");
                 format!("NodePoolPolicy \"{policy}\" replaces drifted nodes in waves: {waits_for}")
             }
+            Self::UpgradeDrift {
+                pool, until: None, ..
+            } => format!(
+                "NodePool \"{pool}\": nodes that drifted right after the upgrade wait until the annotation {} is removed",
+                labels::UPGRADED_AT
+            ),
             Self::BelowThreshold { pool, .. } => {
                 format!("NodePool \"{pool}\": savings are not worth the disruption")
             }

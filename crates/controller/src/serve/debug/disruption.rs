@@ -8,7 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
-use mortise_planning::disruption::{BlockerFacts, BudgetState, budget_states, node_blockers};
+use mortise_planning::disruption::{
+    BlockerFacts, BlockerScope, BudgetState, budget_states, node_blockers,
+};
 use mortise_planning::drain::pdb::Pdbs;
 use mortise_planning::drain::{going_since, undrainable_nodes};
 use mortise_state::snapshot::{Snapshot, StateNode};
@@ -43,9 +45,11 @@ pub(super) fn blockers(node: &Arc<StateNode>, facts: BlockerFacts<'_>) -> Vec<Di
         if let Some(pod) = &blocker.pod {
             text.push_str(&format!(", for pod {pod}"));
         }
-        if blocker.is_of_consolidation {
-            text.push_str(" (consolidation only)");
-        }
+        text.push_str(match blocker.scope {
+            BlockerScope::Any => "",
+            BlockerScope::Consolidation => " (consolidation only)",
+            BlockerScope::Drift => " (drift only)",
+        });
         all.push(DisruptionBlocker {
             text,
             clears: blocker.clears,
@@ -160,7 +164,7 @@ pub(super) fn states_by_pool(
 pub(super) fn view(shared: &ServiceState) -> DebugView {
     let (snapshot, now) = (shared.snapshot(), shared.now());
     let pdbs = Pdbs::new(&snapshot);
-    let facts = BlockerFacts::new(&snapshot, &pdbs, now);
+    let facts = BlockerFacts::new(&snapshot, &pdbs, shared.settings(), now);
     let mut table = TextTable::new(&["NODE", "POOL", "BLOCKED BY", "CLEARS"]);
     let mut nodes = Vec::new();
     for (_, node) in snapshot.nodes.sorted() {

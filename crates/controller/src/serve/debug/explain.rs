@@ -114,7 +114,7 @@ fn pod(shared: &ServiceState, snapshot: &Snapshot, key: &PodKey) -> Result<Debug
     let records = shared
         .records
         .newest(DECISIONS, |record| concerns_pod(record, key));
-    let explanation = scheduling::explain(now, snapshot, found, &shared.solve_options());
+    let explanation = scheduling::explain(now, snapshot, found, &shared.settings().solve_options());
     let verdict = pod_verdict(snapshot, &explanation);
     let nominated_to = nomination.map(|nomination| place(&nomination.place));
     let mut lines = vec![
@@ -286,7 +286,8 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &Arc<StateNode>) 
         .newest(DECISIONS, |record| concerns_node(record, node));
     let now = shared.now();
     let pdbs = Pdbs::new(snapshot);
-    let blockers = disruption::blockers(node, BlockerFacts::new(snapshot, &pdbs, now));
+    let facts = BlockerFacts::new(snapshot, &pdbs, shared.settings(), now);
+    let blockers = disruption::blockers(node, facts);
     let conditions = node
         .claim
         .as_ref()

@@ -5,9 +5,11 @@ use mortise_apis::karpenter::nodeclaim::LAUNCH_PAUSED;
 use mortise_apis::schema::conditions::find;
 use mortise_apis::values::since;
 use mortise_planning::brake::Brake;
+use mortise_planning::disruption::upgrade_drift;
 use mortise_planning::drain::{going_since, stuck_drains, undrainable_nodes};
 use mortise_planning::drain_blocker::DrainBlockerKind;
 use mortise_planning::pause;
+use mortise_planning::settings::Settings;
 use mortise_state::snapshot::Snapshot;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -15,7 +17,7 @@ use prometheus_client::registry::Registry;
 
 use super::MOST_POOLS;
 use crate::metrics::labels;
-use crate::metrics::numbers::seconds;
+use crate::metrics::numbers::{as_i64, seconds};
 use crate::service_state::decision_log::DecisionLog;
 use crate::service_state::recent_drain_blockers::recent_drain_blockers;
 
@@ -75,6 +77,30 @@ pub(super) fn brake(live: &mut Registry, snapshot: &Snapshot) {
         "mortise_disruption_braked",
         "1 while ready nodes are not disrupted because more than a third are not ready",
         brake,
+    );
+}
+
+/// Nodes that drifted with an upgrade of the service and wait for a person.
+pub(super) fn upgrade_drift(
+    live: &mut Registry,
+    snapshot: &Snapshot,
+    settings: &Settings,
+    now: Timestamp,
+) {
+    let held = Family::<labels::Pool, Gauge>::default();
+    let waiting = upgrade_drift::all(snapshot, settings, now).into_iter();
+    for (name, drift) in waiting
+        .filter(|(_, drift)| drift.until.is_none())
+        .take(MOST_POOLS)
+    {
+        let nodepool = name.to_string();
+        let count = held.get_or_create(&labels::Pool { nodepool });
+        count.set(as_i64(drift.drifted));
+    }
+    live.register(
+        "mortise_upgrade_drift_held_nodes",
+        "Nodes that drifted right after an upgrade of mortise and wait until the annotation mortise.sh/upgraded-at is removed from their NodePool",
+        held,
     );
 }
 

@@ -66,6 +66,7 @@ pub(crate) fn render(
     lifecycle::paused_launches(&mut live, &snapshot);
     lifecycle::pauses(&mut live, &snapshot, now);
     lifecycle::brake(&mut live, &snapshot);
+    lifecycle::upgrade_drift(&mut live, &snapshot, shared.settings(), now);
     lifecycle::drains(&mut live, &shared.records, &snapshot, now);
     pools::budgets(&mut live, &snapshot, now, limit);
     let gauges: Vec<_> = shared
