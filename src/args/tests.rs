@@ -28,7 +28,11 @@ fn defaults_are_those_of_karpenter() {
         config.leader_election.map(|lease| lease.name).as_deref(),
         Some("karpenter-leader-election")
     );
-    assert_eq!(config.settings, Settings::default());
+    let expected = Settings {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Settings::default()
+    };
+    assert_eq!(config.settings, expected);
 }
 
 #[test]
