@@ -137,6 +137,14 @@ pub struct PolicyDisruption {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = HOURLY_PRICE))]
     pub minimum_savings_per_move: Option<String>,
+    /// What evicting a pod of a workload whose pods come and go costs consolidation: the price of an average pod of the NodePool for this long, such as 3h. Without it --consolidation-eviction-cost holds; 0s is nothing, as in Karpenter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = fields::DURATION))]
+    pub eviction_cost: Option<String>,
+    /// Pods of a workload that consolidation moves in a day at most, away from nodes of the NodePools. The annotation mortise.sh/max-moves-per-day on its pods overrides it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = 0))]
+    pub max_moves_per_day: Option<i32>,
     /// How drifted nodes are replaced. Without it as many at a time as the budgets allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<PolicyDrift>,
@@ -348,6 +356,23 @@ impl NodePoolPolicy {
         Some(MicroUsd::parse_dollars(text).unwrap_or(MicroUsd(i64::MAX)))
     }
 
+    /// What evicting a pod of a churning workload costs: the price of an average pod for this long, in milliseconds. With a text that
+    /// cannot be read no such move is worth it.
+    #[must_use]
+    pub fn eviction_cost_ms(&self) -> Option<i64> {
+        let disruption = self.spec.disruption.as_ref()?;
+        let text = disruption.eviction_cost.as_ref()?;
+        let cost = GoDuration::parse(text).ok();
+        Some(cost.map_or(i64::MAX, |cost| cost.as_nanos() / 1_000_000))
+    }
+
+    /// How many pods of a workload consolidation moves in a day at most.
+    #[must_use]
+    pub fn max_moves_per_day(&self) -> Option<usize> {
+        let most = self.spec.disruption.as_ref()?.max_moves_per_day?;
+        Some(usize::try_from(most).unwrap_or(0))
+    }
+
     /// Whether expired nodes wait for the budgets of their NodePool.
     #[must_use]
     pub fn expires_within_budgets(&self) -> bool {
@@ -543,5 +568,23 @@ mod tests {
         }
         assert_eq!(waves(serde_json::Value::Null), None);
         assert_eq!(policy(serde_json::json!({})).drift_waves(), None);
+    }
+
+    #[test]
+    fn what_moves_cost_errs_on_the_side_of_rest() {
+        use serde_json::json;
+        let table = [
+            (json!({}), (None, None)),
+            (json!({ "evictionCost": "1h" }), (Some(3_600_000), None)),
+            (json!({ "evictionCost": "0s" }), (Some(0), None)),
+            (json!({ "evictionCost": "1d" }), (Some(i64::MAX), None)),
+            (json!({ "maxMovesPerDay": 2 }), (None, Some(2))),
+            (json!({ "maxMovesPerDay": -1 }), (None, Some(0))),
+        ];
+        for (disruption, expected) in table {
+            let policy = policy(json!({ "disruption": disruption }));
+            let found = (policy.eviction_cost_ms(), policy.max_moves_per_day());
+            assert_eq!(found, expected);
+        }
     }
 }

@@ -93,6 +93,32 @@ fn without_a_cost_every_pod_moves_for_any_savings() {
     assert_eq!(world.node_types(), ["medium"]);
 }
 
+/// A policy of the NodePool with this part about disruption.
+fn policy(disruption: &serde_json::Value) -> serde_json::Value {
+    json!({
+        "kind": "NodePoolPolicy",
+        "metadata": { "name": "team", "generation": 1, "creationTimestamp": "2025-01-01T00:00:00Z" },
+        "spec": { "nodePools": ["default"], "disruption": disruption },
+    })
+}
+
+#[test]
+fn a_policy_says_what_an_eviction_costs() {
+    let of = |cost: &str| {
+        let mut world = ordinary_cluster();
+        world.put(&policy(&json!({ "evictionCost": cost })));
+        let mut world = cluster(world, "large", 2 * HOUR);
+        world.pass(HOUR);
+        let soon = world.node_types();
+        world.pass(16 * HOUR);
+        (soon, world.node_types())
+    };
+    let (large, medium) = (vec!["large".to_owned()], vec!["medium".to_owned()]);
+    assert_eq!(of("0s"), (medium.clone(), medium.clone()));
+    assert_eq!(of("1h30m"), (large.clone(), medium));
+    assert_eq!(of("48h"), (large.clone(), large));
+}
+
 #[test]
 fn a_node_that_is_overpaid_is_replaced_at_once() {
     let mut types = ordinary_types();
@@ -106,7 +132,10 @@ fn a_node_that_is_overpaid_is_replaced_at_once() {
 /// A node with two pods of a workload that may be moved this often, each the more expensive half of what it needs; whether it was
 /// consolidated within two hours, and the last refusal.
 fn budgeted(allowed: &str, age: i64) -> (bool, Option<String>) {
-    let mut world = ordinary_cluster();
+    moved(ordinary_cluster(), Some(allowed), age)
+}
+
+fn moved(mut world: TestCluster, allowed: Option<&str>, age: i64) -> (bool, Option<String>) {
     let running = json!({ "metadata": { "annotations": { "mortise.sh/max-moves-per-day": allowed } },
         "spec": { "nodeName": "m0" }, "status": { "phase": "Running" } });
     world.running_node("m0", "large", "default");
@@ -146,4 +175,25 @@ fn a_workload_is_moved_as_often_as_it_allows_in_a_day() {
             .unwrap()
             .ends_with("is \"often\", which is not a number: none of them is moved")
     );
+}
+
+#[test]
+fn a_policy_limits_the_moves_of_workloads_that_say_nothing() {
+    let of = |most: i32, allowed: Option<&str>| {
+        let mut world = ordinary_cluster();
+        world.put(&policy(&json!({ "maxMovesPerDay": most })));
+        moved(world, allowed, 30 * HOUR)
+    };
+    assert!(of(2, None).0);
+    let (is_moved, refused) = of(1, None);
+    assert!(!is_moved);
+    assert_eq!(
+        refused.as_deref(),
+        Some(
+            "2 pods of default/web would be moved, 0 of its pods are younger than a day or about to go, and NodePoolPolicy \"team\" allows 1"
+        )
+    );
+    // The workload knows better.
+    assert!(of(1, Some("2")).0);
+    assert!(!of(2, Some("1")).0);
 }

@@ -1,8 +1,8 @@
 //! Whether consolidation moves more pods of a workload than its user allows in a day.
 //!
 //! # Rule
-//! A workload whose pods have the annotation `mortise.sh/max-moves-per-day` is not moved by consolidation if more of its pods than that
-//! would be younger than a day afterwards. Pods count that are younger than a day, whatever brought them, those on nodes that are about to go, and those
+//! A workload whose pods have the annotation `mortise.sh/max-moves-per-day`, or else whose nodes have a policy with `maxMovesPerDay`, is not
+//! moved by consolidation if more of its pods than that would be younger than a day afterwards. Pods count that are younger than a day, whatever brought them, those on nodes that are about to go, and those
 //! that the command moves. So after a rollout such a workload rests for a day.
 //!
 //! Empty nodes, drift, expiry and interruption do not ask.
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use super::candidate::Candidate;
 use super::disruption_view::DisruptionView;
 use super::rejection::DisruptionRejection;
-use crate::reason::DisruptionBlocker;
+use crate::reason::{DisruptionBlocker, MoveBudgetSource};
 use mortise_apis::names::Uid;
 use mortise_apis::values::since;
-use mortise_state::snapshot::Pod;
+use mortise_state::snapshot::{Pod, Snapshot};
 
 const DAY_MS: i64 = 24 * 3_600_000;
 
@@ -40,9 +40,15 @@ impl RecentMoves {
             let node = pod.node.as_ref().and_then(|name| snapshot.named.get(name));
             node.is_some_and(|node| node.deleting || view.is_taken(&node.key))
         };
+        // A policy may limit any workload.
+        let mut policies = snapshot
+            .pools
+            .keys()
+            .filter_map(|pool| snapshot.policy_of(pool));
+        let are_all = policies.any(|policy| policy.max_moves_per_day.is_some());
         let mut by_owner: BTreeMap<Uid, usize> = BTreeMap::new();
         let budgeted = snapshot.pods.values().filter(|pod| {
-            pod.max_moves_per_day.is_some()
+            (are_all || pod.max_moves_per_day.is_some())
                 && pod.is_active()
                 && (since(view.now, pod.created) < DAY_MS || is_leaving(pod))
         });
@@ -53,11 +59,44 @@ impl RecentMoves {
     }
 }
 
+/// How many moves a workload may have in a day, and who says so.
+enum MoveBudget<'a> {
+    /// An annotation of the pod, as written.
+    Annotation(&'a str),
+    /// The policy of the node's NodePool, with its name.
+    Policy(&'a str, usize),
+}
+
+impl<'a> MoveBudget<'a> {
+    /// The annotation of a pod, or else the policy of the NodePool that it leaves.
+    fn of(pod: &'a Pod, pool: &str, snapshot: &'a Snapshot) -> Option<Self> {
+        if let Some(value) = &pod.max_moves_per_day {
+            return Some(Self::Annotation(value));
+        }
+        let policy = snapshot.policy_of(pool)?;
+        Some(Self::Policy(&policy.name, policy.max_moves_per_day?))
+    }
+
+    /// The number; `None` if it is none.
+    fn allowed(&self) -> Option<usize> {
+        match self {
+            Self::Annotation(value) => value.parse().ok(),
+            Self::Policy(_, allowed) => Some(*allowed),
+        }
+    }
+
+    fn source(&self) -> MoveBudgetSource {
+        match self {
+            Self::Annotation(value) => MoveBudgetSource::Annotation((*value).to_owned()),
+            Self::Policy(name, _) => MoveBudgetSource::Policy((*name).to_owned()),
+        }
+    }
+}
+
 /// Pods of one workload that a command moves.
 struct Moved<'a> {
     pod: &'a Pod,
-    /// How many it may be, as written.
-    value: &'a str,
+    budget: MoveBudget<'a>,
     pods: usize,
     /// Those of them that are younger than a day: they count once.
     young: usize,
@@ -69,13 +108,17 @@ pub(super) fn check(
     view: &DisruptionView<'_>,
 ) -> Result<(), DisruptionRejection> {
     let mut workloads: BTreeMap<&Uid, Moved<'_>> = BTreeMap::new();
-    for pod in candidates.iter().flat_map(|each| each.pods.iter()) {
-        let (Some(owner), Some(value)) = (&pod.owner, &pod.max_moves_per_day) else {
+    let pods = candidates
+        .iter()
+        .flat_map(|each| each.pods.iter().map(|pod| (&each.pool_name, pod)));
+    for (pool, pod) in pods {
+        let budget = MoveBudget::of(pod, pool.as_str(), view.snapshot());
+        let (Some(owner), Some(budget)) = (&pod.owner, budget) else {
             continue;
         };
         let moved = workloads.entry(&owner.uid).or_insert(Moved {
             pod,
-            value,
+            budget,
             pods: 0,
             young: 0,
         });
@@ -85,11 +128,11 @@ pub(super) fn check(
     for (owner, moved) in workloads {
         let Moved {
             pod,
-            value,
+            budget,
             pods,
             young,
         } = moved;
-        let allowed: Option<usize> = value.parse().ok();
+        let allowed = budget.allowed();
         let recent = view.recent_moves().by_owner.get(owner);
         let recent = recent.copied().unwrap_or_default();
         if recent.saturating_sub(young) + pods <= allowed.unwrap_or(0) {
@@ -99,7 +142,7 @@ pub(super) fn check(
         return Err(DisruptionRejection::from_reason(
             DisruptionBlocker::MovesUsedUp {
                 workload: workload.unwrap_or_default(),
-                value: value.to_owned(),
+                source: budget.source(),
                 allowed,
                 recent,
                 pods,

@@ -118,7 +118,8 @@ pub(super) fn check(
     candidates: &[&Candidate],
     view: &DisruptionView<'_>,
 ) -> Result<(), DisruptionRejection> {
-    let cost_ms = view.context.settings.consolidation_eviction_cost_ms;
+    let costs = candidates.iter().map(|each| cost_ms(each, view));
+    let cost_ms = costs.max().unwrap_or_default();
     if cost_ms == 0 {
         return Ok(());
     }
@@ -155,6 +156,13 @@ pub(super) fn check(
         workload: workload.map(|name| name.to_string()).unwrap_or_default(),
     };
     Err(DisruptionRejection::from_reason(blocker))
+}
+
+/// For how long the price of an average pod is what an eviction from this node costs: what its policy says, or the setting.
+fn cost_ms(candidate: &Candidate, view: &DisruptionView<'_>) -> i64 {
+    let policy = view.snapshot().policy_of(&candidate.pool_name);
+    let own = policy.and_then(|policy| policy.eviction_cost_ms);
+    own.unwrap_or(view.context.settings.consolidation_eviction_cost_ms)
 }
 
 /// What is saved per hour, and for how many milliseconds.

@@ -13,6 +13,16 @@ use mortise_apis::values::Quantity;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::span_text;
 
+/// Where it is said how many pods of a workload are moved in a day.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveBudgetSource {
+    /// An annotation of its pods, with its value.
+    Annotation(String),
+    /// A NodePoolPolicy of this name.
+    Policy(String),
+}
+
 /// Why a node is not disrupted, with the facts. Texts that Karpenter has are Karpenter's, because alerts may match them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
@@ -64,10 +74,10 @@ pub enum DisruptionBlocker {
         pods: usize,
         workload: String,
     },
-    /// This number of pods of the workload would be moved, as many are younger than a day or leaving, and its annotation allows fewer in a day.
+    /// This number of pods of the workload would be moved, as many are younger than a day or leaving, and fewer are allowed in a day.
     MovesUsedUp {
         workload: String,
-        value: String,
+        source: MoveBudgetSource,
         allowed: Option<usize>,
         recent: usize,
         pods: usize,
@@ -154,33 +164,7 @@ impl fmt::Display for DisruptionBlocker {
             | Self::SavesTooLittle { .. }
             | Self::OnDemandShare { .. } => self.fmt_of_policy(f),
             Self::DriftWave { .. } | Self::UpgradeDrift { .. } => self.fmt_of_drift(f),
-            Self::PaysForTooLittle {
-                saved,
-                pods,
-                workload,
-            } => write!(
-                f,
-                "{saved} would be saved by evicting {pods} pods of workloads whose pods come and go, such as {workload}: not for long enough to pay for it"
-            ),
-            Self::MovesUsedUp {
-                workload,
-                value,
-                allowed,
-                recent,
-                pods,
-            } => {
-                let key = labels::MAX_MOVES_PER_DAY;
-                if allowed.is_none() {
-                    return write!(
-                        f,
-                        "{key} of pods of {workload} is {value:?}, which is not a number: none of them is moved"
-                    );
-                }
-                write!(
-                    f,
-                    "{pods} pods of {workload} would be moved, {recent} of its pods are younger than a day or about to go, and {key} is {value}"
-                )
-            }
+            Self::PaysForTooLittle { .. } | Self::MovesUsedUp { .. } => self.fmt_of_moves(f),
             Self::BufferRoom { node, .. } => write!(f, "Node \"{node}\" has buffer pods"),
             Self::PriceMinValues { labels } => write!(
                 f,
@@ -245,6 +229,52 @@ impl DisruptionBlocker {
                 Quantity::from_milli(*wanted),
                 Quantity::from_milli(*left)
             ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves that are not worth it, or too many.
+    fn fmt_of_moves(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PaysForTooLittle {
+                saved,
+                pods,
+                workload,
+            } => write!(
+                f,
+                "{saved} would be saved by evicting {pods} pods of workloads whose pods come and go, such as {workload}: not for long enough to pay for it"
+            ),
+            Self::MovesUsedUp {
+                workload,
+                source: MoveBudgetSource::Annotation(value),
+                allowed: None,
+                ..
+            } => write!(
+                f,
+                "{} of pods of {workload} is {value:?}, which is not a number: none of them is moved",
+                labels::MAX_MOVES_PER_DAY
+            ),
+            Self::MovesUsedUp {
+                workload,
+                source,
+                allowed,
+                recent,
+                pods,
+            } => {
+                write!(
+                    f,
+                    "{pods} pods of {workload} would be moved, {recent} of its pods are younger than a day or about to go, and "
+                )?;
+                let allowed = allowed.unwrap_or_default();
+                match source {
+                    MoveBudgetSource::Annotation(value) => {
+                        write!(f, "{} is {value}", labels::MAX_MOVES_PER_DAY)
+                    }
+                    MoveBudgetSource::Policy(name) => {
+                        write!(f, "NodePoolPolicy \"{name}\" allows {allowed}")
+                    }
+                }
+            }
             _ => Ok(()),
         }
     }

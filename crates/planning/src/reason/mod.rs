@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use balanced_score::BalancedScore;
-pub use disruption_blocker::DisruptionBlocker;
+pub use disruption_blocker::{DisruptionBlocker, MoveBudgetSource};
 pub use fit_error::{FitError, NominationFailure, UnschedulableNode};
 pub use gang_blocker::{GangBlocker, GangShortage};
 pub use launch_timeout::LaunchTimeout;

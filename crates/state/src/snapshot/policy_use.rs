@@ -49,6 +49,10 @@ pub struct PolicyUse {
     pub minimum_utilization: Option<i64>,
     /// What consolidation must save per hour for each pod that it moves.
     pub minimum_savings_per_move: Option<MicroUsd>,
+    /// What evicting a pod of a churning workload costs: the price of an average pod for this long, in milliseconds.
+    pub eviction_cost_ms: Option<i64>,
+    /// How many pods of a workload consolidation moves in a day at most.
+    pub max_moves_per_day: Option<usize>,
     /// Waves in which the drifted nodes of each of its NodePools are replaced.
     pub drift_waves: Option<DriftWaves>,
     /// Expired nodes wait for the budgets of their NodePool.
@@ -285,6 +289,8 @@ impl PolicyUse {
             on_demand: policy.on_demand_share().map(OnDemandUse::new),
             minimum_utilization: policy.minimum_utilization(),
             minimum_savings_per_move: policy.minimum_savings_per_move(),
+            eviction_cost_ms: policy.eviction_cost_ms(),
+            max_moves_per_day: policy.max_moves_per_day(),
             drift_waves: policy.drift_waves(),
             expires_within_budgets: policy.expires_within_budgets(),
             pause: policy.pause(),

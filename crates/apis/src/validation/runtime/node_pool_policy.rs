@@ -84,6 +84,8 @@ pub(super) fn spec(spec: &Value, sink: &mut IssueCollector) {
         "/scaling/onDemand",
         "/disruption/minimumUtilization",
         "/disruption/minimumSavingsPerMove",
+        "/disruption/evictionCost",
+        "/disruption/maxMovesPerDay",
         "/disruption/drift",
         "/disruption/expiration",
         "/disruption/pause",
@@ -94,7 +96,7 @@ pub(super) fn spec(spec: &Value, sink: &mut IssueCollector) {
             "spec.limits".to_owned(),
             spec.get("limits").unwrap_or(&Value::Null),
             "and nothing else of the policy asks anything of its NodePools",
-            "add limits.hourlyPrice, limits.nodes, calendar, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.drift, disruption.expiration or disruption.pause",
+            "add limits.hourlyPrice, limits.nodes, calendar, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.evictionCost, disruption.maxMovesPerDay, disruption.drift, disruption.expiration or disruption.pause",
         );
     }
 }

@@ -41,6 +41,13 @@ pub(super) fn lines(policy: &PolicyUse, now: Timestamp) -> Vec<String> {
     let worth = policy.minimum_savings_per_move;
     let worth = worth
         .map(|least| format!("consolidation saves at least {least} for each pod that it moves"));
+    let cost = policy.eviction_cost_ms;
+    let cost = cost.map(|ms| {
+        let span = span_text(ms);
+        format!("evicting a pod that comes and goes costs the price of an average one for {span}")
+    });
+    let moves = policy.max_moves_per_day;
+    let moves = moves.map(|most| format!("consolidation moves {most} pods of a workload in a day"));
     let waves = policy.drift_waves.map(|waves| {
         let ready = span_text(waves.ready_for_ms);
         let (first, most) = (waves.first, waves.most);
@@ -61,7 +68,7 @@ pub(super) fn lines(policy: &PolicyUse, now: Timestamp) -> Vec<String> {
         format!("disruption is paused{end}: {}", pause.reason)
     });
     let all = [
-        nodes, price, calendar, rate, on_demand, kept, worth, waves, expired, pause,
+        nodes, price, calendar, rate, on_demand, kept, worth, cost, moves, waves, expired, pause,
     ];
     all.into_iter().flatten().collect()
 }
