@@ -233,7 +233,7 @@ struct OwnArgs {
     /// Experimental: consolidation may replace groups of nodes by several cheaper ones, and split single nodes
     #[arg(long, env = "MORTISE_CONSOLIDATE_GROUPS", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false)]
     consolidate_groups: bool,
-    /// What evicting a pod of a workload whose pods come and go costs consolidation: the price of an average pod of the NodePool for this long (0s = nothing, as in Karpenter; by default 1h30m, and 6h with --pod-deletion-costs)
+    /// What evicting a pod of a workload whose pods come and go costs consolidation: the price of an average pod of the NodePool for this long (0s = nothing, as in Karpenter; by default 1h30m, and 6h30m with --pod-deletion-costs)
     #[arg(long, env = "MORTISE_CONSOLIDATION_EVICTION_COST")]
     consolidation_eviction_cost: Option<Millis>,
     /// If more than this percentage of the nodes of a NodePool drift within 6 minutes of an upgrade of mortise, none of them is replaced until the annotation `mortise.sh/upgraded-at` is removed from the NodePool (100 = never wait, as in Karpenter)

@@ -119,7 +119,7 @@ pub struct Settings {
 #[must_use]
 pub const fn default_eviction_cost_ms(pod_deletion_costs: bool) -> i64 {
     if pod_deletion_costs {
-        6 * 3_600_000
+        390 * 60_000
     } else {
         90 * 60_000
     }
