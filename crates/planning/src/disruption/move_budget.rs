@@ -60,6 +60,7 @@ impl RecentMoves {
 }
 
 /// How many moves a workload may have in a day, and who says so.
+#[derive(Clone, Copy)]
 enum MoveBudget<'a> {
     /// An annotation of the pod, as written.
     Annotation(&'a str),
@@ -78,17 +79,17 @@ impl<'a> MoveBudget<'a> {
     }
 
     /// The number; `None` if it is none.
-    fn allowed(&self) -> Option<usize> {
+    fn allowed(self) -> Option<usize> {
         match self {
             Self::Annotation(value) => value.parse().ok(),
-            Self::Policy(_, allowed) => Some(*allowed),
+            Self::Policy(_, allowed) => Some(allowed),
         }
     }
 
-    fn source(&self) -> MoveBudgetSource {
+    fn source(self) -> MoveBudgetSource {
         match self {
-            Self::Annotation(value) => MoveBudgetSource::Annotation((*value).to_owned()),
-            Self::Policy(name, _) => MoveBudgetSource::Policy((*name).to_owned()),
+            Self::Annotation(value) => MoveBudgetSource::Annotation(value.to_owned()),
+            Self::Policy(name, _) => MoveBudgetSource::Policy(name.to_owned()),
         }
     }
 }
@@ -97,6 +98,7 @@ impl<'a> MoveBudget<'a> {
 struct Moved<'a> {
     pod: &'a Pod,
     budget: MoveBudget<'a>,
+    allowed: Option<usize>,
     pods: usize,
     /// Those of them that are younger than a day: they count once.
     young: usize,
@@ -116,12 +118,18 @@ pub(super) fn check(
         let (Some(owner), Some(budget)) = (&pod.owner, budget) else {
             continue;
         };
+        // Of several, as on nodes of several NodePools, the strictest holds; what cannot be read allows none.
+        let allowed = budget.allowed();
         let moved = workloads.entry(&owner.uid).or_insert(Moved {
             pod,
             budget,
+            allowed,
             pods: 0,
             young: 0,
         });
+        if allowed < moved.allowed {
+            (moved.budget, moved.allowed) = (budget, allowed);
+        }
         moved.pods += 1;
         moved.young += usize::from(since(view.now, pod.created) < DAY_MS);
     }
@@ -129,10 +137,10 @@ pub(super) fn check(
         let Moved {
             pod,
             budget,
+            allowed,
             pods,
             young,
         } = moved;
-        let allowed = budget.allowed();
         let recent = view.recent_moves().by_owner.get(owner);
         let recent = recent.copied().unwrap_or_default();
         if recent.saturating_sub(young) + pods <= allowed.unwrap_or(0) {

@@ -3,7 +3,7 @@
 //!
 //! # Problem
 //! Another version may compare nodes with their templates in another way. If it finds differences everywhere, drift replaces the
-//! whole cluster, within budgets, and without anybody having changed a NodePool.
+//! whole cluster, within budgets, and no NodePool was changed.
 //!
 //! # Rule
 //! The controller of NodePools writes its version to each of them, and when another version follows also the time. NodeClaims
@@ -25,7 +25,7 @@ use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
 use mortise_apis::values::after;
-use mortise_state::snapshot::Snapshot;
+use mortise_state::snapshot::{Snapshot, StateNode};
 
 /// Providers are asked about each node every five minutes, and the answers have to be written.
 pub const WINDOW_MS: i64 = 6 * 60_000;
@@ -62,10 +62,18 @@ impl UpgradeDrift {
         settings: &Settings,
         now: Timestamp,
     ) -> Option<Self> {
+        let mut found = Self::begin(pool, settings, now)?;
+        for node in snapshot.nodes_of_pool(&found.pool.clone()) {
+            found.count(node);
+        }
+        found.waits(settings).then_some(found)
+    }
+
+    /// The upgrade that a NodePool has seen, without its nodes.
+    fn begin(pool: &NodePool, settings: &Settings, now: Timestamp) -> Option<Self> {
         let annotations = pool.metadata.annotations.as_ref()?;
         let shown = annotations.get(labels::VERSION)?;
-        let percent = settings.upgrade_drift_percent;
-        if percent >= 100 {
+        if settings.upgrade_drift_percent >= 100 {
             return None;
         }
         let (at, version) = if settings.version.is_empty() || *shown == settings.version {
@@ -75,27 +83,32 @@ impl UpgradeDrift {
             (now, &settings.version)
         };
         let end = after(at, WINDOW_MS);
-        let mut found = Self {
+        Some(Self {
             pool: pool.name(),
             version: version.clone(),
             at,
             drifted: 0,
             nodes: 0,
             until: (now < end).then_some(end),
-        };
-        for node in snapshot.nodes_of_pool(found.pool.as_str()) {
-            let claim = node.claim.as_ref().filter(|_| !node.deleting);
-            if let Some(claim) = claim.filter(|claim| found.is_older(claim)) {
-                found.nodes += 1;
-                found.drifted += usize::from(found.keeps(claim));
-            }
+        })
+    }
+
+    fn count(&mut self, node: &StateNode) {
+        let claim = node.claim.as_ref().filter(|_| !node.deleting);
+        if let Some(claim) = claim.filter(|claim| self.is_older(claim)) {
+            self.nodes += 1;
+            self.drifted += usize::from(self.keeps(claim));
         }
-        let allowed = found.nodes.saturating_mul(percent as usize) / 100;
-        let is_kept = match found.until {
-            Some(_) => found.nodes > SOME,
-            None => found.drifted > allowed.max(SOME),
-        };
-        is_kept.then_some(found)
+    }
+
+    /// Whether they are too many, or may become it.
+    fn waits(&self, settings: &Settings) -> bool {
+        let percent = settings.upgrade_drift_percent as usize;
+        let allowed = self.nodes.saturating_mul(percent) / 100;
+        match self.until {
+            Some(_) => self.nodes > SOME,
+            None => self.drifted > allowed.max(SOME),
+        }
     }
 
     fn is_older(&self, claim: &NodeClaim) -> bool {
@@ -129,7 +142,7 @@ impl UpgradeDrift {
 /// What waits in each NodePool where something does.
 ///
 /// # Cost
-/// One pass over the nodes for each NodePool that has seen an upgrade; none without.
+/// One pass over the nodes if a NodePool has seen an upgrade.
 #[must_use]
 pub fn all(
     snapshot: &Snapshot,
@@ -137,6 +150,19 @@ pub fn all(
     now: Timestamp,
 ) -> BTreeMap<PoolName, UpgradeDrift> {
     let pools = snapshot.pools.values();
-    let found = pools.filter_map(|pool| UpgradeDrift::of(snapshot, pool, settings, now));
-    found.map(|drift| (drift.pool.clone(), drift)).collect()
+    let upgraded = pools.filter_map(|pool| UpgradeDrift::begin(pool, settings, now));
+    let mut all: BTreeMap<PoolName, UpgradeDrift> = upgraded
+        .map(|upgrade| (upgrade.pool.clone(), upgrade))
+        .collect();
+    if all.is_empty() {
+        return all;
+    }
+    for node in snapshot.nodes.values() {
+        let pool = node.label(labels::NODEPOOL);
+        if let Some(upgrade) = pool.and_then(|pool| all.get_mut(pool)) {
+            upgrade.count(node);
+        }
+    }
+    all.retain(|_, upgrade| upgrade.waits(settings));
+    all
 }
