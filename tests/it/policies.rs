@@ -1,7 +1,6 @@
 //! NodePoolPolicies on a real control plane: limits on the price and on new nodes hold, the pods that wait say why, a share of the nodes
 //! is on-demand, drift waits for the pods on new nodes, and what contradicts the cluster is said when it is applied.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -179,11 +178,6 @@ async fn set_ready(scene: &Scene, pod: &str, ready: &str) -> Result<()> {
     Ok(())
 }
 
-/// Names of the NodeClaims.
-async fn claims(scene: &Scene) -> Result<BTreeSet<String>> {
-    Ok(scene.claims().await?.into_keys().collect())
-}
-
 #[tokio::test]
 async fn drift_waits_until_the_pods_on_new_nodes_are_ready() -> Result<()> {
     let scene = Scene::kwok().await?;
@@ -198,7 +192,7 @@ async fn drift_waits_until_the_pods_on_new_nodes_are_ready() -> Result<()> {
         .await?;
     scene.settled(3).await?;
     scene.running("web", 3).await?;
-    let before = claims(&scene).await?;
+    let before = scene.claim_names().await?;
     let pools: Api<NodePool> = Api::all(scene.plane.client());
     let edit = json!({ "spec": { "template": { "metadata": { "labels": { "image": "new" } } } } });
     pools
@@ -218,17 +212,10 @@ async fn drift_waits_until_the_pods_on_new_nodes_are_ready() -> Result<()> {
     set_ready(&scene, &first, "False").await?;
     let waits = format!("pod default/{first} is not ready");
     let event = scene.event("DisruptionBlocked", "", &waits).await?;
-    let (kind, name) = (event.involved_object.kind, event.involved_object.name);
-    let kind = kind.context("a kind")?.to_lowercase();
-    let url = scene.mortise.url("");
-    let asked = [&*kind, &*name.context("a name")?, "--url", &url];
-    let said = command::run("explain", &asked, None).await?;
-    ensure!(
-        said.code == 0 && said.stdout.contains(&waits),
-        "no {waits:?} in {said:?}"
-    );
+    let said = scene.explained_object(event).await?;
+    ensure!(said.contains(&waits), "no {waits:?} in {said}");
     wait_until("one old node to be replaced", SOON, || async {
-        let now = claims(&scene).await?;
+        let now = scene.claim_names().await?;
         let left = now.intersection(&before).count();
         ensure!(now.len() == 3 && left == 2, "{before:?} became {now:?}");
         Ok(())
@@ -236,16 +223,11 @@ async fn drift_waits_until_the_pods_on_new_nodes_are_ready() -> Result<()> {
     .await?;
     // It stays so, however long the new pod is not ready.
     tokio::time::sleep(Duration::from_secs(20)).await;
-    let left = claims(&scene).await?.intersection(&before).count();
+    let left = scene.claim_names().await?.intersection(&before).count();
     ensure!(left == 2, "{left} of the old nodes are left");
 
     set_ready(&scene, &first, "True").await?;
-    wait_until("all nodes are new", SOON, || async {
-        let now = claims(&scene).await?;
-        ensure!(now.len() == 3 && now.is_disjoint(&before), "{now:?}");
-        Ok(())
-    })
-    .await?;
+    scene.all_replaced(&before).await?;
     scene.running("web", 3).await?;
     scene.end().await;
     Ok(())
@@ -269,7 +251,7 @@ async fn expired_nodes_wait_for_the_budgets_of_their_node_pool() -> Result<()> {
         .await?;
     scene.settled(3).await?;
     scene.running("web", 3).await?;
-    let before = claims(&scene).await?;
+    let before = scene.claim_names().await?;
     let waits = "budget of pool general allows 0";
     let event = scene.event("DisruptionBlocked", "", waits).await?;
     let name = event.involved_object.name.context("a name")?;
@@ -281,7 +263,7 @@ async fn expired_nodes_wait_for_the_budgets_of_their_node_pool() -> Result<()> {
         "no {waits:?} in {said:?}"
     );
     tokio::time::sleep(Duration::from_secs(15)).await;
-    let now = claims(&scene).await?;
+    let now = scene.claim_names().await?;
     ensure!(now == before, "{before:?} became {now:?}");
 
     // One at a time, from the next look on.

@@ -1,6 +1,6 @@
 //! Where a story plays: a control plane with our definitions and mortise on it, and the objects that a story looks at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -249,6 +249,35 @@ impl Scene {
             .into_iter()
             .map(|claim| (claim.name().to_string(), claim))
             .collect())
+    }
+
+    /// Names of the NodeClaims.
+    pub(crate) async fn claim_names(&self) -> Result<BTreeSet<String>> {
+        Ok(self.claims().await?.into_keys().collect())
+    }
+
+    /// Waits until there are as many NodeClaims as there were, and none of those.
+    pub(crate) async fn all_replaced(&self, before: &BTreeSet<String>) -> Result<()> {
+        wait_until("all nodes to be new", SOON, || async {
+            let now = self.claim_names().await?;
+            ensure!(
+                now.len() == before.len() && now.is_disjoint(before),
+                "{now:?}"
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// What `mortise explain` prints about the object of an event.
+    pub(crate) async fn explained_object(&self, event: Event) -> Result<String> {
+        let (kind, name) = (event.involved_object.kind, event.involved_object.name);
+        let kind = kind.context("a kind")?.to_lowercase();
+        let url = self.mortise.url("");
+        let asked = [&*kind, &*name.context("a name")?, "--url", &url];
+        let said = command::run("explain", &asked, None).await?;
+        ensure!(said.code == 0, "{said:?}");
+        Ok(said.stdout)
     }
 
     /// A NodePool.

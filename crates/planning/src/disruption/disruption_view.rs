@@ -176,7 +176,6 @@ impl<'a> DisruptionView<'a> {
             snapshot: self.snapshot(),
             pdbs: &self.pdbs,
             brake: self.brake,
-            settings: self.context.settings,
             now: self.now,
         }
     }

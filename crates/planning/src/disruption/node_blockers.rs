@@ -1,5 +1,6 @@
 //! What keeps a node from being disrupted voluntarily. There is one list of checks: a candidate needs the first blocker, and people get all.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -12,9 +13,8 @@ use crate::drain::is_handed_over;
 use crate::drain::pdb::{EvictionBlocked, Pdbs};
 use crate::pause;
 use crate::reason::{DisruptionBlocker, Reason};
-use crate::settings::Settings;
 use mortise_apis::labels;
-use mortise_apis::names::{ClaimName, NodeName, PodKey};
+use mortise_apis::names::{ClaimName, NodeName, PodKey, PoolName};
 use mortise_state::snapshot::{Snapshot, StateNode};
 
 /// What blockers are read from.
@@ -26,8 +26,6 @@ pub struct BlockerFacts<'a> {
     pub pdbs: &'a Pdbs<'a>,
     /// The brake, if it holds.
     pub brake: Option<Brake>,
-    /// Settings.
-    pub settings: &'a Settings,
     /// Now.
     pub now: Timestamp,
 }
@@ -35,17 +33,11 @@ pub struct BlockerFacts<'a> {
 impl<'a> BlockerFacts<'a> {
     /// Those of a snapshot. Cost: one pass over the nodes, for the brake.
     #[must_use]
-    pub fn new(
-        snapshot: &'a Snapshot,
-        pdbs: &'a Pdbs<'a>,
-        settings: &'a Settings,
-        now: Timestamp,
-    ) -> Self {
+    pub fn new(snapshot: &'a Snapshot, pdbs: &'a Pdbs<'a>, now: Timestamp) -> Self {
         Self {
             snapshot,
             pdbs,
             brake: Brake::of(snapshot),
-            settings,
             now,
         }
     }
@@ -80,12 +72,17 @@ pub enum BlockerScope {
     Drift,
 }
 
-/// Everything that blocks the disruption of a node, in the order in which it is checked.
+/// Everything that blocks the disruption of a node, in the order in which it is checked. `upgrades`: what waits because of an upgrade,
+/// by NodePool.
 ///
 /// # Cost
 /// A look-up for each label of its pods.
 #[must_use]
-pub fn node_blockers(node: &Arc<StateNode>, facts: BlockerFacts<'_>) -> Vec<NodeBlocker> {
+pub fn node_blockers(
+    node: &Arc<StateNode>,
+    facts: BlockerFacts<'_>,
+    upgrades: &BTreeMap<PoolName, UpgradeDrift>,
+) -> Vec<NodeBlocker> {
     let mut all = Vec::new();
     let visited = visit(node, facts, DisruptionClass::Graceful, &mut |blocker| {
         all.push(blocker.for_people());
@@ -113,26 +110,21 @@ pub fn node_blockers(node: &Arc<StateNode>, facts: BlockerFacts<'_>) -> Vec<Node
                 }),
         );
     }
-    all.extend(upgrade_drift(node, facts));
+    all.extend(upgrade_drift(node, upgrades));
     all
 }
 
 /// The upgrade with which the node drifted, if it waits because of that.
-fn upgrade_drift(node: &StateNode, facts: BlockerFacts<'_>) -> Option<NodeBlocker> {
-    let claim = node
-        .claim
-        .as_ref()
-        .filter(|claim| claim.is_true("Drifted"))?;
-    let pool = facts.snapshot.pools.get(&node.pool()?)?;
-    let upgrade = UpgradeDrift::of(facts.snapshot, pool, facts.settings, facts.now)?;
-    upgrade.keeps(claim).then(|| NodeBlocker {
+fn upgrade_drift(
+    node: &StateNode,
+    upgrades: &BTreeMap<PoolName, UpgradeDrift>,
+) -> Option<NodeBlocker> {
+    let pool = node.pool()?;
+    let upgrade = upgrades.get(&pool)?;
+    upgrade.keeps(node.claim.as_ref()?).then(|| NodeBlocker {
         reason: upgrade.blocker().into(),
         pod: None,
-        clears: format!(
-            "kubectl annotate nodepool {} {}-",
-            pool.name(),
-            labels::UPGRADED_AT
-        ),
+        clears: format!("kubectl annotate nodepool {pool} {}-", labels::UPGRADED_AT),
         until: upgrade.until,
         scope: BlockerScope::Drift,
     })

@@ -51,24 +51,6 @@ pub struct UpgradeDrift {
 }
 
 impl UpgradeDrift {
-    /// What waits in a NodePool; `None` if nothing has to.
-    ///
-    /// # Cost
-    /// A look-up of two annotations; one pass over the nodes if they tell of an upgrade.
-    #[must_use]
-    pub fn of(
-        snapshot: &Snapshot,
-        pool: &NodePool,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Option<Self> {
-        let mut found = Self::begin(pool, settings, now)?;
-        for node in snapshot.nodes_of_pool(&found.pool.clone()) {
-            found.count(node);
-        }
-        found.waits(settings).then_some(found)
-    }
-
     /// The upgrade that a NodePool has seen, without its nodes.
     fn begin(pool: &NodePool, settings: &Settings, now: Timestamp) -> Option<Self> {
         let annotations = pool.metadata.annotations.as_ref()?;

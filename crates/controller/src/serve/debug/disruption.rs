@@ -8,8 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
+use mortise_planning::disruption::upgrade_drift::UpgradeDrift;
 use mortise_planning::disruption::{
-    BlockerFacts, BlockerScope, BudgetState, budget_states, node_blockers,
+    BlockerFacts, BlockerScope, BudgetState, budget_states, node_blockers, upgrade_drift,
 };
 use mortise_planning::drain::pdb::Pdbs;
 use mortise_planning::drain::{going_since, undrainable_nodes};
@@ -38,9 +39,13 @@ pub(super) struct DisruptionBlocker {
 
 /// Everything in the snapshot that blocks the disruption of a node, each once, in the words of events. Cost: a look-up for each label of
 /// its pods.
-pub(super) fn blockers(node: &Arc<StateNode>, facts: BlockerFacts<'_>) -> Vec<DisruptionBlocker> {
+pub(super) fn blockers(
+    node: &Arc<StateNode>,
+    facts: BlockerFacts<'_>,
+    upgrades: &BTreeMap<PoolName, UpgradeDrift>,
+) -> Vec<DisruptionBlocker> {
     let mut all: Vec<DisruptionBlocker> = Vec::new();
-    for blocker in node_blockers(node, facts) {
+    for blocker in node_blockers(node, facts, upgrades) {
         let mut text = blocker.reason.karpenter_text();
         if let Some(pod) = &blocker.pod {
             text.push_str(&format!(", for pod {pod}"));
@@ -164,11 +169,12 @@ pub(super) fn states_by_pool(
 pub(super) fn view(shared: &ServiceState) -> DebugView {
     let (snapshot, now) = (shared.snapshot(), shared.now());
     let pdbs = Pdbs::new(&snapshot);
-    let facts = BlockerFacts::new(&snapshot, &pdbs, shared.settings(), now);
+    let facts = BlockerFacts::new(&snapshot, &pdbs, now);
+    let upgrades = upgrade_drift::all(&snapshot, shared.settings(), now);
     let mut table = TextTable::new(&["NODE", "POOL", "BLOCKED BY", "CLEARS"]);
     let mut nodes = Vec::new();
     for (_, node) in snapshot.nodes.sorted() {
-        let blockers = blockers(node, facts);
+        let blockers = blockers(node, facts, &upgrades);
         let pool = node.pool().map(|pool| pool.to_string());
         for blocker in &blockers {
             let until = blocker

@@ -10,7 +10,7 @@ use mortise_apis::schema::conditions::ConditionStatus;
 use mortise_apis::values::{since, span_text};
 use mortise_apis::{Condition, labels};
 use mortise_engine::record::Record;
-use mortise_planning::disruption::{BlockerFacts, BudgetState};
+use mortise_planning::disruption::{BlockerFacts, BudgetState, upgrade_drift};
 use mortise_planning::drain::pdb::Pdbs;
 use mortise_planning::drain::{drain_blockers, going_since, undrainable_because};
 use mortise_planning::drain_blocker::DrainBlocker;
@@ -286,8 +286,9 @@ fn node_view(shared: &ServiceState, snapshot: &Snapshot, node: &Arc<StateNode>) 
         .newest(DECISIONS, |record| concerns_node(record, node));
     let now = shared.now();
     let pdbs = Pdbs::new(snapshot);
-    let facts = BlockerFacts::new(snapshot, &pdbs, shared.settings(), now);
-    let blockers = disruption::blockers(node, facts);
+    let facts = BlockerFacts::new(snapshot, &pdbs, now);
+    let upgrades = upgrade_drift::all(snapshot, shared.settings(), now);
+    let blockers = disruption::blockers(node, facts, &upgrades);
     let conditions = node
         .claim
         .as_ref()
