@@ -4,6 +4,7 @@
 //! An own kind, because nothing is added to Karpenter's definitions: without an object of it, everything is as in Karpenter.
 
 mod calendar;
+mod spending;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::values::money::MicroUsd;
 use crate::values::{GoDuration, stated_time};
 
 pub use calendar::{LimitInForce, LimitSource, LimitsInForce, PolicyCalendarEntry};
+pub use spending::{DOLLARS, Month, MonthlySpending, PolicySpending, SpendingStatus};
 
 object! {
     /// Limits what the NodePools that it names cost together, how fast they grow, and which of their nodes are consolidated.
@@ -52,6 +54,9 @@ pub struct NodePoolPolicySpec {
     )]
     #[schemars(extend("maxItems" = 50, "x-kubernetes-list-type" = "atomic"))]
     pub calendar: Vec<PolicyCalendarEntry>,
+    /// What the nodes may cost over a longer time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spending: Option<PolicySpending>,
     /// How the NodePools grow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scaling: Option<PolicyScaling>,
@@ -201,6 +206,9 @@ pub struct NodePoolPolicyStatus {
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+    /// What the nodes have cost in this month; only with spec.spending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spending: Option<SpendingStatus>,
 }
 
 /// Dollars per hour, exact to a millionth.

@@ -273,7 +273,10 @@ fn keeps_policy(
     for claim in &plan.claims {
         used = used.saturating_add(highest_prices(snapshot, claim));
     }
-    prop_assert!(new == 0 || used <= price.limit.0, "{used} of {price:?}");
+    prop_assert!(
+        new == 0 || used <= price.limit().most().0,
+        "{used} of {price:?}"
+    );
     prop_assert!(
         new == 0 || rate.recent + new <= rate.limit.nodes,
         "{new}: {rate:?}"

@@ -27,6 +27,7 @@ use crate::cluster::{Cluster, is_deleting};
 use crate::replicas::Replicas;
 use gangs::GangChecks;
 use pending_pods::PendingPods;
+use policies::PolicyChecks;
 use voluntary_moves::VoluntaryMoves;
 
 /// An instance without a claim must be found and terminated within this time: garbage collection runs every two minutes and
@@ -45,6 +46,7 @@ pub(crate) struct Invariants {
     orphans: Vec<OrphanedInstance>,
     pending_pods: PendingPods,
     gangs: GangChecks,
+    policies: PolicyChecks,
     voluntary_moves: VoluntaryMoves,
     /// Claims that disruption deleted and that still exist, with their NodePools.
     disrupted: BTreeMap<ClaimName, String>,
@@ -99,7 +101,7 @@ impl Invariants {
         if !self.checked.is_same(&state) {
             check_capacity(&snapshot, &mut found);
             check_limits(&snapshot, cluster, &mut found);
-            policies::check_policies(&snapshot, cluster, &mut found);
+            self.policies.check(&snapshot, cluster, &mut found);
             self.checked = state;
         }
         let leaked = |orphan: &&OrphanedInstance| since(now, orphan.launched) > ORPHAN_MS;

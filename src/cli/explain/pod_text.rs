@@ -34,7 +34,7 @@ const REMEDIES: [(&str, &str); 22] = [
     ("pod_anti_affinity", "allow more domains"),
     (
         "limit",
-        "raise spec.limits of the NodePool, or limits.hourlyPrice of its NodePoolPolicy if the detail names it",
+        "raise spec.limits of the NodePool, or limits.hourlyPrice or spending.perMonth of its NodePoolPolicy if the detail names it",
     ),
     (
         "policy",

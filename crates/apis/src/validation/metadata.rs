@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::syntax::{is_label_value, is_object_name, is_qualified_name};
+use super::syntax::{is_label_key, is_label_value, is_object_name};
 use crate::issues::{FieldIssue, IssueSeverity, IssueTopic, quoted};
 
 const NO_KEY: &str = "is not a qualified name: at most 63 letters, digits, '-', '_' and '.', with a lower-case domain and '/' before it or not";
@@ -26,7 +26,7 @@ pub fn metadata_faults(object: &Value) -> Vec<FieldIssue> {
             }
         };
         for (key, value) in entries {
-            if !is_qualified_name(key) {
+            if !is_label_key(key) {
                 let key_value = Value::from(key.as_str());
                 found.push(fault(
                     at(key),

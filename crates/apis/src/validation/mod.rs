@@ -24,6 +24,7 @@ mod syntax;
 
 pub use coverage::{Coverage, coverage};
 pub use metadata::metadata_faults;
+pub use syntax::is_label_key;
 
 use std::collections::HashSet;
 

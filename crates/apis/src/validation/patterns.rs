@@ -66,6 +66,11 @@ pub(super) fn description(
             "a price in dollars per hour without a sign, with at most six decimals",
             "12.50",
         ),
+        node_pool_policy::DOLLARS => describe(
+            |text| MicroUsd::parse_dollars(text).is_some(),
+            "an amount in dollars without a sign, with at most six decimals",
+            "2000.00",
+        ),
         node_pool_policy::UTILIZATION => {
             describe(utilization, "a percentage from 1% to 100%", "60%")
         }
@@ -160,7 +165,12 @@ mod tests {
 
     #[test]
     fn words_fit_what_the_patterns_fit() {
-        let cases: [(&str, &[&str], &[&str]); 9] = [
+        let cases: [(&str, &[&str], &[&str]); 10] = [
+            (
+                node_pool_policy::DOLLARS,
+                &["0", "2000.00", "999999999.999999"],
+                &["", "2,000", "-1", "$1"],
+            ),
             (
                 node_pool_policy::HOURLY_PRICE,
                 &["0", "12", "12.5", "0.000001", "999999999.999999"],

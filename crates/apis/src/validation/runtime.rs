@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::syntax::{is_label_value, is_qualified_name};
+use super::syntax::{is_label_key, is_label_value};
 use crate::issues::{Found, IssueCollector, either, meant};
 use crate::labels::{self, WellKnown};
 use crate::nearest::nearest;
@@ -177,7 +177,7 @@ fn label_key(
             "is set for each node; any other label is allowed",
             "take it out: each node gets it with the name of its pool",
         );
-    } else if !is_qualified_name(key) {
+    } else if !is_label_key(key) {
         sink.unusable(
             field.to_owned(),
             &value,
@@ -219,7 +219,7 @@ fn taints(spec: &Value, at: &str, sink: &mut IssueCollector) {
         for (n, taint) in list(spec, name) {
             let field = format!("{at}.{name}[{n}]");
             let key = text(taint, "key");
-            if !key.is_empty() && !is_qualified_name(key) {
+            if !key.is_empty() && !is_label_key(key) {
                 sink.unusable(
                     format!("{field}.key"),
                     &Value::from(key),

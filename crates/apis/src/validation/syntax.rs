@@ -24,8 +24,9 @@ pub(super) fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name(text)
 }
 
-/// A label key: a name, with a DNS domain and a slash before it or not.
-pub(super) fn is_qualified_name(key: &str) -> bool {
+/// Whether a text is a label key: a name, with a DNS domain and a slash before it or not.
+#[must_use]
+pub fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         Some((domain, name)) => domain.len() <= MAX_PREFIX && is_domain(domain) && is_name(name),
         None => is_name(key),

@@ -30,7 +30,7 @@ use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::{ClaimName, NamespacedName, NodeClassKey, ObjectRef, PodKey, Uid};
-use mortise_apis::node_pool_policy::NodePoolPolicy;
+use mortise_apis::node_pool_policy::{NodePoolPolicy, NodePoolPolicyStatus};
 use mortise_apis::schema::finalizers::has_finalizer;
 use mortise_apis::{Condition, k8s, labels};
 use mortise_cloudprovider::PlannedInterruption;
@@ -241,11 +241,11 @@ impl ObjectWrite {
         Self::status(target, Some(&overlay.metadata), edit)
     }
 
-    /// Writes the conditions of a NodePoolPolicy.
+    /// Writes the status of a NodePoolPolicy.
     #[must_use]
-    pub fn policy_status(policy: &NodePoolPolicy, conditions: Vec<Condition>) -> Self {
+    pub fn policy_status(policy: &NodePoolPolicy, status: NodePoolPolicyStatus) -> Self {
         let target = ObjectRef::Policy(policy.name());
-        let edit = StatusEdit::NodePoolPolicy(conditions);
+        let edit = StatusEdit::NodePoolPolicy(status);
         Self::status(target, Some(&policy.metadata), edit)
     }
 

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use mortise_apis::Condition;
 use mortise_apis::karpenter::capacitybuffer::CapacityBufferStatus;
 use mortise_apis::labels;
 use mortise_apis::names::Uid;
+use mortise_apis::node_pool_policy::NodePoolPolicyStatus;
 use mortise_cloudprovider::PlannedInterruption;
 use mortise_state::ledger::FenceReason;
 use serde::Serialize;
@@ -207,13 +209,29 @@ fn status(edit: &StatusEdit) -> Value {
         StatusEdit::NodeClaim(edit) => node_claim_status(edit),
         StatusEdit::NodePool(edit) => node_pool_status(edit),
         StatusEdit::NodeClass(status) => status.clone(),
-        StatusEdit::NodeOverlay(conditions)
-        | StatusEdit::NodePoolPolicy(conditions)
-        | StatusEdit::ProvisioningRequest(conditions) => {
-            json!({ "conditions": conditions })
+        StatusEdit::NodeOverlay(conditions) | StatusEdit::ProvisioningRequest(conditions) => {
+            Value::Object(with_conditions(Map::new(), Some(conditions)))
+        }
+        StatusEdit::NodePoolPolicy(NodePoolPolicyStatus {
+            conditions,
+            spending,
+        }) => {
+            let mut fields = with_conditions(Map::new(), Some(conditions));
+            fields.insert("spending".to_owned(), json!(spending));
+            Value::Object(fields)
         }
         StatusEdit::CapacityBuffer(status) => capacity_buffer_status(status),
     }
+}
+
+fn with_conditions(
+    mut fields: Map<String, Value>,
+    all: Option<&Vec<Condition>>,
+) -> Map<String, Value> {
+    if let Some(all) = all {
+        fields.insert("conditions".to_owned(), json!(all));
+    }
+    fields
 }
 
 /// Every field: what is not known any more is removed.
@@ -245,10 +263,7 @@ fn node_claim_status(edit: &NodeClaimStatusEdit) -> Value {
     if let Some(at) = &edit.last_pod_event {
         fields.insert("lastPodEventTime".to_owned(), json!(at.to_string()));
     }
-    if let Some(conditions) = &edit.conditions {
-        fields.insert("conditions".to_owned(), json!(conditions));
-    }
-    Value::Object(fields)
+    Value::Object(with_conditions(fields, edit.conditions.as_ref()))
 }
 
 fn add_instance(fields: &mut Map<String, Value>, instance: &InstanceStatus) {
@@ -275,8 +290,5 @@ fn node_pool_status(edit: &NodePoolStatusEdit) -> Value {
     if let Some(generation) = edit.node_class_generation {
         fields.insert("nodeClassObservedGeneration".to_owned(), json!(generation));
     }
-    if let Some(conditions) = &edit.conditions {
-        fields.insert("conditions".to_owned(), json!(conditions));
-    }
-    Value::Object(fields)
+    Value::Object(with_conditions(fields, edit.conditions.as_ref()))
 }

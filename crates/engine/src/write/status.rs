@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use mortise_apis::Condition;
 use mortise_apis::karpenter::capacitybuffer::CapacityBufferStatus;
 use mortise_apis::names::ProviderId;
+use mortise_apis::node_pool_policy::NodePoolPolicyStatus;
 use mortise_cloudprovider::LaunchedInstance;
 use serde_json::Value;
 
@@ -21,8 +22,8 @@ pub enum StatusEdit {
     NodeClass(Value),
     /// Of a NodeOverlay: its conditions.
     NodeOverlay(Vec<Condition>),
-    /// Of a NodePoolPolicy: its conditions.
-    NodePoolPolicy(Vec<Condition>),
+    /// Of a NodePoolPolicy: all of it.
+    NodePoolPolicy(NodePoolPolicyStatus),
     /// Of a CapacityBuffer: all of it.
     CapacityBuffer(CapacityBufferStatus),
     /// Of a ProvisioningRequest: its conditions.

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use serde::{Deserialize, Serialize};
 
 use mortise_apis::names::PodKey;
+use mortise_apis::validation::is_label_key;
 use mortise_state::pods::{Selector, SpreadConstraint};
 use mortise_state::snapshot::{Pod, PodClass, Workloads};
 
@@ -150,22 +151,6 @@ impl SpreadDefaults {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.constraints.is_empty()
-    }
-}
-
-fn is_label_key(key: &str) -> bool {
-    let part = |text: &str, most: usize| {
-        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        text.len() <= most
-            && ends(text.chars().next())
-            && ends(text.chars().next_back())
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-    };
-    match key.split_once('/') {
-        Some((prefix, name)) => part(prefix, 253) && part(name, 63),
-        None => part(key, 63),
     }
 }
 

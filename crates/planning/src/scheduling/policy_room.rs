@@ -67,10 +67,11 @@ impl PolicyRoom {
         let (Some(price), Some(highest_prices)) = (&self.policy.price, &self.highest_prices) else {
             return;
         };
+        let limit = price.limit().most();
         let beyond = |at: &usize| {
             highest_prices
                 .get(*at)
-                .is_none_or(|own| *own == UNKNOWN_PRICE || price.used + *own > price.limit)
+                .is_none_or(|own| *own == UNKNOWN_PRICE || price.used + *own > limit)
         };
         let beyond: Vec<usize> = types.iter().filter(beyond).collect();
         beyond.into_iter().for_each(|at| types.remove(at));
@@ -83,12 +84,12 @@ impl PolicyRoom {
         match why {
             Some(PolicyExceeded::Price {
                 policy,
-                stated_in,
                 limit,
                 used,
                 more,
             }) => format!(
-                "{stated_in}.hourlyPrice of NodePoolPolicy {policy} is {limit}, {used} are in use, the cheapest type that would do may cost {more}"
+                "{}, {used} are in use, the cheapest type that would do may cost {more}",
+                limit.of_policy(&policy)
             ),
             Some(why) => why.to_string(),
             None => String::new(),
@@ -103,7 +104,7 @@ impl PolicyRoom {
         let of_nodes = self.policy.nodes.as_ref();
         let of_rate = self.policy.rate.as_ref();
         of_nodes.is_none_or(|own| is_within(own.used, nodes, own.limit))
-            && of_price.is_none_or(|own| is_within(own.used.0, price, own.limit.0))
+            && of_price.is_none_or(|own| is_within(own.used.0, price, own.limit().most().0))
             && of_rate.is_none_or(|own| is_within(own.recent, nodes, own.limit.nodes))
     }
 

@@ -1,11 +1,14 @@
 //! NodePoolPolicies hold, counted by the instances that run and by the NodeClaims that exist.
+//!
+//! What is spent in a month is counted here from the instances alone, whatever the statuses of policies show.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::labels;
-use mortise_apis::node_pool_policy::{LimitsInForce, NodePoolPolicy};
+use mortise_apis::node_pool_policy::{LimitsInForce, Month, MonthlySpending, NodePoolPolicy};
+use mortise_apis::values::money::{MicroUsd, Spent};
 use mortise_apis::values::{after, since};
 use mortise_state::snapshot::Snapshot;
 
@@ -28,14 +31,22 @@ fn largest<T: Ord>(limits: impl Iterator<Item = Option<T>>) -> Option<T> {
     limits?.into_iter().max()
 }
 
-/// The instances of a policy's NodePools cost no more than its limit, are no more than it allows, and no more NodeClaims are
-/// created within its window.
-pub(super) fn check_policies(snapshot: &Snapshot, cluster: &Cluster, found: &mut Vec<String>) {
+/// What the instances of a policy have cost in a month.
+#[derive(Clone, Copy)]
+struct MonthBill {
+    so_far: MonthlySpending,
+    /// The limit has held for once. Nodes that run when a month begins may cost too much for it.
+    has_held: bool,
+}
+
+/// What was spent, by policy.
+#[derive(Default)]
+pub(super) struct PolicyChecks(BTreeMap<Arc<str>, MonthBill>);
+
+/// What the instances of each policy cost per hour.
+fn hourly_prices(snapshot: &Snapshot, cluster: &Cluster) -> BTreeMap<Arc<str>, MicroUsd> {
     let in_force = snapshot.policies_in_force();
-    if in_force.is_empty() {
-        return;
-    }
-    let mut spent: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+    let mut prices: BTreeMap<Arc<str>, MicroUsd> = BTreeMap::new();
     for (_, instance) in cluster.cloud.instances() {
         let label = |key: &str| instance.labels.get(key).map(String::as_str);
         let policy = label(labels::NODEPOOL).and_then(|pool| in_force.get(pool));
@@ -48,44 +59,106 @@ pub(super) fn check_policies(snapshot: &Snapshot, cluster: &Cluster, found: &mut
                 && label(labels::CAPACITY_TYPE) == Some(each.capacity_type.as_str())
         });
         let price = own.filter_map(|each| each.price).min().unwrap_or_default();
-        *spent.entry(policy.name()).or_default() += price.0;
+        *prices.entry(policy.name()).or_default() += price;
     }
-    for (name, policy) in snapshot.policies.iter() {
-        let spent = spent.get(name).copied().unwrap_or_default();
-        let claims = snapshot.claims.values().filter(|claim| {
-            let by = claim.pool().and_then(|pool| in_force.get(&pool).copied());
-            by.is_some_and(|by| by.name() == *name)
+    prices
+}
+
+impl PolicyChecks {
+    /// The instances of a policy's NodePools cost no more than its limits, are no more than it allows, and no more NodeClaims are
+    /// created within its window.
+    pub(super) fn check(
+        &mut self,
+        snapshot: &Snapshot,
+        cluster: &Cluster,
+        found: &mut Vec<String>,
+    ) {
+        if snapshot.policies.is_empty() {
+            return;
+        }
+        let prices = hourly_prices(snapshot, cluster);
+        for (name, policy) in snapshot.policies.iter() {
+            let price = prices.get(name).copied().unwrap_or_default();
+            check_launches(policy, price, (snapshot, cluster), found);
+            if let Some(limit) = policy.monthly_limit() {
+                self.check_month(name, (price, limit), cluster.now(), found);
+            }
+        }
+    }
+
+    /// What was spent in the month, and what the instances cost until it ends, is within the limit.
+    fn check_month(
+        &mut self,
+        name: &Arc<str>,
+        (price, limit): (MicroUsd, Spent),
+        now: Timestamp,
+        found: &mut Vec<String>,
+    ) {
+        let bill = self.0.entry(Arc::clone(name)).or_insert_with(|| MonthBill {
+            so_far: MonthlySpending::none(now),
+            has_held: false,
         });
-        let created =
-            claims.filter_map(|claim| Some(claim.metadata.creation_timestamp.as_ref()?.0));
-        let created: Vec<Timestamp> = created.collect();
-        let limits = limits_of_newest_launch(policy, &created);
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let prices = limits.iter().map(|each| each.hourly_price.as_ref());
-        let price = largest(prices.map(|price| price.map(|limit| limit.most)));
-        if let Some(limit) = price.filter(|limit| spent > limit.0) {
+        let month = Month::of(now);
+        if Month::of(bill.so_far.at) != month {
+            bill.has_held = false;
+        }
+        let so_far = bill.so_far.after(now, bill.so_far.price);
+        bill.so_far = MonthlySpending { price, ..so_far };
+        // The status is up to a minute behind the prices, and its times are whole seconds.
+        let left_ms = since(month.end(), now) - 2 * 60_000;
+        let all = so_far.spent + Spent::at_price(price, left_ms);
+        if all <= limit {
+            bill.has_held = true;
+        } else if bill.has_held {
             found.push(format!(
-                "policy {name} allows {limit}, and instances cost {spent} millionths"
+                "policy {name} allows {limit} a month, {} are spent, and instances at {price} run on",
+                so_far.spent
             ));
         }
-        let nodes = limits.iter().map(|each| each.nodes.as_ref());
-        let nodes = largest(nodes.map(|nodes| nodes.map(|limit| limit.most)));
-        if let Some(limit) = nodes.filter(|limit| number(created.len()) > *limit) {
-            found.push(format!(
-                "policy {name} allows {limit} nodes, and {} are",
-                created.len()
-            ));
-        }
-        let Some(rate) = policy.launch_rate() else {
-            continue;
-        };
-        let is_new = |created: &&Timestamp| since(cluster.now(), **created) < rate.window_ms;
-        let new = number(created.iter().filter(is_new).count());
-        if new > rate.nodes {
-            found.push(format!(
-                "policy {name} allows {} new nodes, and {new} are",
-                rate.nodes
-            ));
-        }
+    }
+}
+
+/// The limits on the price per hour, the number of nodes, and that of new ones.
+fn check_launches(
+    policy: &NodePoolPolicy,
+    price: MicroUsd,
+    (snapshot, cluster): (&Snapshot, &Cluster),
+    found: &mut Vec<String>,
+) {
+    let name = policy.name();
+    let in_force = snapshot.policies_in_force();
+    let claims = snapshot.claims.values().filter(|claim| {
+        let by = claim.pool().and_then(|pool| in_force.get(&pool).copied());
+        by.is_some_and(|by| by.name() == name)
+    });
+    let created = claims.filter_map(|claim| Some(claim.metadata.creation_timestamp.as_ref()?.0));
+    let created: Vec<Timestamp> = created.collect();
+    let limits = limits_of_newest_launch(policy, &created);
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let hourly = limits.iter().map(|each| each.hourly_price.as_ref());
+    let hourly = largest(hourly.map(|price| price.map(|limit| limit.most)));
+    if let Some(limit) = hourly.filter(|limit| price > *limit) {
+        found.push(format!(
+            "policy {name} allows {limit}, and instances cost {price}"
+        ));
+    }
+    let nodes = limits.iter().map(|each| each.nodes.as_ref());
+    let nodes = largest(nodes.map(|nodes| nodes.map(|limit| limit.most)));
+    if let Some(limit) = nodes.filter(|limit| number(created.len()) > *limit) {
+        found.push(format!(
+            "policy {name} allows {limit} nodes, and {} are",
+            created.len()
+        ));
+    }
+    let Some(rate) = policy.launch_rate() else {
+        return;
+    };
+    let is_new = |created: &&Timestamp| since(cluster.now(), **created) < rate.window_ms;
+    let new = number(created.iter().filter(is_new).count());
+    if new > rate.nodes {
+        found.push(format!(
+            "policy {name} allows {} new nodes, and {new} are",
+            rate.nodes
+        ));
     }
 }

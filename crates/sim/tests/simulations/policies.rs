@@ -2,6 +2,7 @@
 //! interrupted. That they do is an invariant of the simulation, see `invariants/policies.rs`.
 
 use crate::world::options;
+use mortise_apis::node_pool_policy::SpendingStatus;
 use mortise_apis::values::after;
 use mortise_sim::{Fault, FaultTarget, Simulation};
 use mortise_state::resource_kinds::ObjectKey;
@@ -99,5 +100,46 @@ fn run_by_calendar(seed: u64) -> [usize; 2] {
 fn limits_of_the_calendar_hold_while_they_are_in_force() {
     for seed in 10..12 {
         assert_eq!(run_by_calendar(seed), [3, 8], "seed {seed}");
+    }
+}
+
+/// Runs the last two hours of a month and the first two of the next one; returns the highest price per hour of both, and what the
+/// status shows at the end.
+fn run_by_month(seed: u64, limit: &str) -> ([i64; 2], SpendingStatus) {
+    let mut options = options(seed);
+    options.start = "2026-01-31T22:00:00Z".parse().unwrap();
+    let policy = json!({
+        "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "team", "generation": 1 },
+        "spec": { "nodePools": ["general"], "spending": { "perMonth": limit } },
+    });
+    let key = ObjectKey::Policy("team".into());
+    options.others.push((key, policy));
+    let mut simulation = Simulation::new(options, mortise_deciders::all());
+    let mut most = [0; 2];
+    for minute in 1..240_usize {
+        if minute % 40 == 7 {
+            let target = FaultTarget::Kind("create_claim");
+            simulation.disturb(target, 1, Fault::CrashAfter, mortise_deciders::all());
+        }
+        simulation.run_until(after(simulation.now(), 60_000));
+        let snapshot = simulation.snapshot();
+        let policy = snapshot.policy_of("general").unwrap();
+        let used = policy.price.as_ref().unwrap().used.0;
+        most[minute / 120] = used.max(most[minute / 120]);
+    }
+    assert_eq!(simulation.stats().violations, NOTHING, "seed {seed}");
+    let policy = simulation.snapshot().policies.get("team").unwrap().clone();
+    (most, policy.status.spending.clone().unwrap())
+}
+
+#[test]
+fn a_limit_per_month_holds_and_is_used() {
+    for seed in 20..22 {
+        // In the last week of January it leaves $1.50 an hour, in the 28 days of February $0.375.
+        let ([january, february], shown) = run_by_month(seed, "252");
+        let found = format!("seed {seed}: {january} {february} {shown:?}");
+        assert!((1_000_000..=1_500_000).contains(&january), "{found}");
+        assert!(february <= january, "{found}");
+        assert_eq!(shown.month, "2026-02", "{found}");
     }
 }

@@ -22,6 +22,7 @@ mod pod_label_index;
 mod pod_predicates;
 mod policy_use;
 mod pool_usage;
+mod price_use;
 mod protecting_annotation;
 pub(crate) mod requested_room;
 mod rollout;
@@ -53,11 +54,11 @@ pub use pod_class::{PodClass, PodClasses, PodLabels, PodVolume};
 pub use pod_label_index::{AntiAffinityPods, NodePodCounts, PodLabelIndex, PodLabelKey};
 pub use pod_predicates::EvictionCost;
 pub use policy_use::{
-    NodesUse, PolicyExceeded, PolicyUse, PolicyUseCell, PriceUse, RateUse, highest_price_of,
-    policies_by_pool,
+    NodesUse, PolicyExceeded, PolicyUse, PolicyUseCell, RateUse, highest_price_of, policies_by_pool,
 };
 pub use pool_usage::most_of;
 pub use pool_usage::{LimitExceeded, PoolUsage};
+pub use price_use::{MonthUse, PriceLimit, PriceUse};
 pub use protecting_annotation::ProtectingAnnotation;
 pub use requested_room::{RequestFailure, RequestedPods, RequestedRoom};
 pub use rollout::{Rollout, Rollouts};

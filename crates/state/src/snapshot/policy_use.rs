@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 use jiff::Timestamp;
 
 use super::on_demand_use::{NodeCpu, OnDemandUse};
+use super::price_use::{PriceLimit, PriceUse};
 use super::{Snapshot, StateNode};
 use crate::catalog::{Catalog, UNKNOWN_PRICE};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -37,7 +38,7 @@ pub struct PolicyUse {
     pub name: Arc<str>,
     /// The limit on nodes that holds at the time of the snapshot, and what is used of it.
     pub nodes: Option<NodesUse>,
-    /// The limit on the price per hour that holds at the time of the snapshot, and what is used of it.
+    /// The limits on the price that hold at the time of the snapshot, and what is used of them.
     pub price: Option<PriceUse>,
     /// When an entry of the calendar begins or ends, so that other limits may hold.
     pub limits_until: Option<Timestamp>,
@@ -74,19 +75,6 @@ pub struct NodesUse {
     pub used: i64,
 }
 
-/// Use of a limit on the price per hour.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PriceUse {
-    /// The limit.
-    pub limit: MicroUsd,
-    /// Where it is written.
-    pub source: LimitSource,
-    /// What the NodeClaims cost together; [`UNKNOWN_PRICE`] if the price of one is unknown.
-    pub used: MicroUsd,
-    /// The first NodeClaim with an unknown price, by name.
-    pub unknown: Option<ClaimName>,
-}
-
 /// Use of a limit on new nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateUse {
@@ -114,30 +102,24 @@ pub enum PolicyExceeded {
         used: i64,
     },
     /// The price.
-    #[error(
-        "{stated_in}.hourlyPrice of NodePoolPolicy {policy} is {limit}, {used} are in use, and the NodeClaim may cost {more}"
-    )]
+    #[error("{}, {used} are in use, and the NodeClaim may cost {more}", limit.of_policy(policy))]
     Price {
         /// The policy.
         policy: Arc<str>,
-        /// Where the limit is written.
-        stated_in: LimitSource,
         /// The limit.
-        limit: MicroUsd,
+        limit: PriceLimit,
         /// What is in use.
         used: MicroUsd,
         /// What the NodeClaim may cost.
         more: MicroUsd,
     },
     /// A price is unknown.
-    #[error(
-        "{stated_in}.hourlyPrice of NodePoolPolicy {policy} cannot be kept: the price of {what} is unknown"
-    )]
+    #[error("{limit} of NodePoolPolicy {policy} cannot be kept: the price of {what} is unknown")]
     UnknownPrice {
         /// The policy.
         policy: Arc<str>,
-        /// Where the limit is written.
-        stated_in: LimitSource,
+        /// The limit.
+        limit: PriceLimit,
         /// The NodeClaim, or `the new NodeClaim`.
         what: String,
     },
@@ -189,7 +171,9 @@ impl PolicyUse {
     #[must_use]
     pub fn outlived_at(&self) -> Option<Timestamp> {
         let frees_at = self.rate.as_ref().and_then(|rate| rate.frees_at);
-        frees_at.into_iter().chain(self.limits_until).min()
+        let month = self.price.as_ref().and_then(|price| price.month);
+        let all = frees_at.into_iter().chain(self.limits_until);
+        all.chain(month.map(|month| month.until)).min()
     }
 
     /// Whether one more NodeClaim that may cost this much is within the limits.
@@ -221,31 +205,25 @@ impl PolicyUse {
                 used: nodes.used,
             });
         }
-        let Some(PriceUse {
-            limit,
-            source,
-            used,
-            unknown,
-        }) = &self.price
-        else {
+        let Some(price) = &self.price else {
             return Ok(());
         };
-        let (policy, stated_in) = (Arc::clone(&self.name), source.clone());
-        let unknown = unknown.as_ref().map(|claim| format!("NodeClaim {claim}"));
+        let (policy, limit) = (Arc::clone(&self.name), price.limit());
+        let unknown = price.unknown.as_ref();
+        let unknown = unknown.map(|claim| format!("NodeClaim {claim}"));
         let unpriced = || (more == UNKNOWN_PRICE).then(|| "the new NodeClaim".to_owned());
         if let Some(what) = unknown.or_else(unpriced) {
             return Err(PolicyExceeded::UnknownPrice {
                 policy,
-                stated_in,
+                limit,
                 what,
             });
         }
-        if *used + more > *limit {
+        if price.used + more > limit.most() {
             return Err(PolicyExceeded::Price {
                 policy,
-                stated_in,
-                limit: *limit,
-                used: *used,
+                limit,
+                used: price.used,
                 more,
             });
         }
@@ -269,16 +247,11 @@ impl PolicyUse {
         let limits = policy.limits_in_force(now);
         Self {
             name: policy.name(),
+            price: PriceUse::new(policy, &limits),
             nodes: limits.nodes.map(|limit| NodesUse {
                 limit: limit.most,
                 source: limit.source,
                 used: 0,
-            }),
-            price: limits.hourly_price.map(|limit| PriceUse {
-                limit: limit.most,
-                source: limit.source,
-                used: MicroUsd(0),
-                unknown: None,
             }),
             limits_until: limits.until,
             rate: policy.launch_rate().map(|limit| RateUse {
@@ -308,11 +281,7 @@ impl PolicyUse {
             nodes.used += 1;
         }
         if let Some(price) = &mut self.price {
-            let own = price_of_existing(name, claim, snapshot);
-            if own == UNKNOWN_PRICE && price.unknown.as_ref().is_none_or(|first| name < first) {
-                price.unknown = Some(name.clone());
-            }
-            price.used += own;
+            price.count_existing(name, price_of_existing(name, claim, snapshot));
         }
         if let Some(rate) = &mut self.rate {
             let expected = snapshot.ledger.expected_claims().get(name);
@@ -445,6 +414,12 @@ fn uses(snapshot: &Snapshot) -> BTreeMap<PoolName, Arc<PolicyUse>> {
         let policy = claim.pool().and_then(|pool| in_force.get(&pool).copied());
         if let Some(of) = policy.and_then(|policy| uses.get_mut(&policy.name())) {
             of.count_existing(name, claim, snapshot);
+        }
+    }
+    for (name, of) in &mut uses {
+        let policy = snapshot.policies.get(name);
+        if let (Some(price), Some(policy)) = (&mut of.price, policy) {
+            price.close(policy.monthly_spending(), snapshot.taken_at);
         }
     }
     let uses: BTreeMap<Arc<str>, Arc<PolicyUse>> = uses

@@ -6,7 +6,7 @@ use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_apis::values::Quantity;
-use mortise_state::snapshot::PolicyUse;
+use mortise_state::snapshot::{PolicyUse, PriceLimit};
 
 use super::super::text::did_you_mean;
 use super::{AdmissionContext, AdmissionRequest, AdmissionResult, Check};
@@ -109,7 +109,8 @@ fn exceeded(own: &PolicyUse, answer: &mut AdmissionResult) {
         );
     }
     if let Some(price) = &own.price {
-        let field = format!("spec.{}.hourlyPrice", price.source);
+        let limit = price.limit();
+        let field = format!("spec.{limit}");
         if let Some(claim) = &price.unknown {
             answer.warn(
                 Check::Policy,
@@ -117,17 +118,17 @@ fn exceeded(own: &PolicyUse, answer: &mut AdmissionResult) {
                 format!("the price of NodeClaim {claim} is unknown, so no node is launched"),
                 "",
             );
-        } else if price.used > price.limit {
-            answer.warn(
-                Check::Policy,
-                field,
-                format!(
-                    "{} is below the {} in use: no nodes are launched until others are gone; none is removed",
-                    price.limit,
-                    price.used
+        } else if price.used > limit.most() {
+            let (most, used) = (limit.most(), price.used);
+            let text = match limit {
+                PriceLimit::Hourly(_) => format!(
+                    "{most} is below the {used} in use: no nodes are launched until others are gone; none is removed"
                 ),
-                "",
-            );
+                PriceLimit::Month(_) => format!(
+                    "leaves {most} until the month ends, below the {used} in use: none is launched, none removed"
+                ),
+            };
+            answer.warn(Check::Policy, field, text, "");
         }
     }
 }

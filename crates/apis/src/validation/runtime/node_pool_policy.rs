@@ -80,6 +80,7 @@ pub(super) fn spec(spec: &Value, sink: &mut IssueCollector) {
         "/limits/hourlyPrice",
         "/limits/nodes",
         "/calendar/0",
+        "/spending",
         "/scaling/maxNewNodesPerWindow",
         "/scaling/onDemand",
         "/disruption/minimumUtilization",
@@ -96,7 +97,7 @@ pub(super) fn spec(spec: &Value, sink: &mut IssueCollector) {
             "spec.limits".to_owned(),
             spec.get("limits").unwrap_or(&Value::Null),
             "and nothing else of the policy asks anything of its NodePools",
-            "add limits.hourlyPrice, limits.nodes, calendar, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.evictionCost, disruption.maxMovesPerDay, disruption.drift, disruption.expiration or disruption.pause",
+            "add limits.hourlyPrice, limits.nodes, calendar, spending.perMonth, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.evictionCost, disruption.maxMovesPerDay, disruption.drift, disruption.expiration or disruption.pause",
         );
     }
 }

@@ -1,9 +1,9 @@
 //! The NodePoolPolicy that holds for a NodePool, and how much of it is used.
 
 use jiff::Timestamp;
-use mortise_apis::node_pool_policy::LimitSource;
+use mortise_apis::node_pool_policy::{LimitSource, Month};
 use mortise_apis::values::{Quantity, span_text};
-use mortise_state::snapshot::PolicyUse;
+use mortise_state::snapshot::{MonthUse, PolicyUse};
 use serde_json::{Value, json};
 
 /// A line for each limit.
@@ -16,12 +16,30 @@ pub(super) fn lines(policy: &PolicyUse, now: Timestamp) -> Vec<String> {
         let by = by(&nodes.source);
         format!("nodes: {} of {}{by}", nodes.used, nodes.limit)
     });
-    let price = policy.price.as_ref().map(|price| {
-        let (limit, by) = (price.limit, by(&price.source));
-        match &price.unknown {
+    let price = policy.price.as_ref();
+    let hourly = price.and_then(|price| {
+        let hourly = price.hourly.as_ref()?;
+        let (limit, by) = (hourly.most, by(&hourly.source));
+        Some(match &price.unknown {
             Some(claim) => format!("hourlyPrice: unknown for NodeClaim {claim}, limit {limit}{by}"),
             None => format!("hourlyPrice: {} of {limit}{by}", price.used),
-        }
+        })
+    });
+    let month = price.and_then(|price| {
+        let MonthUse {
+            limit,
+            spent,
+            leaves,
+            ..
+        } = price.month?;
+        let used = match &price.unknown {
+            Some(claim) => format!("the price of NodeClaim {claim} is unknown"),
+            None => format!("{} are in use", price.used),
+        };
+        Some(format!(
+            "spending: {spent} of {limit} in {}, which leaves {leaves}; {used}",
+            Month::of(now)
+        ))
     });
     let calendar = policy
         .limits_until
@@ -68,7 +86,8 @@ pub(super) fn lines(policy: &PolicyUse, now: Timestamp) -> Vec<String> {
         format!("disruption is paused{end}: {}", pause.reason)
     });
     let all = [
-        nodes, price, calendar, rate, on_demand, kept, worth, cost, moves, waves, expired, pause,
+        nodes, hourly, month, calendar, rate, on_demand, kept, worth, cost, moves, waves, expired,
+        pause,
     ];
     all.into_iter().flatten().collect()
 }

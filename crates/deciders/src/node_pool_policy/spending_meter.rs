@@ -1,0 +1,90 @@
+//! What the nodes of policies with a limit per month have cost in this month.
+//!
+//! # Invariant
+//! Never less than what they cost, as prices are known: between two readings the price of the first one holds; a process that begins takes
+//! the higher one of the price in the status and of the one it finds for the time since the status was written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use mortise_apis::node_pool_policy::{Month, MonthlySpending, NodePoolPolicy, SpendingStatus};
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::values::{after, since};
+use mortise_state::snapshot::Snapshot;
+
+/// The status is written this often ...
+const OFTEN_MS: i64 = 10 * 60_000;
+/// ... and this often while the nodes cost more per hour than it shows.
+const RISING_MS: i64 = 60_000;
+
+/// The meters, by policy.
+#[derive(Debug, Default)]
+pub(super) struct SpendingMeter(BTreeMap<Arc<str>, MonthlySpending>);
+
+/// What the NodeClaims that a policy holds for cost per hour, without those whose price is unknown.
+fn price_of(policy: &NodePoolPolicy, snapshot: &Snapshot) -> MicroUsd {
+    let name = policy.name();
+    let uses = policy.spec.node_pools.iter();
+    let mut uses = uses.filter_map(|pool| snapshot.policy_of(pool));
+    let own = uses.find(|of| of.name == name);
+    let price = own.and_then(|of| of.price.as_ref());
+    price.map(|price| price.known).unwrap_or_default()
+}
+
+impl SpendingMeter {
+    /// Whether anything is metered, so that each change of NodeClaims matters.
+    pub(super) fn is_running(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// The metered policies.
+    pub(super) fn policies(&self) -> impl Iterator<Item = Arc<str>> {
+        self.0.keys().cloned()
+    }
+
+    /// Takes the present prices in.
+    pub(super) fn read(&mut self, snapshot: &Snapshot, now: Timestamp) {
+        let of = |name: &Arc<str>| {
+            let policy = snapshot.policies.get(name)?;
+            policy.monthly_limit().map(|_| policy)
+        };
+        self.0.retain(|name, _| of(name).is_some());
+        for policy in snapshot.policies.values() {
+            if policy.monthly_limit().is_none() {
+                continue;
+            }
+            let price = price_of(policy, snapshot);
+            let before = self.0.get(&policy.name()).copied();
+            let so_far = match (before, policy.monthly_spending()) {
+                (Some(before), _) => before.after(now, before.price),
+                (None, Some(shown)) => shown.after(now, shown.price.max(price)),
+                (None, None) => MonthlySpending::none(now),
+            };
+            self.0
+                .insert(policy.name(), MonthlySpending { price, ..so_far });
+        }
+    }
+
+    /// The status to write, if it is time, or when it is. `None` for a policy without a limit per month.
+    pub(super) fn status(
+        &self,
+        policy: &NodePoolPolicy,
+    ) -> Option<Result<SpendingStatus, Timestamp>> {
+        let own = self.0.get(&policy.name())?;
+        let Some(shown) = policy.monthly_spending() else {
+            return Some(Ok(own.status()));
+        };
+        let often = if own.price > shown.price {
+            RISING_MS
+        } else {
+            OFTEN_MS
+        };
+        let is_due = since(own.at, shown.at) >= often || Month::of(own.at) != Month::of(shown.at);
+        Some(if is_due {
+            Ok(own.status())
+        } else {
+            Err(after(shown.at, often).min(Month::of(own.at).end()))
+        })
+    }
+}
