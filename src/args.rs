@@ -299,9 +299,21 @@ struct OwnArgs {
         default_value = "bounded"
     )]
     telemetry_detail: TelemetryDetail,
+    /// Key of a label of pods by whose values the costs of nodes are divided, such as `team`; namespaces and NodePools always are
+    #[arg(long, env = "MORTISE_COST_LABEL", value_parser = label_key)]
+    cost_label: Option<String>,
     /// Seed for random choices
     #[arg(long, env = "MORTISE_SEED", default_value_t = 0)]
     seed: u64,
+}
+
+/// Reads the key of a label.
+fn label_key(text: &str) -> Result<String, String> {
+    if mortise_apis::validation::is_label_key(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be the key of a label: at most 63 letters, digits, -, _ and . between letters or digits, with a domain and a slash before them or not, such as team or app.kubernetes.io/name".to_owned())
+    }
 }
 
 impl OwnArgs {
@@ -403,6 +415,7 @@ impl ServeArgs {
                 TelemetryDetail::Bounded => mortise_controller::TelemetryDetail::Bounded,
                 TelemetryDetail::Full => mortise_controller::TelemetryDetail::Full,
             },
+            cost_label: self.own.cost_label.as_deref().map(Into::into),
             listen: Listen {
                 https: on(listen.https_port),
                 metrics: on(listen.metrics_port),

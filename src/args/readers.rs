@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 86] = [
+const READERS: [(&str, Reader); 87] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -57,6 +57,7 @@ const READERS: [(&str, Reader); 86] = [
     ("consolidate_groups", Configured("")),
     ("consolidation_eviction_cost", Configured("1h")),
     ("conversion_webhook", Configured("")),
+    ("cost_label", Configured("team")),
     ("cpu_requests", Unread),
     ("deny_unsatisfiable", Configured("")),
     ("disable_cluster_state_observability", Unread),

@@ -9,6 +9,8 @@ use jiff::tz::TimeZone;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use mortise_apis::NodePool;
+use mortise_apis::node_pool_policy::Month;
+use mortise_apis::values::since;
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
 
@@ -164,6 +166,99 @@ async fn the_calendar_allows_more_nodes_when_its_time_comes() -> Result<()> {
     let waiting = ["calendar[0] (rush).limits.nodes of NodePoolPolicy team is 2, 2 are there"];
     waits_because(&scene, "web", &waiting).await?;
     has_claims(&scene, 2).await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// What a path of the service answers to a client that asks for text.
+async fn page(scene: &Scene, path: &str) -> Result<String> {
+    let http = scene.mortise.scheduler_http()?;
+    let http = http.with_header("accept", "text/plain");
+    http.get(&scene.mortise.url(path)).await?.ok()
+}
+
+#[tokio::test]
+async fn a_limit_per_month_holds_and_costs_are_told_to_those_who_pay() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let per_month = |dollars: &str| {
+        let spending = json!({ "perMonth": dollars });
+        policy(
+            "team",
+            json!({ "nodePools": ["general"], "spending": spending }),
+        )
+    };
+    // For one node until the month ends, whichever day it is, and not for two.
+    let month = Month::of(Timestamp::now());
+    let hours = since(month.end(), Timestamp::now()).max(7 * 24 * 3_600_000) / 3_600_000;
+    let enough = format!("{}.0", 8 * hours / 100 + 1);
+    scene
+        .apply(&[
+            kwok_class(),
+            small_pool("general", never()),
+            per_month(&enough),
+            deployment("web", 2, ("1500m", "256Mi"), json!({})),
+        ])
+        .await?;
+    scene.settled(1).await?;
+    let waiting = [
+        "spending.perMonth of NodePoolPolicy team is $",
+        "which leaves $0.0",
+        "the cheapest type that would do may cost",
+        "or spending.perMonth of its NodePoolPolicy",
+    ];
+    waits_because(&scene, "web", &waiting).await?;
+    let leaves = format!("in {month}, which leaves $0.0");
+    let parts = ["team: spending: $0.0", leaves.as_str()];
+    pool_says(&scene, "general", &parts).await?;
+
+    // The status shows it, and a process that begins goes on with it.
+    let shown = |field: &'static str| {
+        let scene = &scene;
+        async move {
+            let path = format!("jsonpath={{.status.spending.{field}}}");
+            let asked = ["get", "nodepoolpolicy", "team", "-o", path.as_str()];
+            scene.plane.kubectl(&asked).await?.ok()
+        }
+    };
+    wait_until(
+        "the node in the status",
+        Duration::from_secs(90),
+        || async {
+            let price = shown("hourlyPrice").await?;
+            ensure!(price != "0.000000" && !price.is_empty(), "{price}");
+            Ok(())
+        },
+    )
+    .await?;
+    ensure!(shown("month").await? == month.to_string());
+
+    let costs = page(&scene, "debug/costs").await?;
+    for part in [
+        "nodepool     general",
+        "namespace    default",
+        "unrequested",
+    ] {
+        ensure!(costs.contains(part), "no {part:?} in\n{costs}");
+    }
+    let hours = page(&scene, "debug/costs.csv").await?;
+    ensure!(
+        hours.starts_with("hour,account,name,cost,on_demand_cost"),
+        "{hours}"
+    );
+    let counters = scene.mortise.metrics().await?;
+    for series in [
+        "mortise_namespace_cost_total{namespace=\"default\"}",
+        "mortise_nodepool_cost_total{nodepool=\"general\"}",
+        "mortise_policy_month_cost_limit{policy=\"team\"}",
+    ] {
+        ensure!(counters.contains(series), "no {series} in\n{counters}");
+    }
+
+    // More money for the month, and the other pod gets its node.
+    kubectl(&scene, &["replace"], &per_month("100000"))
+        .await?
+        .ok()?;
+    scene.running("web", 2).await?;
     scene.end().await;
     Ok(())
 }

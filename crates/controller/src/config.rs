@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mortise_apis::node_class::NodeClassRegistry;
@@ -47,6 +48,8 @@ pub struct Config {
     pub kube_client_burst: u32,
     /// Detail of metrics and events.
     pub detail: TelemetryDetail,
+    /// Key of the label of pods by whose values costs are divided.
+    pub cost_label: Option<Arc<str>>,
     /// Most concurrent launches per process.
     pub max_launches: usize,
     /// Longest duration of a shutdown.
@@ -78,6 +81,7 @@ impl Default for Config {
             kube_client_qps: 200.0,
             kube_client_burst: 300,
             detail: TelemetryDetail::Bounded,
+            cost_label: None,
             max_launches: 16,
             shutdown_timeout: Duration::from_secs(20),
             effective: serde_json::Value::Null,

@@ -18,6 +18,7 @@
 mod client;
 mod clock;
 mod config;
+mod costs;
 mod driver_message;
 mod effects;
 mod election;

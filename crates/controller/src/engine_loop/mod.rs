@@ -312,6 +312,8 @@ impl Driver {
         if *published != Some(snapshot.generation) {
             *published = Some(snapshot.generation);
             self.shared.publish(snapshot);
+        } else {
+            self.shared.follow_costs();
         }
         self.shared.set_freshness(self.engine.freshness());
         if let Some(age) = self.liveness.time_since_confirmed() {

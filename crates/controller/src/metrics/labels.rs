@@ -27,6 +27,9 @@ labels! {
     Unhealthy { condition: String, nodepool: String, capacity_type: String, image_id: String }
     PoolZone { nodepool: String, zone: String }
     Pool { nodepool: String }
+    Namespace { namespace: String }
+    CostLabel { value: String }
+    Policy { policy: String }
     PoolResource { resource_type: String, nodepool: String }
     PoolReason { nodepool: String, reason: &'static str }
     Transition { r#type: String, status: &'static str, reason: String }

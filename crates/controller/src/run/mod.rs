@@ -262,6 +262,9 @@ fn service_state(config: &Config, known: WellKnown) -> Arc<ServiceState> {
         config.detail,
     );
     shared.set_settings(config.settings.clone());
+    if let Some(key) = &config.cost_label {
+        shared.costs.set_label(Arc::clone(key));
+    }
     shared
 }
 

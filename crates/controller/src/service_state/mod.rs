@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::config::TelemetryDetail;
+use crate::costs::{CostOfAccount, Costs};
 use crate::metrics::Metrics;
 use decision_log::{DecisionLog, NumberedRecord};
 use handshakes::Handshakes;
@@ -54,6 +55,7 @@ pub struct ServiceState {
     pub health: ReadinessState,
     pub(crate) handshakes: Handshakes,
     pub(crate) unused_reservations: UnusedReservations,
+    pub(crate) costs: Costs,
     /// Effective flags and settings, for `/debug/config`. No secrets in here.
     pub effective: serde_json::Value,
     settings: OnceLock<Settings>,
@@ -110,6 +112,7 @@ impl ServiceState {
             health: ReadinessState::default(),
             handshakes: Handshakes::default(),
             unused_reservations: UnusedReservations::default(),
+            costs: Costs::default(),
             effective,
             settings: OnceLock::new(),
             providers: OnceLock::new(),
@@ -150,8 +153,22 @@ impl ServiceState {
         self.unused_reservations
             .follow(&snapshot.catalogs, self.now());
         self.snapshot.store(snapshot);
+        self.follow_costs();
         self.generation
             .send_if_modified(|known| std::mem::replace(known, generation) != generation);
+    }
+
+    /// Divides what nodes cost, if it is time to read them again.
+    pub(crate) fn follow_costs(&self) {
+        let is_leading = self.health.is_leading();
+        self.costs
+            .follow(&self.snapshot.load(), self.now(), is_leading);
+    }
+
+    /// What each account costs now.
+    pub(crate) fn costs_now(&self) -> Vec<CostOfAccount> {
+        let is_leading = self.health.is_leading();
+        self.costs.now(&self.snapshot(), self.now(), is_leading)
     }
 
     /// Age and state of each watch.

@@ -114,7 +114,7 @@ pub const RECORDING_RULES: [(&str, &str); 19] = [
 use Severity::{Critical, Info, Warning};
 
 /// All of them, the most urgent first. Each has a runbook in `docs/tasks/alerts.md`.
-pub const ALERTS: [AlertRule; 26] = [
+pub const ALERTS: [AlertRule; 27] = [
     AlertRule {
         name: "MortiseAbsent",
         expr: "absent(mortise_snapshot_generation)",
@@ -297,6 +297,13 @@ pub const ALERTS: [AlertRule; 26] = [
         lasts: "6h",
         severity: Info,
         summary: "{{ $value }} instances of capacity reservations are paid for and not used",
+    },
+    AlertRule {
+        name: "MortiseMonthAlmostSpent",
+        expr: "max by (job, policy) (mortise_policy_month_cost) > 0.9 * max by (job, policy) (mortise_policy_month_cost_limit)",
+        lasts: "10m",
+        severity: Info,
+        summary: "NodePoolPolicy {{ $labels.policy }} has spent nine tenths of its month: what is left allows few new nodes",
     },
 ];
 

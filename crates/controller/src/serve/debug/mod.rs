@@ -5,6 +5,7 @@
 
 mod buffers;
 mod capacity;
+mod costs;
 mod decisions;
 mod deletion_order;
 mod disruption;
@@ -63,6 +64,10 @@ fn respond(headers: &HeaderMap, view: DebugView) -> Response {
     } else {
         json(&view.json)
     }
+}
+
+fn csv(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], text).into_response()
 }
 
 fn json(value: &Value) -> Response {

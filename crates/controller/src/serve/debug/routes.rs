@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use super::table::TextTable;
 use super::{
-    DebugView, buffers, capacity, decisions, disruption, extender, json, pauses, requests, respond,
-    stream, subject, views,
+    DebugView, buffers, capacity, costs, csv, decisions, disruption, extender, json, pauses,
+    requests, respond, stream, subject, views,
 };
 use crate::service_state::ServiceState;
 
@@ -57,6 +57,18 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
         query: &[],
         shows: "capacity that the cloud refused lately (what, why, and when it is asked for again), and capacity reservations with unused instances",
         view: View::Page(|state, _| Ok(capacity::view(&state.shared))),
+    },
+    DebugRoute {
+        path: "/debug/costs",
+        query: &[],
+        shows: "what the nodes of NodePools cost, and the pods of namespaces and of values of a label: per hour now, in this hour, in 24 hours and 7 days (since this process began), and what the same instance types cost on-demand",
+        view: View::Page(|state, _| Ok(costs::view(&state.shared))),
+    },
+    DebugRoute {
+        path: "/debug/costs.csv",
+        query: &[],
+        shows: "the same for each hour of the last 7 days that is over, as comma-separated values",
+        view: View::Csv(costs::csv_of_hours),
     },
     DebugRoute {
         path: "/debug/buffers",
@@ -131,6 +143,8 @@ pub struct DebugRoute {
 enum View {
     /// JSON or text.
     Page(fn(&DebugState, &Uri) -> Result<DebugView, DebugRefusal>),
+    /// Comma-separated values.
+    Csv(fn(&ServiceState) -> String),
     /// Data of the live page.
     Json(fn(&ServiceState) -> Value),
     /// Data of the live page, and its changes.
@@ -198,6 +212,10 @@ pub(crate) fn router(state: DebugState) -> Router {
         View::Json(view) => router.route(
             route.path,
             get(move |State(state): State<DebugState>| async move { json(&view(&state.shared)) }),
+        ),
+        View::Csv(view) => router.route(
+            route.path,
+            get(move |State(state): State<DebugState>| async move { csv(view(&state.shared)) }),
         ),
         View::Stream => router.route(
             route.path,

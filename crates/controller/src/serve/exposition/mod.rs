@@ -1,6 +1,7 @@
 //! The page that Prometheus scrapes: counters, and gauges computed from the snapshot at each scrape.
 
 mod conditions;
+mod costs;
 mod lifecycle;
 mod nodes;
 mod offerings;
@@ -41,6 +42,8 @@ const RESOURCES: [&str; 6] = [
 
 type FloatGauge = Gauge<f64, AtomicU64>;
 
+/// Maximum namespaces, and values of the cost label, that are shown.
+const MOST_COST_ACCOUNTS: usize = 30;
 /// Maximum zones of pending pods that are shown.
 const MOST_ZONES: usize = 6;
 
@@ -76,6 +79,9 @@ pub(crate) fn render(
         .collect();
     provider_gauges::register(&mut live, &gauges);
     offerings::unused_reservations(&mut live, &shared.unused_reservations);
+    let most = [MOST_POOLS, MOST_COST_ACCOUNTS].map(|most| limit.scaled(most));
+    costs::register(&mut live, shared.costs_now(), most.into());
+    costs::policies(&mut live, &snapshot);
     let conditions_omitted = conditions::gauges(&mut live, &snapshot, now, limit);
     if metrics.detail() == TelemetryDetail::Full {
         nodes::each_node(&mut live, &snapshot, now);
