@@ -72,6 +72,9 @@ impl RecordedScenario {
                 *left_out.entry(LeftOut::Pool).or_default() += 1;
                 continue;
             }
+            if let Object::PodGroup(_) | Object::VolcanoPodGroup(_) = object {
+                *left_out.entry(LeftOut::Group).or_default() += 1;
+            }
             documents.extend(document(object, &templates)?);
         }
         for owned in owners::owned(cluster, &mut left_out) {
@@ -99,6 +102,13 @@ fn document(
             if let Some(Value::Object(all)) = document.pointer_mut("/metadata/annotations") {
                 all.retain(|key, _| !WRITTEN.contains(&key.as_str()));
             }
+            document
+        }
+        (ObjectKey::CoschedulingPodGroup(name), Object::CoschedulingPodGroup(group)) => {
+            let mut document = manifest(&joined(&name), &**group)?;
+            // What is less than one pod counts as one, as for coscheduling.
+            let size = group.spec.min_member.max(1);
+            document["spec"] = json!({ "minMember": size });
             document
         }
         (ObjectKey::Policy(name), Object::Policy(policy)) => manifest(&name, &**policy)?,

@@ -75,6 +75,8 @@ pub(super) enum LeftOut {
     Devices,
     /// A buffer of something that is not simulated.
     Buffer,
+    /// A group of pods of Kubernetes or Volcano.
+    Group,
 }
 
 impl LeftOut {
@@ -89,6 +91,7 @@ impl LeftOut {
             Self::Pool => "NodePool",
             Self::OtherNode | Self::Gated | Self::Devices => "pod",
             Self::Buffer => "CapacityBuffer",
+            Self::Group => "PodGroup",
         }
     }
 }
@@ -101,6 +104,7 @@ impl fmt::Display for LeftOut {
             Self::Gated => "with scheduling gates",
             Self::Devices => "with claims for devices",
             Self::Buffer => "for something that is not simulated",
+            Self::Group => "of Kubernetes or Volcano, whose pods are placed one by one",
         })
     }
 }

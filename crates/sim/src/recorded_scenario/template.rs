@@ -7,14 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, LabelSelectorRequirement, ObjectMeta,
 };
 use mortise_apis::k8s::{Pod, PodSpec};
-use mortise_apis::labels;
+use mortise_apis::labels::{self, COSCHEDULING_GROUP};
 use mortise_apis::names::NamespacedName;
 use mortise_state::pods::Selector;
 use mortise_state::resource_kinds::{Object, ObjectKey};
 use serde_json::{Value, json};
 
-use super::WORKLOAD_LABEL;
 use super::owners::{Owned, WorkloadKind};
+use super::{WORKLOAD_LABEL, joined};
 use crate::recorded_cluster::RecordedCluster;
 
 /// Label of pods: their namespace in the recorded cluster.
@@ -96,6 +96,16 @@ impl<'a> Templates<'a> {
             .filter(|(key, _)| !OF_ONE_POD.contains(key))
             .collect();
         labels.insert(NAMESPACE_LABEL, namespace);
+        let group = labels.remove(COSCHEDULING_GROUP);
+        let group = group.map(|name| NamespacedName::new(namespace, name));
+        let is_recorded = |name: &NamespacedName| {
+            let key = ObjectKey::CoschedulingPodGroup(name.clone());
+            self.cluster.objects.contains_key(&key)
+        };
+        let group = group.filter(is_recorded).map(|name| joined(&name));
+        if let Some(group) = &group {
+            labels.insert(COSCHEDULING_GROUP, group);
+        }
         Ok(json!({
             "metadata": {
                 "labels": labels,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use mortise_apis::labels::WellKnown;
+use mortise_apis::labels::{COSCHEDULING_GROUP, WellKnown};
 use mortise_apis::names::NodeClassKey;
 use mortise_apis::node_class::NodeClassKind;
 use mortise_planning::scheduling::SchedulerConfig;
@@ -371,4 +371,40 @@ fn a_node_class_has_the_offerings_that_it_was_recorded_with() {
     assert!(small.has("on-demand") && small.has("spot"));
     let sizes: Vec<usize> = cloud.node_classes.values().map(Vec::len).collect();
     assert_eq!(sizes, [1, 2]);
+}
+
+#[test]
+fn gangs_of_coscheduling_stay_together_and_others_are_named() {
+    let named = |group: &'static str| {
+        move |pod: &mut Value| {
+            pod["metadata"]["labels"][COSCHEDULING_GROUP] = json!(group);
+        }
+    };
+    let group = |name: &str, size: i64| {
+        json!({
+            "metadata": { "name": name, "namespace": "shop" },
+            "spec": { "minMember": size, "minResources": { "cpu": "8" } },
+        })
+    };
+    let found = scenario(vec![
+        (ObjectKind::CoschedulingPodGroup, group("training", 2)),
+        (ObjectKind::VolcanoPodGroup, group("other", 2)),
+        pod("a-0", Some(("Job", "a")), &named("training")),
+        pod("a-1", Some(("Job", "a")), &named("training")),
+        pod("b-0", Some(("Job", "b")), &named("gone")),
+    ]);
+    let group = found.document("PodGroup", "shop.training");
+    assert_eq!(group["spec"], json!({ "minMember": 2 }));
+    let label = |job: &str| {
+        let job = found.document("Job", job);
+        job["spec"]["template"]["metadata"]["labels"][COSCHEDULING_GROUP].clone()
+    };
+    assert_eq!(label("shop.a"), json!("shop.training"));
+    assert_eq!(label("shop.b"), Value::Null, "there is no such group");
+    let said = "1 PodGroup of Kubernetes or Volcano, whose pods are placed one by one";
+    assert!(
+        found.left_out.iter().any(|left| left == said),
+        "{:?}",
+        found.left_out
+    );
 }
