@@ -94,6 +94,20 @@ async fn the_index_lists_every_path_and_its_parameters() {
 }
 
 #[tokio::test]
+async fn costs_without_prices_are_empty_in_every_form() {
+    let json = json_of("/debug/costs").await;
+    assert_eq!(json["accounts"].as_array().map(Vec::len), Some(0));
+    assert_eq!(
+        text_of("/debug/costs").await,
+        "no node with a known price has been seen\n"
+    );
+    assert_eq!(
+        get("/debug/costs.csv", "*/*").await,
+        (200, "hour,account,name,cost,on_demand_cost\n".to_owned())
+    );
+}
+
+#[tokio::test]
 async fn decisions_are_newest_first_and_limited() {
     let all = json_of("/debug/decisions").await;
     assert_eq!(all.as_array().map(Vec::len), Some(2));
@@ -233,7 +247,12 @@ async fn nothing_secret_is_in_any_answer() {
         if path == "/api/v1/stream" {
             continue; // the same as the state, in frames; it does not end
         }
-        let body = json_of(path).await.to_string() + &get(path, "text/plain").await.1;
+        let mut body = String::new();
+        for form in ["application/json", "text/plain"] {
+            let (status, text) = get(path, form).await;
+            assert_eq!(status, 200, "{path}: {text}");
+            body += &text;
+        }
         assert!(
             !body.contains("hunter2")
                 && !body.contains("PASSWORD")
