@@ -14,7 +14,7 @@ use super::account::{CostAccount, Rate, divide, rate_of};
 const HOUR_MS: i64 = 3_600_000;
 /// Hours that are kept: a week.
 pub(super) const HOURS: usize = 7 * 24;
-/// Accounts of a kind that come and go are kept apart up to this number; further ones share an account.
+/// Accounts are kept apart up to this number; of further ones those of a kind share an account.
 const MOST: usize = 1_000;
 /// Name of the account that further ones share.
 const OTHERS: &str = "(others)";

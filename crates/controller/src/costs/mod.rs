@@ -3,7 +3,7 @@
 //! # Rule
 //! A node costs the price of its offering while its NodeClaim is there. A pod is charged the largest share that it requests of any
 //! resource of its node; if these shares come to more than the node, each is scaled down. What no pod requests is an account of its
-//! own, so that the namespaces and this account come to what the NodePools cost, to a millionth of a millionth.
+//! own, so that the namespaces and this account come to what the NodePools cost, exactly.
 //!
 //! # Invariant
 //! Amounts are prices times milliseconds, added up as integers. What changes between two readings counts from the second one on, so an

@@ -87,6 +87,45 @@ const MONEY: Row = Row {
     ],
 };
 
+const PAYERS: Row = Row {
+    title: "Who pays",
+    panels: &[
+        panel(
+            "Cost per hour by namespace",
+            "currencyUSD",
+            "Price of the parts of nodes that the pods of a namespace request, and of what no pod requests.",
+            &[
+                (
+                    r#"3600 * sum by (namespace) (rate(mortise_namespace_cost_total{job="$job"}[1h]))"#,
+                    "{{namespace}}",
+                ),
+                (
+                    r#"3600 * sum(rate(mortise_unrequested_cost_total{job="$job"}[1h]))"#,
+                    "unrequested",
+                ),
+            ],
+        ),
+        panel(
+            "Saved per hour",
+            "currencyUSD",
+            "What the nodes of a NodePool cost less than the same instance types on-demand.",
+            &[(
+                r#"3600 * sum by (nodepool) (rate(mortise_nodepool_on_demand_cost_total{job="$job"}[1h]) - rate(mortise_nodepool_cost_total{job="$job"}[1h]))"#,
+                "{{nodepool}}",
+            )],
+        ),
+        panel(
+            "Part of the month",
+            "percentunit",
+            "What NodePoolPolicies with a limit per month have spent of it.",
+            &[(
+                r#"max by (policy) (mortise_policy_month_cost{job="$job"}) / (max by (policy) (mortise_policy_month_cost_limit{job="$job"}) > 0)"#,
+                "{{policy}}",
+            )],
+        ),
+    ],
+};
+
 const WASTE: Row = Row {
     title: "Waste",
     panels: &[
@@ -407,7 +446,7 @@ pub const DASHBOARDS: [Dashboard; 2] = [
     Dashboard {
         name: "mortise-nodes",
         title: "mortise: nodes",
-        rows: &[MONEY, WASTE, CHURN, LATENCY, BLOCKED],
+        rows: &[MONEY, PAYERS, WASTE, CHURN, LATENCY, BLOCKED],
     },
     Dashboard {
         name: "mortise-service",
