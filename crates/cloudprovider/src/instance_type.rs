@@ -53,6 +53,14 @@ impl InstanceType {
         self
     }
 
+    /// Price of its on-demand offering in a zone; `None` without one, or if it is not known.
+    #[must_use]
+    pub fn on_demand_price(&self, zone: &str) -> Option<MicroUsd> {
+        let is_meant =
+            |each: &&Offering| each.capacity_type == CapacityType::OnDemand && *each.zone == *zone;
+        self.offerings.iter().find(is_meant)?.price
+    }
+
     /// The capacity pool of one of its offerings.
     #[must_use]
     pub fn capacity_pool(&self, offering: &Offering) -> UnavailableOffering {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use mortise_apis::names::PoolName;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
-use mortise_cloudprovider::CapacityType;
 use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 
 /// Who is charged.
@@ -109,11 +108,7 @@ pub(super) fn rate_of(node: &StateNode, snapshot: &Snapshot) -> Option<(PoolName
 fn on_demand_price(node: &StateNode, pool: &PoolName, snapshot: &Snapshot) -> Option<MicroUsd> {
     let catalog = snapshot.catalog_of(snapshot.pools.get(pool)?)?;
     let zone = node.label(mortise_apis::labels::TOPOLOGY_ZONE)?;
-    let of = catalog.get(node.instance_type()?)?;
-    let mut offerings = of.offerings.iter();
-    let same =
-        offerings.find(|each| each.capacity_type == CapacityType::OnDemand && *each.zone == *zone);
-    same?.price
+    catalog.get(node.instance_type()?)?.on_demand_price(zone)
 }
 
 /// The parts of a node's price by account: those of namespaces and of what is not requested come to the whole, and so do

@@ -23,7 +23,7 @@ pub(crate) fn csv(hours: &[Arc<HourlyCosts>]) -> String {
     text
 }
 
-/// A cell. Names of objects and values of labels have no character that needs quotes; this process adds one with brackets.
+/// A cell. Names that an API server accepts need no quotes; those of a simulated cluster may.
 fn cell(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

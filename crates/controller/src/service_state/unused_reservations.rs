@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use mortise_apis::names::NodeClassKey;
 use mortise_apis::values::money::MicroUsd;
-use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 use mortise_state::catalog::Catalog;
 use serde::Serialize;
 
@@ -98,7 +97,7 @@ fn unused(catalogs: &Catalogs, since: Timestamp) -> BTreeMap<Arc<str>, UnusedRes
                     instance_type: Arc::clone(&instance_type.name),
                     zone: Arc::clone(&offering.zone),
                     instances: *left,
-                    price: on_demand_price(instance_type, offering),
+                    price: instance_type.on_demand_price(&offering.zone),
                     since,
                 });
             known.instances = known.instances.min(*left);
@@ -108,18 +107,11 @@ fn unused(catalogs: &Catalogs, since: Timestamp) -> BTreeMap<Arc<str>, UnusedRes
     found
 }
 
-fn on_demand_price(instance_type: &InstanceType, reserved: &Offering) -> Option<MicroUsd> {
-    let mut offerings = instance_type.offerings.iter();
-    let same_place = |each: &&Offering| {
-        each.capacity_type == CapacityType::OnDemand && each.zone == reserved.zone
-    };
-    offerings.find(same_place).and_then(|each| each.price)
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use mortise_apis::requirements::Requirements;
     use mortise_apis::resources::Resources;
+    use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
 
     use super::*;
 

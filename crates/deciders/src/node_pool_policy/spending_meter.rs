@@ -45,25 +45,22 @@ impl SpendingMeter {
 
     /// Takes the present prices in.
     pub(super) fn read(&mut self, snapshot: &Snapshot, now: Timestamp) {
-        let of = |name: &Arc<str>| {
-            let policy = snapshot.policies.get(name)?;
-            policy.monthly_limit().map(|_| policy)
-        };
-        self.0.retain(|name, _| of(name).is_some());
-        for policy in snapshot.policies.values() {
-            if policy.monthly_limit().is_none() {
-                continue;
-            }
-            let price = price_of(policy, snapshot);
-            let before = self.0.get(&policy.name()).copied();
-            let so_far = match (before, policy.monthly_spending()) {
-                (Some(before), _) => before.after(now, before.price),
-                (None, Some(shown)) => shown.after(now, shown.price.max(price)),
-                (None, None) => MonthlySpending::none(now),
-            };
-            self.0
-                .insert(policy.name(), MonthlySpending { price, ..so_far });
-        }
+        let before = std::mem::take(&mut self.0);
+        let all = snapshot.policies.values();
+        let metered = all.filter(|policy| policy.monthly_limit().is_some());
+        self.0 = metered
+            .map(|policy| {
+                let price = price_of(policy, snapshot);
+                let so_far = match before.get(&policy.name()) {
+                    Some(before) => before.after(now, before.price),
+                    None => match policy.monthly_spending() {
+                        Some(shown) => shown.after(now, shown.price.max(price)),
+                        None => MonthlySpending::none(now),
+                    },
+                };
+                (policy.name(), MonthlySpending { price, ..so_far })
+            })
+            .collect();
     }
 
     /// The status to write, if it is time, or when it is. `None` for a policy without a limit per month.

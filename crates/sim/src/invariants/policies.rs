@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::labels;
+use mortise_apis::names::PoolName;
 use mortise_apis::node_pool_policy::{LimitsInForce, Month, MonthlySpending, NodePoolPolicy};
 use mortise_apis::values::money::{MicroUsd, Spent};
 use mortise_apis::values::{after, since};
@@ -31,6 +32,9 @@ fn largest<T: Ord>(limits: impl Iterator<Item = Option<T>>) -> Option<T> {
     limits?.into_iter().max()
 }
 
+/// The policy that holds for each NodePool.
+type PoliciesByPool<'a> = BTreeMap<PoolName, &'a Arc<NodePoolPolicy>>;
+
 /// What the instances of a policy have cost in a month.
 #[derive(Clone, Copy)]
 struct MonthBill {
@@ -44,8 +48,7 @@ struct MonthBill {
 pub(super) struct PolicyChecks(BTreeMap<Arc<str>, MonthBill>);
 
 /// What the instances of each policy cost per hour.
-fn hourly_prices(snapshot: &Snapshot, cluster: &Cluster) -> BTreeMap<Arc<str>, MicroUsd> {
-    let in_force = snapshot.policies_in_force();
+fn hourly_prices(in_force: &PoliciesByPool<'_>, cluster: &Cluster) -> BTreeMap<Arc<str>, MicroUsd> {
     let mut prices: BTreeMap<Arc<str>, MicroUsd> = BTreeMap::new();
     for (_, instance) in cluster.cloud.instances() {
         let label = |key: &str| instance.labels.get(key).map(String::as_str);
@@ -76,10 +79,12 @@ impl PolicyChecks {
         if snapshot.policies.is_empty() {
             return;
         }
-        let prices = hourly_prices(snapshot, cluster);
+        let in_force = snapshot.policies_in_force();
+        let prices = hourly_prices(&in_force, cluster);
         for (name, policy) in snapshot.policies.iter() {
             let price = prices.get(name).copied().unwrap_or_default();
-            check_launches(policy, price, (snapshot, cluster), found);
+            let created = creation_times(name, &in_force, snapshot);
+            check_launches(policy, price, (&created, cluster.now()), found);
             if let Some(limit) = policy.monthly_limit() {
                 self.check_month(name, (price, limit), cluster.now(), found);
             }
@@ -118,22 +123,29 @@ impl PolicyChecks {
     }
 }
 
+/// When the NodeClaims were created that a policy holds for.
+fn creation_times(
+    name: &Arc<str>,
+    in_force: &PoliciesByPool<'_>,
+    snapshot: &Snapshot,
+) -> Vec<Timestamp> {
+    let claims = snapshot.claims.values().filter(|claim| {
+        let by = claim.pool().and_then(|pool| in_force.get(&pool).copied());
+        by.is_some_and(|by| by.name() == *name)
+    });
+    let created = claims.filter_map(|claim| Some(claim.metadata.creation_timestamp.as_ref()?.0));
+    created.collect()
+}
+
 /// The limits on the price per hour, the number of nodes, and that of new ones.
 fn check_launches(
     policy: &NodePoolPolicy,
     price: MicroUsd,
-    (snapshot, cluster): (&Snapshot, &Cluster),
+    (created, now): (&[Timestamp], Timestamp),
     found: &mut Vec<String>,
 ) {
     let name = policy.name();
-    let in_force = snapshot.policies_in_force();
-    let claims = snapshot.claims.values().filter(|claim| {
-        let by = claim.pool().and_then(|pool| in_force.get(&pool).copied());
-        by.is_some_and(|by| by.name() == name)
-    });
-    let created = claims.filter_map(|claim| Some(claim.metadata.creation_timestamp.as_ref()?.0));
-    let created: Vec<Timestamp> = created.collect();
-    let limits = limits_of_newest_launch(policy, &created);
+    let limits = limits_of_newest_launch(policy, created);
     let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let hourly = limits.iter().map(|each| each.hourly_price.as_ref());
     let hourly = largest(hourly.map(|price| price.map(|limit| limit.most)));
@@ -153,7 +165,7 @@ fn check_launches(
     let Some(rate) = policy.launch_rate() else {
         return;
     };
-    let is_new = |created: &&Timestamp| since(cluster.now(), **created) < rate.window_ms;
+    let is_new = |created: &&Timestamp| since(now, **created) < rate.window_ms;
     let new = number(created.iter().filter(is_new).count());
     if new > rate.nodes {
         found.push(format!(

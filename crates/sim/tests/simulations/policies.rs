@@ -4,26 +4,31 @@
 use crate::world::options;
 use mortise_apis::node_pool_policy::SpendingStatus;
 use mortise_apis::values::after;
-use mortise_sim::{Fault, FaultTarget, Simulation};
+use mortise_sim::{Fault, FaultTarget, SimOptions, Simulation};
 use mortise_state::resource_kinds::ObjectKey;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const NOTHING: Vec<String> = Vec::new();
 
-/// Runs an hour with a policy; returns the largest sum of prices in millionths of a dollar per hour, and of new NodeClaims.
-fn run(seed: u64, price: &str, nodes: u32) -> (i64, i64) {
-    let mut options = options(seed);
+/// A simulation with a policy of this spec.
+fn with_policy(mut options: SimOptions, spec: &Value) -> Simulation {
     let policy = json!({
         "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "team", "generation": 1 },
-        "spec": {
-            "nodePools": ["general"],
-            "limits": { "hourlyPrice": price },
-            "scaling": { "maxNewNodesPerWindow": { "nodes": nodes, "window": "5m" } },
-        },
+        "spec": spec,
     });
     let key = ObjectKey::Policy("team".into());
     options.others.push((key, policy));
-    let mut simulation = Simulation::new(options, mortise_deciders::all());
+    Simulation::new(options, mortise_deciders::all())
+}
+
+/// Runs an hour with a policy; returns the largest sum of prices in millionths of a dollar per hour, and of new NodeClaims.
+fn run(seed: u64, price: &str, nodes: u32) -> (i64, i64) {
+    let policy = json!({
+        "nodePools": ["general"],
+        "limits": { "hourlyPrice": price },
+        "scaling": { "maxNewNodesPerWindow": { "nodes": nodes, "window": "5m" } },
+    });
+    let mut simulation = with_policy(options(seed), &policy);
     let (mut most, mut new) = (0, 0);
     for minute in 0..60_i64 {
         if minute % 20 == 7 {
@@ -69,17 +74,13 @@ fn a_limit_on_new_nodes_holds_and_is_reached() {
 fn run_by_calendar(seed: u64) -> [usize; 2] {
     let mut options = options(seed);
     let second = json!({ "schedule": "0 1 * * *", "duration": "1h", "limits": { "nodes": 8 }, "name": "second" });
-    let policy = json!({
-        "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "team", "generation": 1 },
-        "spec": { "nodePools": ["general"], "limits": { "nodes": 3 }, "calendar": [second] },
-    });
-    let key = ObjectKey::Policy("team".into());
-    options.others.push((key, policy));
+    let policy =
+        json!({ "nodePools": ["general"], "limits": { "nodes": 3 }, "calendar": [second] });
     // Nodes are small, so that the limit matters.
     let few = json!({ "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["t4", "t8"] });
     let requirements = &mut options.pools[0]["spec"]["template"]["spec"]["requirements"];
     requirements.as_array_mut().unwrap().push(few);
-    let mut simulation = Simulation::new(options, mortise_deciders::all());
+    let mut simulation = with_policy(options, &policy);
     let mut most = [0; 2];
     for minute in 1..180_usize {
         if minute % 50 == 7 {
@@ -108,13 +109,8 @@ fn limits_of_the_calendar_hold_while_they_are_in_force() {
 fn run_by_month(seed: u64, limit: &str) -> ([i64; 2], SpendingStatus) {
     let mut options = options(seed);
     options.start = "2026-01-31T22:00:00Z".parse().unwrap();
-    let policy = json!({
-        "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "team", "generation": 1 },
-        "spec": { "nodePools": ["general"], "spending": { "perMonth": limit } },
-    });
-    let key = ObjectKey::Policy("team".into());
-    options.others.push((key, policy));
-    let mut simulation = Simulation::new(options, mortise_deciders::all());
+    let policy = json!({ "nodePools": ["general"], "spending": { "perMonth": limit } });
+    let mut simulation = with_policy(options, &policy);
     let mut most = [0; 2];
     for minute in 1..240_usize {
         if minute % 40 == 7 {

@@ -39,7 +39,7 @@ fn table<H: AsRef<HourlyCosts>>(
             on_demand: sum.on_demand + hour.on_demand,
         })
     };
-    accounts.sort_by_key(|each| {
+    accounts.sort_by_cached_key(|each| {
         let spent = spent(each, 7 * 24).spent;
         (
             each.account.kind(),
