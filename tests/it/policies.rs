@@ -420,6 +420,60 @@ async fn a_share_of_the_nodes_is_on_demand() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn what_is_paid_for_is_used_first_and_no_further() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let paid = json!({ "nodePools": ["mixed"], "commitments": [{ "name": "ri", "instances": 2 }] });
+    let limits = json!({ "nodePools": ["mixed"], "limits": { "nodes": 10 } });
+    scene
+        .apply(&[
+            kwok_class(),
+            policy("paid", paid),
+            policy("team", limits),
+            pool("mixed", &[types(&["c-2x-amd64-linux"])], never()),
+            deployment("web", 3, ("1500m", "256Mi"), json!({})),
+        ])
+        .await?;
+    let on_demand = |settled: &[LaunchedNode]| {
+        let nodes = settled.iter();
+        let own = nodes.filter(|node| node.label("karpenter.sh/capacity-type") == "on-demand");
+        own.map(|node| node.node_name().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let launched = on_demand(&scene.settled(3).await?);
+    ensure!(launched.len() == 2, "{launched:?}");
+    scene.scale("web", 5).await?;
+    let later = on_demand(&scene.settled(5).await?);
+    ensure!(later == launched, "{later:?} {launched:?}");
+    let parts = [
+        "ri of NodePoolPolicy paid: 2 of 2 instances in use by 2 nodes",
+        "team: nodes: 5 of 10",
+    ];
+    pool_says(&scene, "mixed", &parts).await?;
+    let url = scene.mortise.url("");
+    let node = launched.first().context("a node")?;
+    let said = command::run(
+        "explain",
+        &["node", node, "-o", "json", "--url", &url],
+        None,
+    )
+    .await?;
+    let by = "paid for by commitment ri of NodePoolPolicy paid";
+    ensure!(said.stdout.contains(by), "{said:?}");
+    for policy in ["paid", "team"] {
+        condition(&scene, policy, ("Ready", "status"), "True").await?;
+    }
+    let metrics = scene.mortise.metrics().await?;
+    for series in [
+        "mortise_commitment_amount{policy=\"paid\",commitment=\"ri\",unit=\"instances\"} 2",
+        "mortise_commitment_used{policy=\"paid\",commitment=\"ri\",unit=\"instances\"} 2",
+    ] {
+        ensure!(metrics.contains(series), "no {series} in\n{metrics}");
+    }
+    scene.end().await;
+    Ok(())
+}
+
 /// What is wrong with a policy is said when it is applied.
 async fn contradictions_are_said(scene: &Scene) -> Result<()> {
     asked(scene).await?;

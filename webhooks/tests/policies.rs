@@ -106,6 +106,46 @@ fn a_pause_that_has_ended_is_said() {
 }
 
 #[test]
+fn a_commitment_that_pays_for_nothing_is_said() {
+    let mut cluster = TestCluster::new();
+    let spot = json!({ "spec": { "template": { "spec": { "requirements": [
+        { "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"] },
+    ] } } } });
+    cluster.pool(&pool("default", &json!({})));
+    cluster.pool(&pool("batch", &spot));
+    let mut older = policy("older", &["default"], "25");
+    older["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    let older = serde_json::from_value::<NodePoolPolicy>(older).unwrap();
+    cluster.apply(older.into());
+    let mut said = |pools: &[&str], commitment: Value| {
+        let mut paid = policy("paid", pools, "25");
+        let own = merged(json!({ "name": "ri", "instances": 2 }), &commitment);
+        paid["spec"] = json!({ "nodePools": pools, "commitments": [own] });
+        warned(&cluster.admit("CREATE", &paid, None)).to_vec()
+    };
+    // Next to a policy with limits.
+    assert_eq!(said(&["default"], json!({})), Vec::<String>::new());
+    let family = |of: &str| {
+        json!({ "requirements": [
+            { "key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": [of] },
+        ] })
+    };
+    assert_eq!(said(&["default"], family("m5")), Vec::<String>::new());
+    let none = "no NodePool of the policy may launch on-demand nodes that meet them; correct them, or allow such nodes in a NodePool";
+    assert_eq!(said(&["default"], family("x99")), [none]);
+    assert_eq!(said(&["batch"], family("m5")), [none]);
+    assert_eq!(
+        said(&["batch", "default"], family("m5")),
+        Vec::<String>::new()
+    );
+    let ended = "2020-01-01T00:00:00Z has passed, so it pays for nothing; write a later time, or take the commitment out";
+    assert_eq!(
+        said(&["default"], json!({ "until": "2020-01-01T00:00:00Z" })),
+        [ended]
+    );
+}
+
+#[test]
 fn a_share_of_on_demand_capacity_that_is_missing_or_cannot_be_is_said() {
     let mut cluster = TestCluster::new();
     let of = |types: &[&str]| {

@@ -1,9 +1,11 @@
-//! NodePoolPolicy: what NodePools may spend together and when, how fast they may grow, how much of them is on-demand, and which
-//! nodes consolidation leaves alone.
+//! NodePoolPolicy: what NodePools may spend together and when, what is paid for in advance, how fast they may grow, how much of them
+//! is on-demand, and which nodes consolidation leaves alone.
 //!
 //! An own kind, because nothing is added to Karpenter's definitions: without an object of it, everything is as in Karpenter.
 
 mod calendar;
+mod commitments;
+mod pause;
 mod spending;
 
 use std::sync::Arc;
@@ -16,10 +18,13 @@ use crate::schema::conditions::Condition;
 use crate::schema::fields;
 use crate::schema::groups::{OWN_GROUP, V1ALPHA1};
 use crate::schema::object::{is_default, null_as_default, object};
+use crate::values::GoDuration;
 use crate::values::money::MicroUsd;
-use crate::values::{GoDuration, stated_time};
 
 pub use calendar::{LimitInForce, LimitSource, LimitsInForce, PolicyCalendarEntry};
+pub(crate) use commitments::hundredths_of_percent;
+pub use commitments::{Commitment, CommitmentAmount, DISCOUNT, PolicyCommitment};
+pub use pause::{PolicyPause, StatedPause};
 pub use spending::{DOLLARS, Month, MonthlySpending, PolicySpending, SpendingStatus};
 
 object! {
@@ -57,6 +62,13 @@ pub struct NodePoolPolicySpec {
     /// What the nodes may cost over a longer time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spending: Option<PolicySpending>,
+    /// On-demand capacity that is paid for, whether it is used or not. It is used first, in this order. Those of all policies count that name a NodePool, whichever of them holds for it.
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_as_default"
+    )]
+    #[schemars(extend("maxItems" = 50, "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub commitments: Vec<PolicyCommitment>,
     /// How the NodePools grow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scaling: Option<PolicyScaling>,
@@ -161,20 +173,6 @@ pub struct PolicyDisruption {
     pub pause: Option<PolicyPause>,
 }
 
-/// A pause of all voluntary disruption: consolidation, drift, expiry, repair, and the evictions of drains that have begun.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-#[schemars(extend("required" = ["reason"]))]
-pub struct PolicyPause {
-    /// Why; events and reports show it.
-    #[schemars(extend("minLength" = 1, "maxLength" = 256))]
-    pub reason: String,
-    /// When it ends, such as 2026-11-28T06:00:00Z. Without it the pause holds until it is removed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "fields::date_time")]
-    pub until: Option<String>,
-}
-
 /// When nodes go that are older than their expireAfter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -248,23 +246,6 @@ impl OnDemandShare {
         let above = (capacity - self.base).max(0);
         let share = (i128::from(above) * i128::from(self.percent) + 99) / 100;
         self.base.min(capacity) + i64::try_from(share).unwrap_or(i64::MAX)
-    }
-}
-
-/// A pause of voluntary disruption, whether it holds yet or has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatedPause {
-    /// Why.
-    pub reason: Arc<str>,
-    /// When it ends; `None` when it has to be removed.
-    pub until: Option<Timestamp>,
-}
-
-impl StatedPause {
-    /// Whether it has not ended yet.
-    #[must_use]
-    pub fn holds(&self, now: Timestamp) -> bool {
-        self.until.is_none_or(|until| until > now)
     }
 }
 
@@ -389,14 +370,28 @@ impl NodePoolPolicy {
         expiration.is_some_and(|expiration| expiration.within_budgets)
     }
 
-    /// The pause of voluntary disruption. An end that cannot be read is none: a typo must not start what was stopped.
+    /// The pause of voluntary disruption.
     #[must_use]
     pub fn pause(&self) -> Option<StatedPause> {
         let pause = self.spec.disruption.as_ref()?.pause.as_ref()?;
-        Some(StatedPause {
-            reason: pause.reason.as_str().into(),
-            until: pause.until.as_deref().and_then(stated_time),
-        })
+        Some(pause.read())
+    }
+
+    /// What is paid for in advance, in the order in which it is used, without what has ended.
+    pub fn commitments(&self, now: Timestamp) -> impl Iterator<Item = Commitment> {
+        let all = self.spec.commitments.iter().map(PolicyCommitment::read);
+        all.filter(move |each| each.until.is_none_or(|until| until > now))
+    }
+
+    /// Whether it says what is paid for, and asks nothing of its NodePools: then another policy may hold for them.
+    #[must_use]
+    pub fn is_of_commitments_alone(&self) -> bool {
+        let rest = NodePoolPolicySpec {
+            node_pools: Vec::new(),
+            commitments: Vec::new(),
+            ..self.spec.clone()
+        };
+        !self.spec.commitments.is_empty() && rest == NodePoolPolicySpec::default()
     }
 
     /// The waves in which drifted nodes are replaced; `None` without a limit. What cannot be read allows one node at a time: a
@@ -466,34 +461,6 @@ mod tests {
         };
         assert_eq!(savings("0.01"), Some(MicroUsd(10_000)));
         assert_eq!(savings("a cent"), Some(MicroUsd(i64::MAX)));
-    }
-
-    #[test]
-    fn a_pause_holds_until_its_end_and_one_whose_end_cannot_be_read_until_it_is_removed() {
-        let holds = |pause: serde_json::Value, now: &str| {
-            let policy = policy(serde_json::json!({ "disruption": { "pause": pause } }));
-            policy
-                .pause()
-                .map(|pause| pause.holds(now.parse().unwrap()))
-        };
-        let (before, end) = ("2026-11-28T05:59:59Z", "2026-11-28T06:00:00Z");
-        let until =
-            |text: &str| serde_json::json!({ "reason": "release of the shop", "until": text });
-        for (pause, at_once, at_the_end) in [
-            (until(end), Some(true), Some(false)),
-            (until("2026-11-28T07:00:00+01:00"), Some(true), Some(false)),
-            (until("tomorrow"), Some(true), Some(true)),
-            (
-                serde_json::json!({ "reason": "release" }),
-                Some(true),
-                Some(true),
-            ),
-            (serde_json::json!({}), Some(true), Some(true)),
-            (serde_json::Value::Null, None, None),
-        ] {
-            let found = (holds(pause.clone(), before), holds(pause.clone(), end));
-            assert_eq!(found, (at_once, at_the_end), "{pause}");
-        }
     }
 
     #[test]

@@ -160,6 +160,12 @@ impl NodeClaimRequest<'_> {
                 capacity_type: cheapest.capacity_type.to_string(),
                 price: cheapest.price,
             });
+            if let Some(by) = &self.planned.paid_by {
+                reasons.push(Reason::PaidInAdvance {
+                    policy: Arc::clone(&by.policy),
+                    commitment: Arc::clone(&by.name),
+                });
+            }
             reasons.push(Reason::Price {
                 old: None,
                 new: cheapest.price,

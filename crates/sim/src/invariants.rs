@@ -1,6 +1,7 @@
 //! Invariants that hold at all times, regardless of faults. They are checked once per virtual second; a violation is added
 //! to [`Stats::violations`](crate::Stats).
 
+mod bill;
 mod gangs;
 mod pending_pods;
 mod policies;

@@ -166,6 +166,8 @@ pub(super) struct Pool {
     pub(super) budgets: Budgets,
     pub(super) pause: Option<Pause>,
     pub(super) policy: Option<Policy>,
+    #[serde(default)]
+    pub(super) commitments: Vec<String>,
     pub(super) decisions: Vec<Decision>,
 }
 

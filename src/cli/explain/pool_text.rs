@@ -53,6 +53,8 @@ pub(super) fn lines(pool: &Pool, width: usize) -> Vec<String> {
         let limits = policy.limits.join("; ");
         known.push(("policy", format!("{}: {limits}", policy.name)));
     }
+    let commitments = pool.commitments.iter();
+    known.extend(commitments.map(|each| ("paid for", each.clone())));
     lines.extend(facts(&known, width));
     let waits = pool.conditions.iter().filter(|each| each.status != "True");
     let waits = waits.flat_map(|each| wrapped(&condition(each), 2, width));

@@ -71,6 +71,11 @@ pub(super) fn description(
             "an amount in dollars without a sign, with at most six decimals",
             "2000.00",
         ),
+        node_pool_policy::DISCOUNT => describe(
+            |text| node_pool_policy::hundredths_of_percent(text).is_some(),
+            "a percentage below 100% with at most two decimals",
+            "28%",
+        ),
         node_pool_policy::UTILIZATION => {
             describe(utilization, "a percentage from 1% to 100%", "60%")
         }
@@ -165,7 +170,12 @@ mod tests {
 
     #[test]
     fn words_fit_what_the_patterns_fit() {
-        let cases: [(&str, &[&str], &[&str]); 10] = [
+        let cases: [(&str, &[&str], &[&str]); 11] = [
+            (
+                node_pool_policy::DISCOUNT,
+                &["0%", "28%", "33.33%", "99.99%"],
+                &["", "28", "100%", "-1%", "1.234%", "a%"],
+            ),
             (
                 node_pool_policy::DOLLARS,
                 &["0", "2000.00", "999999999.999999"],

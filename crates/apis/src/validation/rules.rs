@@ -77,6 +77,7 @@ fn native_check(classes: &NodeClassRegistry, message: &str) -> Option<RuleCheck>
             min_values
         }
         "cannot set both 'price' and 'priceAdjustment'" => two_prices,
+        "exactly one of 'hourlyCommitment' and 'instances' must be set" => commitment_amount,
         "invalid resource restricted" => overlaid_resource,
         "If podTemplateRef is set, replicas or limits must also be set" => buffer_size,
         "You must define either PodTemplateRef or ScalableRef, but not both" => buffer_shape,
@@ -363,6 +364,29 @@ fn two_prices(at: &mut RuleContext<'_>) {
                 quoted(at.field("priceAdjustment"))
             ),
             "keep price for an absolute price, priceAdjustment for a change of the provider's",
+        );
+    }
+}
+
+fn commitment_amount(at: &mut RuleContext<'_>) {
+    let (is_plan, is_counted) = (at.has("hourlyCommitment"), at.has("instances"));
+    if is_plan && is_counted {
+        let instances = at.field("instances");
+        at.fault(
+            ".instances",
+            instances,
+            format!(
+                "and hourlyCommitment {} exclude each other: one of them is allowed",
+                quoted(at.field("hourlyCommitment"))
+            ),
+            "keep instances for Reserved Instances, hourlyCommitment for a Savings Plan",
+        );
+    } else if !is_plan && !is_counted {
+        at.fault(
+            ".hourlyCommitment",
+            &Value::Null,
+            "but hourlyCommitment or instances is required",
+            "add hourlyCommitment: \"10.00\" for a Savings Plan, or instances: 20 for Reserved Instances",
         );
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn faults(
             capacity_buffer::schedule(object, &mut sink);
             capacity_buffer::spec(spec, &mut sink);
         }
-        "NodePoolPolicy" => node_pool_policy::spec(spec, &mut sink),
+        "NodePoolPolicy" => node_pool_policy::spec(spec, well_known, &mut sink),
         _ => {
             if let Some(class) = classes.of_kind(kind) {
                 class.issues(spec, &mut sink);

@@ -30,6 +30,7 @@ labels! {
     Namespace { namespace: String }
     CostLabel { value: String }
     Policy { policy: String }
+    Commitment { policy: String, commitment: String, unit: &'static str }
     PoolResource { resource_type: String, nodepool: String }
     PoolReason { nodepool: String, reason: &'static str }
     Transition { r#type: String, status: &'static str, reason: String }

@@ -17,6 +17,7 @@ use mortise_planning::disruption::simulation::{SimulationRules, what_if};
 use mortise_planning::disruption::{DriftHold, static_drift};
 use mortise_planning::pause;
 use mortise_planning::reason::Reason;
+use mortise_planning::scheduling::PlannedClaim;
 
 /// Why a command is abandoned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,10 +264,7 @@ fn moves(
         // What was decided is kept: a type that only now became cheap was not weighed.
         claims.push(narrow_to(fresh, &decided.instance_types, world));
     }
-    moves.new = claims
-        .iter()
-        .map(|claim| claim.cheapest.as_ref().and_then(|cheapest| cheapest.price))
-        .sum();
+    moves.new = claims.iter().map(PlannedClaim::cost).sum();
     moves.claims = claims;
     Ok(moves)
 }

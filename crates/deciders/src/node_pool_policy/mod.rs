@@ -88,12 +88,13 @@ fn judge(conditions: &mut Conditions<'_>, input: &StepInput<'_>, policy: &Policy
         return;
     }
     let in_force = input.snapshot.policies_in_force();
+    let is_for_all = policy.is_of_commitments_alone();
     let mut held: Vec<String> = Vec::new();
     let mut missing: Vec<String> = Vec::new();
     for name in &policy.spec.node_pools {
         let pool = PoolName::from(name.as_str());
         let older = in_force.get(&pool).filter(|by| by.name() != policy.name());
-        if let Some(older) = older {
+        if let Some(older) = older.filter(|_| !is_for_all) {
             held.push(format!(
                 "NodePool {name} by NodePoolPolicy {}",
                 older.name()
@@ -180,6 +181,20 @@ mod tests {
     }
 
     const GOOD: [&str; 4] = ["True", "ValidationSucceeded", "", "True"];
+
+    #[test]
+    fn a_policy_that_says_what_is_paid_for_holds_next_to_an_older_one_and_before_a_newer_one() {
+        let mut world = cluster();
+        let mut paid = policy("paid", 1, &["default"], "1");
+        paid["spec"] =
+            json!({ "nodePools": ["default"], "commitments": [{ "name": "ri", "instances": 1 }] });
+        world.put(&paid);
+        world.put(&policy("limits", 2, &["default"], "2"));
+        world.settle();
+        for name in ["NodePoolPolicy/paid", "NodePoolPolicy/limits"] {
+            assert_eq!(validation(&world, name), GOOD);
+        }
+    }
 
     #[test]
     fn of_two_policies_of_a_pool_the_older_one_holds_until_it_goes() {

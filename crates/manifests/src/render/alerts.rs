@@ -114,7 +114,7 @@ pub const RECORDING_RULES: [(&str, &str); 19] = [
 use Severity::{Critical, Info, Warning};
 
 /// All of them, the most urgent first. Each has a runbook in `docs/tasks/alerts.md`.
-pub const ALERTS: [AlertRule; 27] = [
+pub const ALERTS: [AlertRule; 28] = [
     AlertRule {
         name: "MortiseAbsent",
         expr: "absent(mortise_snapshot_generation)",
@@ -304,6 +304,13 @@ pub const ALERTS: [AlertRule; 27] = [
         lasts: "10m",
         severity: Info,
         summary: "NodePoolPolicy {{ $labels.policy }} has spent nine tenths of its month: what is left allows few new nodes",
+    },
+    AlertRule {
+        name: "MortiseCommitmentUnused",
+        expr: "max by (job, policy, commitment) (mortise_commitment_used) < 0.8 * max by (job, policy, commitment) (mortise_commitment_amount)",
+        lasts: "1d",
+        severity: Info,
+        summary: "Commitment {{ $labels.commitment }} of NodePoolPolicy {{ $labels.policy }} is paid for and a fifth of it has not been used for a day",
     },
 ];
 

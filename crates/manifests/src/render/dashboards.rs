@@ -123,6 +123,15 @@ const PAYERS: Row = Row {
                 "{{policy}}",
             )],
         ),
+        panel(
+            "Used of what is paid for",
+            "percentunit",
+            "What on-demand nodes use of the commitments of NodePoolPolicies.",
+            &[(
+                r#"max by (policy, commitment) (mortise_commitment_used{job="$job"}) / (max by (policy, commitment) (mortise_commitment_amount{job="$job"}) > 0)"#,
+                "{{policy}} {{commitment}}",
+            )],
+        ),
     ],
 };
 

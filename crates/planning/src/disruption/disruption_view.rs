@@ -8,12 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::budgets::PoolBudgets;
 use super::buffer_room::HeldRoom;
+use super::candidate::Candidate;
 use super::command::{DisruptionCommand, RelocationPlan};
 use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
 use super::move_budget::RecentMoves;
 use super::node_blockers::BlockerFacts;
-use super::on_demand_balance::OnDemandBalance;
+use super::on_demand_balance::{OnDemandBalance, counts};
 use super::payback::ChurningWorkloads;
 use super::static_drift::not_asked_for;
 use super::totals::Totals;
@@ -25,8 +26,9 @@ use crate::replica_counts::ReplicaCounts;
 use crate::scheduling::TemplateCache;
 use mortise_apis::names::{PoolName, Uid};
 use mortise_apis::schema::conditions::find;
+use mortise_apis::values::money::MicroUsd;
 use mortise_state::ledger::{LedgerOp, Nomination, NominationTarget};
-use mortise_state::snapshot::{NodeKey, Snapshot, StateNode};
+use mortise_state::snapshot::{Commitments, CommitmentsLeft, NodeKey, Snapshot, StateNode};
 
 /// The cluster with the other commands applied.
 pub struct DisruptionView<'a> {
@@ -40,6 +42,8 @@ pub struct DisruptionView<'a> {
     pub budgets: PoolBudgets,
     brake: Option<Brake>,
     on_demand: OnDemandBalance,
+    /// What is paid for in advance, after the other commands.
+    commitments: Option<Arc<Commitments>>,
     view: Arc<Snapshot>,
     /// Templates of the NodePools of `view`.
     templates: Arc<TemplateCache>,
@@ -151,6 +155,30 @@ impl AssumedCluster {
     }
 }
 
+/// What is paid for in advance when the nodes of commands are gone and those are there that replace them.
+fn commitments_after<'c>(
+    snapshot: &Snapshot,
+    commands: impl Iterator<Item = &'c DisruptionCommand>,
+    taken: &BTreeSet<NodeKey>,
+) -> Option<Arc<Commitments>> {
+    let all = snapshot.commitments()?;
+    if taken.is_empty() {
+        return Some(Arc::clone(all));
+    }
+    let planned = commands.flat_map(|command| {
+        let claims = command.moves.claims.iter().enumerate();
+        claims.filter_map(|(at, claim)| {
+            let asked_for = command.replacements.get(at);
+            let paid_by = claim.paid_by.as_ref()?;
+            let price = claim.cheapest.as_ref()?.price?;
+            let is_counted = asked_for.is_some_and(|each| counts(&each.claim, snapshot));
+            (!is_counted).then_some((price, paid_by.at))
+        })
+    });
+    let is_gone = |key: &NodeKey| taken.contains(key);
+    Some(Arc::new(all.with_planned(is_gone, planned)))
+}
+
 /// The commands but one.
 fn others(
     commands: &BTreeMap<u64, DisruptionCommand>,
@@ -240,6 +268,7 @@ impl<'a> DisruptionView<'a> {
             budgets: PoolBudgets::new(context.snapshot, |key| taken.contains(key), context.now),
             brake: Brake::of(context.snapshot),
             on_demand: OnDemandBalance::new(context.snapshot, others()),
+            commitments: commitments_after(context.snapshot, others(), &taken),
             totals: RefCell::default(),
             churning: OnceCell::new(),
             recent_moves: OnceCell::new(),
@@ -350,6 +379,28 @@ impl<'a> DisruptionView<'a> {
     /// The on-demand capacity of policies after the other commands.
     pub(super) const fn on_demand(&self) -> &OnDemandBalance {
         &self.on_demand
+    }
+
+    /// What these nodes cost, without what is paid for in advance whether they are there or not; `None` if a price is unknown.
+    pub fn cost_of(&self, candidates: &[&Candidate]) -> Option<MicroUsd> {
+        let prices: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
+        let Some(commitments) = &self.commitments else {
+            return prices;
+        };
+        let gone: BTreeSet<&NodeKey> = candidates.iter().map(|each| each.key()).collect();
+        Some(prices? - commitments.sunk(|key| gone.contains(key)))
+    }
+
+    /// What is left of commitments without these nodes; `None` without commitments.
+    pub(super) fn commitments_without(&self, candidates: &[&Candidate]) -> Option<CommitmentsLeft> {
+        let all = self.commitments.as_ref()?;
+        let gone: BTreeSet<&NodeKey> = candidates.iter().map(|each| each.key()).collect();
+        Some(all.left_without(|key| gone.contains(key)))
+    }
+
+    /// Whether anything is paid for in advance: then what a node costs depends on the others.
+    pub(super) const fn has_commitments(&self) -> bool {
+        self.commitments.is_some()
     }
 
     /// Sums over a NodePool.

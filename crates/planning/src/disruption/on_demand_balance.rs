@@ -8,6 +8,7 @@ use super::command::{DisruptionCommand, RelocationPlan};
 use super::rejection::DisruptionRejection;
 use crate::reason::DisruptionBlocker;
 use crate::scheduling::PlannedClaim;
+use mortise_apis::names::ClaimName;
 use mortise_state::snapshot::{OnDemandUse, OnDemandUses, Snapshot};
 
 /// What is on-demand, by policy.
@@ -34,10 +35,7 @@ impl OnDemandBalance {
             }
             for (at, claim) in command.moves.claims.iter().enumerate() {
                 let asked_for = command.replacements.get(at);
-                let is_counted = asked_for.is_some_and(|each| {
-                    snapshot.claims.contains(each.claim.as_str())
-                        || snapshot.ledger.expected_claims().contains_key(&each.claim)
-                });
+                let is_counted = asked_for.is_some_and(|each| counts(&each.claim, snapshot));
                 if !is_counted {
                     add(&mut uses, claim, snapshot);
                 }
@@ -90,6 +88,12 @@ impl OnDemandBalance {
         };
         Err(DisruptionRejection::from_reason(blocker))
     }
+}
+
+/// Whether a snapshot counts a NodeClaim already: it is there, or expected.
+pub(super) fn counts(claim: &ClaimName, snapshot: &Snapshot) -> bool {
+    snapshot.claims.contains(claim.as_str())
+        || snapshot.ledger.expected_claims().contains_key(claim)
 }
 
 /// Counts a node that is about to be launched.

@@ -40,8 +40,7 @@ pub fn cheaper(
     candidates: &[&Candidate],
     view: &DisruptionView<'_>,
 ) -> Result<PlannedClaim, DisruptionRejection> {
-    let old: Option<MicroUsd> = candidates.iter().map(|each| each.price()).sum();
-    let Some(old) = old else {
+    let Some(old) = view.cost_of(candidates) else {
         return Err(DisruptionRejection::from_reason(Reason::UnknownPrice));
     };
     let mut filter = PriceFilter::new(claim, view)?;
@@ -88,7 +87,7 @@ pub fn cheaper_together(
     limit: MicroUsd,
     view: &DisruptionView<'_>,
 ) -> Result<Vec<PlannedClaim>, DisruptionRejection> {
-    let old: MicroUsd = candidates.iter().filter_map(|each| each.price()).sum();
+    let old = view.cost_of(candidates).unwrap_or_default();
     let mut filters = Vec::with_capacity(claims.len());
     for claim in claims {
         filters.push(PriceFilter::new(claim, view)?);
@@ -196,10 +195,14 @@ impl<'a> PriceFilter<'a> {
         asked.is_none_or(|asked| asked.has(capacity_type.as_str()))
     }
 
-    /// The highest price of each instance type.
+    /// The highest price of each instance type; nothing if a commitment pays for all of them.
     fn worst(&self, asked: &Requirements) -> Vec<Option<MicroUsd>> {
         let kinds = self.catalog.table().kinds_meeting(asked, self.known);
-        let of = |each: &Arc<InstanceType>| self.catalog.worst_of(&each.name, &kinds);
+        let is_paid = self.claim.paid_by.is_some();
+        let of = |each: &Arc<InstanceType>| {
+            let price = self.catalog.worst_of(&each.name, &kinds)?;
+            Some(if is_paid { MicroUsd(0) } else { price })
+        };
         self.types.iter().map(of).collect()
     }
 

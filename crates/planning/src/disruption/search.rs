@@ -303,6 +303,10 @@ impl ExaminedNode {
 
     /// Whether it is certain to be refused again.
     fn stays_refused(&mut self, candidate: &Candidate, view: &DisruptionView<'_>) -> bool {
+        // What it costs may have changed with any other node.
+        if view.has_commitments() {
+            return false;
+        }
         if self.is_doubtful {
             let removed = &[candidate];
             let stays = if self.is_irreplaceable {

@@ -12,10 +12,10 @@ use super::{move_budget, payback};
 use crate::reason::{
     BalancedScore, DisruptionBlocker, Reason, UnschedulableCause, UnschedulablePod,
 };
-use crate::scheduling::{ReservedCapacityMode, SolveOptions, SolveReport, solve};
+use crate::scheduling::{PlannedClaim, ReservedCapacityMode, SolveOptions, SolveReport, solve};
 use mortise_apis::names::{PodKey, PoolName, Uid};
 use mortise_apis::values::money::MicroUsd;
-use mortise_state::snapshot::{NodeKey, Pod};
+use mortise_state::snapshot::{CommitmentsLeft, NodeKey, Pod};
 
 /// Most pods that a rejection names.
 const MOST_UNPLACED: usize = 20;
@@ -56,7 +56,10 @@ pub fn what_if(
     view: &DisruptionView<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<RelocationPlan, DisruptionRejection> {
-    if rules == SimulationRules::Cheaper {
+    let paid = view.commitments_without(candidates);
+    let costs_something = paid.as_ref().is_none_or(|paid| !paid.is_anything());
+    // The bounds are those of new nodes that nothing pays for.
+    if rules == SimulationRules::Cheaper && costs_something {
         view.bound().check(candidates)?;
         // Why several nodes are not removed together is shown nowhere, so a general reason does.
         if candidates.len() > 1 && view.bound().certainly_refuses(candidates, view) {
@@ -79,7 +82,7 @@ pub fn what_if(
     if stop() || !view.may_simulate(work + room.len() / VIRTUAL_PODS) {
         return Err(DisruptionRejection::stopped());
     }
-    let moves = simulate(candidates, rules, (closed, &room), view, stop)?;
+    let moves = simulate(candidates, rules, (closed, &room, paid), view, stop)?;
     match rules {
         SimulationRules::ExistingOnly | SimulationRules::AnyPrice => Ok(moves),
         SimulationRules::Cheaper => check_savings(moves, candidates, view),
@@ -90,7 +93,7 @@ pub fn what_if(
 fn simulate(
     candidates: &[&Candidate],
     rules: SimulationRules,
-    (closed, room): (&BTreeSet<NodeKey>, &[Arc<Pod>]),
+    (closed, room, paid): (&BTreeSet<NodeKey>, &[Arc<Pod>], Option<CommitmentsLeft>),
     view: &DisruptionView<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<RelocationPlan, DisruptionRejection> {
@@ -120,6 +123,7 @@ fn simulate(
         },
         split: rules == SimulationRules::CheaperTogether,
         templates: Some(Arc::clone(view.templates())),
+        commitments: paid,
         on_demand: view.on_demand().without(candidates, view.snapshot()),
         seed: 0, // the same question must get the same answer when it is asked again
         ..SolveOptions::default()
@@ -174,14 +178,11 @@ fn simulate(
         let reason = Reason::PodsUnschedulable { pods, why };
         return Err(DisruptionRejection::from_reason(reason));
     }
-    let new = claims
-        .iter()
-        .map(|claim| claim.cheapest.as_ref().and_then(|cheapest| cheapest.price))
-        .sum();
+    let new = claims.iter().map(PlannedClaim::cost).sum();
     Ok(RelocationPlan {
         claims,
         placements,
-        old: candidates.iter().map(|each| each.price()).sum(),
+        old: view.cost_of(candidates),
         new,
     })
 }
@@ -211,7 +212,7 @@ fn check_savings(
         1 => {
             if let Some(claim) = moves.claims.pop() {
                 let claim = cheaper(claim, candidates, view)?;
-                moves.new = claim.cheapest.as_ref().and_then(|cheapest| cheapest.price);
+                moves.new = claim.cost();
                 moves.claims.push(claim);
             }
         }
@@ -220,11 +221,30 @@ fn check_savings(
             return Err(DisruptionRejection::from_reason(reason));
         }
     }
+    check_sunk(&moves, candidates, view)?;
     check_balance(&moves, candidates, view)?;
     check_policies(&moves, candidates, view)?;
     payback::check(&moves, candidates, view)?;
     move_budget::check(candidates, view)?;
     Ok(moves)
+}
+
+/// Nodes that a commitment pays for, whether they are there or not, are not worth moving a pod.
+fn check_sunk(
+    moves: &RelocationPlan,
+    candidates: &[&Candidate],
+    view: &DisruptionView<'_>,
+) -> Result<(), DisruptionRejection> {
+    let (Some(old), Some(new)) = (moves.old, moves.new) else {
+        return Ok(()); // refused elsewhere
+    };
+    if !view.has_commitments() || old > new || candidates.iter().all(|each| each.pods.is_empty()) {
+        return Ok(());
+    }
+    Err(DisruptionRejection::from_reason(Reason::NotCheaper {
+        old,
+        new,
+    }))
 }
 
 /// Like [`check_savings`], with any number of new nodes; what is saved must be worth the moves.
@@ -241,12 +261,9 @@ fn check_savings_together(
     if !moves.claims.is_empty() {
         let claims = std::mem::take(&mut moves.claims);
         moves.claims = cheaper_together(claims, candidates, old - least, view)?;
-        moves.new = moves
-            .claims
-            .iter()
-            .map(|claim| claim.cheapest.as_ref().and_then(|cheapest| cheapest.price))
-            .sum();
+        moves.new = moves.claims.iter().map(PlannedClaim::cost).sum();
     }
+    check_sunk(&moves, candidates, view)?;
     check_balance(&moves, candidates, view)?;
     check_policies(&moves, candidates, view)?;
     payback::check(&moves, candidates, view)?;
@@ -281,7 +298,8 @@ pub fn scores(
     };
     let all: Vec<&&Candidate> = candidates.iter().collect();
     let total = price(&all);
-    let savings = total.saturating_sub(moves.new.unwrap_or_default().0);
+    let old = moves.old.map_or(total, |old| old.0);
+    let savings = old.saturating_sub(moves.new.unwrap_or_default().0);
     let pools: BTreeSet<&PoolName> = candidates
         .iter()
         .filter(|each| each.policy() == Policy::Balanced)

@@ -113,10 +113,7 @@ pub fn replacement(
     })?;
     Ok(RelocationPlan {
         old: candidate.price(),
-        new: planned
-            .cheapest
-            .as_ref()
-            .and_then(|cheapest| cheapest.price),
+        new: planned.cost(),
         claims: vec![planned],
         placements: Vec::new(),
     })

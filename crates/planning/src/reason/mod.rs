@@ -12,6 +12,8 @@ mod text;
 mod unproven_node;
 mod unschedulable_pod;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -87,6 +89,11 @@ pub enum Reason {
         zone: String,
         capacity_type: String,
         price: Option<MicroUsd>,
+    },
+    /// A commitment pays for it.
+    PaidInAdvance {
+        policy: Arc<str>,
+        commitment: Arc<str>,
     },
     /// Cheapest price of a plan.
     Price {

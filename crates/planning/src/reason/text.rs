@@ -46,6 +46,10 @@ impl fmt::Display for Reason {
                 write!(f, "{instance_type} in {zone}, {capacity_type}")?;
                 price.map_or(Ok(()), |price| write!(f, ", {price}"))
             }
+            Self::PaidInAdvance { policy, commitment } => write!(
+                f,
+                "paid for by commitment {commitment} of NodePoolPolicy {policy}"
+            ),
             Self::Price { old, new } => fmt_prices(f, *old, *new),
             Self::PoolRefused {
                 pool,

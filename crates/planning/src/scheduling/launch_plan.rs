@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::commitments::{CommitmentRoom, PayingCommitment};
 use super::in_flight_node_claim::InFlightNodeClaim;
 use super::narrowed_template::NarrowedTemplate;
 use super::on_demand_share::{OnDemandOfferings, OnDemandShares};
@@ -17,6 +18,14 @@ use mortise_apis::resources::Resources;
 use mortise_cloudprovider::CapacityType;
 use mortise_state::catalog::{Bits, PricedOffering};
 use mortise_state::snapshot::Pod;
+
+/// The on-demand offerings that a NodeClaim is limited to.
+struct LimitedOfferings {
+    offerings: Arc<OnDemandOfferings>,
+    types: Bits,
+    /// The commitment that pays for them.
+    paid_by: Option<PayingCommitment>,
+}
 
 /// Builds the plan of a finished pass.
 pub(super) struct PlanBuilder<'p, 'a> {
@@ -55,10 +64,11 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         }
         let snapshot = self.pass.ground.snapshot;
         let mut shares = OnDemandShares::new(snapshot, self.pass.options);
+        let mut commitments = CommitmentRoom::new(snapshot, self.pass.options);
         let filled =
             (0..self.pass.claims.len()).filter(|at| !self.pass.claims[*at].pods.is_empty());
         for claim in filled {
-            match self.planned_claim(claim, &mut shares) {
+            match self.planned_claim(claim, (&mut shares, &mut commitments)) {
                 Ok(planned) => plan.claims.push(planned),
                 Err(why) => dropped.extend(
                     self.pass.claims[claim]
@@ -74,7 +84,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
     fn planned_claim(
         &self,
         claim: usize,
-        shares: &mut OnDemandShares,
+        (shares, commitments): (&mut OnDemandShares, &mut CommitmentRoom),
     ) -> Result<PlannedClaim, Reason> {
         let devices = self.pass.devices.as_ref();
         let device_drivers = devices.map_or_else(Vec::new, |devices| devices.drivers_of(claim));
@@ -96,18 +106,15 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             most => most,
         };
         let own: Vec<(usize, PricedOffering)>;
-        let on_demand: Option<Arc<OnDemandOfferings>>;
+        let limited = self.limited(claim, &types, &mut shape_requirements, shares, commitments);
         let by_price = if claim.reservations.is_empty() {
-            on_demand = self.on_demand(claim, &types, &shape_requirements, shares);
-            if let Some(on_demand) = &on_demand {
-                kinds_bits = on_demand.kinds.clone();
-                types.and(&on_demand.types);
-                let pinned = CapacityType::OnDemand.as_str();
-                shape_requirements.add(Requirement::is(labels::CAPACITY_TYPE, pinned));
+            if let Some(limited) = &limited {
+                kinds_bits = limited.offerings.kinds.clone();
+                types.and(&limited.types);
             }
-            on_demand.as_ref().map_or_else(
+            limited.as_ref().map_or_else(
                 || shape.by_price(template),
-                |on_demand| on_demand.by_price.as_slice(),
+                |limited| limited.offerings.by_price.as_slice(),
             )
         } else {
             own = table.by_price(&types, &kinds_bits);
@@ -163,6 +170,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
                 })
             }),
             most: template.most(&kept),
+            paid_by: limited.and_then(|limited| limited.paid_by),
             pods,
             min_values_relaxed: relaxed,
             capacity_types,
@@ -171,27 +179,65 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         })
     }
 
-    /// The on-demand offerings that the policy of its NodePool limits a NodeClaim to, unless minValues forbid it.
-    fn on_demand(
+    /// The on-demand offerings that a NodeClaim is limited to, because a commitment pays for them or the policy of its NodePool asks for
+    /// them; `None` if it is not, holds reservations, or minValues forbid it. Pins its requirements to them.
+    fn limited(
+        &self,
+        claim: &InFlightNodeClaim,
+        types: &Bits,
+        requirements: &mut Requirements,
+        shares: &mut OnDemandShares,
+        commitments: &mut CommitmentRoom,
+    ) -> Option<LimitedOfferings> {
+        if !claim.reservations.is_empty() {
+            return None;
+        }
+        let shape = self.pass.shapes.get(claim.shape);
+        let template = &self.pass.templates[shape.template];
+        let snapshot = self.pass.ground.snapshot;
+        let of = (claim.shape, shape);
+        let paid = commitments.offerings(snapshot, template, of, types, |left| {
+            self.is_enough(claim, left, requirements)
+        });
+        let limited = if let Some(paid) = paid {
+            commitments.take(&paid);
+            shares.count_on_demand(snapshot, template, paid.cheapest);
+            requirements.add_all(&paid.requirements);
+            LimitedOfferings {
+                offerings: paid.offerings,
+                types: paid.types,
+                paid_by: Some(paid.by),
+            }
+        } else {
+            let offerings = shares.limit(snapshot, template, of, types)?;
+            let mut left = types.clone();
+            left.and(&offerings.types);
+            if !self.is_enough(claim, &left, requirements) {
+                return None;
+            }
+            LimitedOfferings {
+                offerings,
+                types: left,
+                paid_by: None,
+            }
+        };
+        let pinned = CapacityType::OnDemand.as_str();
+        requirements.add(Requirement::is(labels::CAPACITY_TYPE, pinned));
+        Some(limited)
+    }
+
+    /// Whether these types are enough for the minValues of a NodeClaim.
+    fn is_enough(
         &self,
         claim: &InFlightNodeClaim,
         types: &Bits,
         requirements: &Requirements,
-        shares: &mut OnDemandShares,
-    ) -> Option<Arc<OnDemandOfferings>> {
+    ) -> bool {
         let shape = self.pass.shapes.get(claim.shape);
-        let template = &self.pass.templates[shape.template];
-        let snapshot = self.pass.ground.snapshot;
-        let limited = shares.limit(snapshot, template, (claim.shape, shape), types)?;
-        let mut left = types.clone();
-        left.and(&limited.types);
-        let enough = !shape.has_min_values
+        let catalog = &self.pass.templates[shape.template].catalog;
+        !shape.has_min_values
             || self.pass.options.min_values_best_effort
-            || template
-                .catalog
-                .check_min_values_of(&left, requirements)
-                .is_ok();
-        enough.then_some(limited)
+            || catalog.check_min_values_of(types, requirements).is_ok()
     }
 
     /// The kinds of offerings of the reservations that a NodeClaim holds; pins its requirements to them.

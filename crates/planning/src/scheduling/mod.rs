@@ -16,6 +16,7 @@
 
 mod buffer_rooms;
 mod can_add;
+mod commitments;
 mod daemon_set_pods;
 mod default_spread;
 mod devices;
@@ -53,6 +54,7 @@ mod topology_counts;
 mod volumes;
 
 pub use buffer_rooms::buffer_rooms;
+pub use commitments::PayingCommitment;
 pub use daemon_set_pods::{DaemonSetOverhead, DaemonSetPod, DaemonSetPods};
 pub use default_spread::{
     DefaultConstraint, InvalidDefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,

@@ -17,7 +17,7 @@ use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId};
 use super::plan::SolveOptions;
 use super::pool_template::PoolTemplate;
 use mortise_cloudprovider::CapacityType;
-use mortise_state::catalog::{Bits, PricedOffering};
+use mortise_state::catalog::{Bits, InstanceTypeTable, PricedOffering};
 use mortise_state::snapshot::{NodeCpu, OnDemandUses, Snapshot};
 
 /// The on-demand offerings of a narrowed template.
@@ -29,6 +29,28 @@ pub(super) struct OnDemandOfferings {
     pub(super) types: Bits,
     /// The types by price.
     pub(super) by_price: Vec<(usize, PricedOffering)>,
+}
+
+impl OnDemandOfferings {
+    /// The kinds of on-demand offerings of a narrowed template.
+    pub(super) fn kinds_of(shape: &NarrowedTemplate, table: &InstanceTypeTable) -> Bits {
+        let all = shape.kinds.iter();
+        let mut kinds = Bits::none(table.kinds().len());
+        all.filter(|at| table.kinds()[*at].capacity_type == CapacityType::OnDemand)
+            .for_each(|at| kinds.insert(at));
+        kinds
+    }
+
+    /// The offerings of these kinds and types; `None` without any.
+    pub(super) fn of(kinds: Bits, mut types: Bits, table: &InstanceTypeTable) -> Option<Self> {
+        types.and(&table.offered(&kinds));
+        let by_price = table.by_price(&types, &kinds);
+        (!by_price.is_empty()).then_some(Self {
+            kinds,
+            types,
+            by_price,
+        })
+    }
 }
 
 /// What is on-demand by policy, and what the templates offer.
@@ -58,6 +80,23 @@ impl OnDemandShares {
         }
     }
 
+    /// Counts a new NodeClaim that is on-demand whatever the policy asks.
+    pub(super) fn count_on_demand(
+        &mut self,
+        snapshot: &Snapshot,
+        template: &PoolTemplate,
+        instance_type: usize,
+    ) {
+        if let Some(of_pool) = self.uses.of_pool(&template.name, snapshot)
+            && let Some(launched) = template.catalog.types().get(instance_type)
+        {
+            of_pool.add(NodeCpu {
+                cpu: launched.capacity.cpu,
+                is_on_demand: true,
+            });
+        }
+    }
+
     /// The on-demand offerings that a new NodeClaim is limited to; `None` if it is not. Counts it in both cases.
     pub(super) fn limit(
         &mut self,
@@ -81,19 +120,8 @@ impl OnDemandShares {
         let limited = on_demand.must_be_on_demand(cpu).then(|| {
             let known = self.offerings.entry(id);
             known.or_insert_with(|| {
-                let all = shape.kinds.iter();
-                let mut kinds = Bits::none(table.kinds().len());
-                all.filter(|at| table.kinds()[*at].capacity_type == CapacityType::OnDemand)
-                    .for_each(|at| kinds.insert(at));
-                let mut types = shape.types.clone();
-                types.and(&table.offered(&kinds));
-                let by_price = table.by_price(&types, &kinds);
-                let offerings = OnDemandOfferings {
-                    kinds,
-                    types,
-                    by_price,
-                };
-                (!offerings.by_price.is_empty()).then(|| Arc::new(offerings))
+                let kinds = OnDemandOfferings::kinds_of(shape, table);
+                OnDemandOfferings::of(kinds, shape.types.clone(), table).map(Arc::new)
             })
         });
         let limited = limited.and_then(|offerings| offerings.clone());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::commitments::PayingCommitment;
 use super::default_spread::SpreadDefaults;
 use super::template_cache::TemplateCache;
 use crate::reason::{NominationFailure, Reason};
@@ -14,7 +15,9 @@ use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::ledger::NominationTarget;
-use mortise_state::snapshot::{GangKind, NodeCpu, NodeKey, OnDemandUses, Pod, Snapshot};
+use mortise_state::snapshot::{
+    CommitmentsLeft, GangKind, NodeCpu, NodeKey, OnDemandUses, Pod, Snapshot,
+};
 
 /// Options of a solve.
 #[derive(Clone, Debug)]
@@ -57,6 +60,8 @@ pub struct SolveOptions {
     pub refused: BTreeMap<Uid, BTreeSet<NodeKey>>,
     /// What policies have on-demand without the nodes that the pass removes; `None`: what the snapshot has.
     pub on_demand: Option<Arc<OnDemandUses>>,
+    /// What is left of commitments without the nodes that the pass removes; `None`: what the snapshot has.
+    pub commitments: Option<CommitmentsLeft>,
     /// Templates of NodePools that passes over this snapshot share; `None`: the pass makes its own.
     pub templates: Option<Arc<TemplateCache>>,
     /// Seed of random choices.
@@ -102,6 +107,7 @@ impl Default for SolveOptions {
             gangs: BTreeSet::new(),
             refused: BTreeMap::new(),
             on_demand: None,
+            commitments: None,
             templates: None,
             seed: 0,
         }
@@ -151,6 +157,8 @@ pub struct PlannedClaim {
     pub instance_types: Vec<Arc<str>>,
     /// Cheapest offering of the first type.
     pub cheapest: Option<PlannedOffering>,
+    /// The commitment that pays for it, whichever of its instance types is launched.
+    pub paid_by: Option<PayingCommitment>,
     /// Element-wise maximum of capacity over `instance_types`: the most that it can count against a limit.
     pub most: Resources,
     /// Its pods, in the order in which they were placed.
@@ -169,6 +177,17 @@ impl PlannedClaim {
     /// Its pods without the virtual ones of capacity buffers.
     pub fn real_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.iter().filter(|pod| !pod.is_virtual())
+    }
+
+    /// What it costs at its cheapest: nothing if a commitment pays for it. `None` if the price is unknown.
+    #[must_use]
+    pub fn cost(&self) -> Option<MicroUsd> {
+        let price = self.cheapest.as_ref()?.price?;
+        Some(if self.paid_by.is_some() {
+            MicroUsd(0)
+        } else {
+            price
+        })
     }
 
     /// CPUs of its cheapest instance type, as spot if it may be spot; `None` without instance types.
@@ -224,7 +243,7 @@ pub struct SolveReport {
 }
 
 impl LaunchPlan {
-    /// Sum of the cheapest prices of the new NodeClaims; `None` when one is unknown.
+    /// Sum of the cheapest prices of the new NodeClaims, whoever pays for them; `None` when one is unknown.
     #[must_use]
     pub fn price(&self) -> Option<MicroUsd> {
         self.claims

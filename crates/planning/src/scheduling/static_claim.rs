@@ -103,6 +103,7 @@ pub fn plan_static_claim(
                 price: offer.price,
             })
         }),
+        paid_by: None,
         most: template.most(&kept),
         pods: Vec::new(),
         device_drivers: Vec::new(),

@@ -1,4 +1,4 @@
-//! What consolidation launches in the place of nodes costs no more than they do.
+//! What consolidation launches in the place of nodes costs no more than they do, with what is paid for in advance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use mortise_apis::labels::REPLACES;
 use mortise_state::snapshot::Snapshot;
 
+use super::bill::Bill;
 use crate::cluster::{Cluster, SimInstance};
 
 /// What was compared.
@@ -20,6 +21,7 @@ pub(super) struct VoluntaryMoves {
 /// Instances that replace the same nodes.
 #[derive(Default)]
 struct Replacements {
+    claims: BTreeSet<String>,
     price: i64,
     /// When the first of their NodeClaims was created.
     decided: Option<Timestamp>,
@@ -54,7 +56,10 @@ impl VoluntaryMoves {
             // One that is not launched yet has no price.
             *group = group.take().and_then(|group| {
                 let price = instances.get(claim.name().as_str())?.price.0;
+                let mut claims = group.claims;
+                claims.insert(claim.name().to_string());
                 Some(Replacements {
+                    claims,
                     price: group.price + price,
                     decided: group.decided.into_iter().chain(created).min(),
                 })
@@ -66,16 +71,16 @@ impl VoluntaryMoves {
                 continue;
             }
             self.compared.insert(replaced.to_owned());
-            self.compare(replaced, &new, &instances, cluster, found);
+            let bill = Bill::new(snapshot, cluster);
+            self.compare((replaced, &new), &instances, (cluster, &bill), found);
         }
     }
 
     fn compare(
         &self,
-        replaced: &str,
-        new: &Replacements,
+        (replaced, new): (&str, &Replacements),
         instances: &BTreeMap<&str, &SimInstance>,
-        cluster: &Cluster,
+        (cluster, bill): (&Cluster, &Bill),
         found: &mut Vec<String>,
     ) {
         let names = replaced.split(',').map(str::trim);
@@ -84,6 +89,7 @@ impl VoluntaryMoves {
             .all(|name| cluster.scores.moved.is_consolidated(name));
         // One that the cloud took meanwhile is no longer paid for, and the replacement is still needed.
         let prices: Option<Vec<i64>> = names
+            .clone()
             .map(|name| instances.get(name).map(|instance| instance.price.0))
             .collect();
         let is_of_now = self
@@ -93,7 +99,16 @@ impl VoluntaryMoves {
             return;
         };
         let old: i64 = prices.iter().sum();
-        if new.price > old {
+        let without = |is_gone: &dyn Fn(&str) -> bool| {
+            let left = instances.iter().filter(|(name, _)| !is_gone(name));
+            bill.of(left.map(|(_, instance)| *instance))
+        };
+        let is_paid = || {
+            !bill.is_all()
+                && without(&|name| names.clone().any(|old| old == name))
+                    <= without(&|name| new.claims.contains(name))
+        };
+        if new.price > old && !is_paid() {
             found.push(format!(
                 "consolidation replaced {replaced} at {old} micro-dollars an hour by nodes at {}",
                 new.price
@@ -124,12 +139,14 @@ mod tests {
         let said = |moves: &VoluntaryMoves, price: i64, cluster: &Cluster| {
             let (_, instance) = cluster.cloud.instances().next().unwrap();
             let new = Replacements {
+                claims: BTreeSet::new(),
                 price,
                 decided: Some(now),
             };
             let mut found = Vec::new();
             let instances = BTreeMap::from([("old", instance)]);
-            moves.compare("old", &new, &instances, cluster, &mut found);
+            let bill = Bill::default();
+            moves.compare(("old", &new), &instances, (cluster, &bill), &mut found);
             found
         };
         let mut moves = VoluntaryMoves::default();

@@ -11,6 +11,7 @@ mod bad_image;
 mod baseline;
 mod baseline_facts;
 mod cloud_limits;
+mod commitments;
 mod crash_matrix;
 mod cycles;
 mod events;

@@ -197,6 +197,34 @@ impl InstanceTypeTable {
         types
     }
 
+    /// Types that have the labels that the requirements ask for, as far as labels are those of instance types. Unlike
+    /// [`Self::meeting`], a type without such a label is not among them.
+    pub fn having(&self, asked: &Requirements) -> Bits {
+        let mut types = Bits::all(self.len);
+        for requirement in asked {
+            let Some(column) = self.of_types.columns.get(requirement.key()) else {
+                continue;
+            };
+            let mut having = if requirement.allows_absence() {
+                column.silent.clone()
+            } else {
+                Bits::none(self.len)
+            };
+            let values = column.values.iter();
+            values
+                .filter(|(value, _)| requirement.has(value))
+                .for_each(|(_, of)| having.or(of));
+            types.and(&having);
+        }
+        types
+    }
+
+    /// Whether it is a label of instance types or offerings.
+    pub fn has_label(&self, key: &str) -> bool {
+        let mut kinds = self.kinds.iter();
+        self.of_types.columns.contains_key(key) || kinds.any(|kind| kind.requirements.has_key(key))
+    }
+
     /// Groups of offerings that satisfy the requirements.
     pub fn kinds_meeting(&self, asked: &Requirements, known: &WellKnown) -> Bits {
         let mut kinds = Bits::none(self.kinds.len());

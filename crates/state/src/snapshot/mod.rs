@@ -5,6 +5,7 @@
 
 mod assumed;
 mod boot_taints;
+mod commitments;
 mod deletion_cost;
 pub(crate) mod demand;
 mod devices;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use boot_taints::{BootTaint, BootTaints};
+pub use commitments::{CommitmentUse, Commitments, CommitmentsCell, CommitmentsLeft, PaidCapacity};
 pub use deletion_cost::DeletionCost;
 pub use demand::{
     BufferDemand, BufferFailure, BufferTemplate, MOST_PODS, ResolvedBuffer, TemplateKey,
@@ -133,6 +135,8 @@ pub struct Snapshot {
     pub boot_taints: Arc<BootTaints>,
     /// What policies ask and what is used of it: see [`Self::policy_of`].
     pub policy_use: PolicyUseCell,
+    /// What is paid for in advance: see [`Self::commitments`].
+    pub commitments_cell: CommitmentsCell,
     /// CapacityBuffers; empty while their feature gate is off.
     pub buffers: Arc<BTreeMap<NamespacedName, Arc<CapacityBuffer>>>,
     /// Pod templates that buffers may refer to.
@@ -231,6 +235,7 @@ impl Snapshot {
             policies: Arc::default(),
             boot_taints: Arc::default(),
             policy_use: PolicyUseCell::default(),
+            commitments_cell: CommitmentsCell::default(),
             buffers: Arc::default(),
             templates: ShardedMap::default(),
             requested: Arc::default(),
@@ -384,18 +389,29 @@ impl Snapshot {
         self.policy_use.get(self).get(pool)
     }
 
+    /// What is paid for in advance, and the nodes that it may pay for; `None` without any.
+    #[must_use]
+    pub fn commitments(&self) -> Option<&Arc<Commitments>> {
+        if self.policies.is_empty() {
+            return None;
+        }
+        self.commitments_cell.get(self)
+    }
+
     /// When the same objects mean something else: NodePoolPolicies allow more new nodes because a NodeClaim leaves their window, or
-    /// other limits of their calendar hold. `None` if nothing but changes of objects makes a difference.
+    /// other limits of their calendar hold, or a commitment ends. `None` if nothing but changes of objects makes a difference.
     #[must_use]
     pub fn outlived_at(&self) -> Option<Timestamp> {
         if self.policies.is_empty() {
             return None;
         }
         let policies = self.policy_use.get(self).values();
-        policies.filter_map(|policy| policy.outlived_at()).min()
+        let commitments = self.commitments().and_then(|all| all.until());
+        let all = policies.filter_map(|policy| policy.outlived_at());
+        all.chain(commitments).min()
     }
 
-    /// The policies by NodePool: of those that name it, the oldest, and of equally old ones the first by name.
+    /// The policies by NodePool: of those that name it and ask anything of it, the oldest, and of equally old ones the first by name.
     #[must_use]
     pub fn policies_in_force(&self) -> BTreeMap<PoolName, &Arc<NodePoolPolicy>> {
         policy_use::policies_by_pool(self.policies.values())

@@ -372,12 +372,13 @@ impl PolicyUseCell {
     }
 }
 
-/// The policies by NodePool: of those that name it, the oldest, and of equally old ones the first by name.
+/// The policies by NodePool: of those that name it and ask anything of it, the oldest, and of equally old ones the first by name.
 #[must_use]
 pub fn policies_by_pool<'a>(
     policies: impl Iterator<Item = &'a Arc<NodePoolPolicy>>,
 ) -> BTreeMap<PoolName, &'a Arc<NodePoolPolicy>> {
-    let mut all: Vec<&Arc<NodePoolPolicy>> = policies.collect();
+    let asking = policies.filter(|policy| !policy.is_of_commitments_alone());
+    let mut all: Vec<&Arc<NodePoolPolicy>> = asking.collect();
     all.sort_by_key(|policy| policy.seniority());
     let mut in_force = BTreeMap::new();
     for policy in all {

@@ -5,6 +5,7 @@ mod budgets;
 mod buffer;
 mod catalog;
 mod class;
+mod commitments;
 mod contradiction;
 mod deletion;
 mod expiry;

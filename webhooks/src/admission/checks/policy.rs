@@ -9,7 +9,7 @@ use mortise_apis::values::Quantity;
 use mortise_state::snapshot::{PolicyUse, PriceLimit};
 
 use super::super::text::did_you_mean;
-use super::{AdmissionContext, AdmissionRequest, AdmissionResult, Check};
+use super::{AdmissionContext, AdmissionRequest, AdmissionResult, Check, commitments};
 
 /// A policy that holds for less than it says, or is exceeded from the start.
 pub(super) fn run(
@@ -31,6 +31,7 @@ pub(super) fn run(
     let mut after = context.snapshot.clone();
     Arc::make_mut(&mut after.policies).insert(policy.name(), Arc::new(policy.clone()));
     let in_force = after.policies_in_force();
+    let is_for_all = policy.is_of_commitments_alone();
     // Files may hold a policy alone.
     let pools = &context.snapshot.pools;
     for (at, name) in policy.spec.node_pools.iter().enumerate() {
@@ -40,7 +41,7 @@ pub(super) fn run(
         let field = format!("spec.nodePools[{at}]");
         let pool = PoolName::from(name.as_str());
         let older = in_force.get(&pool).filter(|by| by.name() != policy.name());
-        if let Some(older) = older {
+        if let Some(older) = older.filter(|_| !is_for_all) {
             answer.warn(
                 Check::Policy,
                 field,
@@ -69,6 +70,7 @@ pub(super) fn run(
             "write a later time, or take the pause out",
         );
     }
+    commitments::run(context, &policy, answer);
     if policy.on_demand_share().is_some() {
         without_on_demand(context, &policy, answer);
     }

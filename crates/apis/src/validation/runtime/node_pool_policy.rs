@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::{list, no_time, schedule};
+use super::{list, no_time, requirements, schedule, text};
 use crate::issues::IssueCollector;
+use crate::labels::{self, WellKnown};
 use crate::values::GoDuration;
 
 fn calendar(spec: &Value, sink: &mut IssueCollector) {
@@ -39,9 +40,45 @@ fn calendar(spec: &Value, sink: &mut IssueCollector) {
     }
 }
 
+fn commitments(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollector) {
+    for (n, commitment) in list(spec, "commitments") {
+        let at = format!("spec.commitments[{n}]");
+        requirements(commitment, &at, well_known, true, sink);
+        if commitment.get("instances").is_some_and(Value::is_number)
+            && let Some(discount) = commitment.get("discount").filter(|of| of.is_string())
+        {
+            sink.suspicious(
+                format!("{at}.discount"),
+                discount,
+                "changes nothing: instances are paid for whatever they cost on-demand",
+                "take it out",
+            );
+        }
+        let on_demand = Value::from("on-demand");
+        for (n, requirement) in list(commitment, "requirements") {
+            let listed = requirement.get("values").and_then(Value::as_array);
+            let has = listed.is_some_and(|values| values.contains(&on_demand));
+            let excludes = match text(requirement, "operator") {
+                "In" => !has,
+                "NotIn" => has,
+                operator => operator == "DoesNotExist",
+            };
+            if text(requirement, "key") == labels::CAPACITY_TYPE && excludes {
+                sink.suspicious(
+                    format!("{at}.requirements[{n}]"),
+                    requirement,
+                    "excludes on-demand nodes, and a commitment pays for no others",
+                    "take it out",
+                );
+            }
+        }
+    }
+}
+
 /// What is wrong with the spec of a policy.
-pub(super) fn spec(spec: &Value, sink: &mut IssueCollector) {
+pub(super) fn spec(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollector) {
     calendar(spec, sink);
+    commitments(spec, well_known, sink);
     let spans = [
         (
             "/scaling/maxNewNodesPerWindow/window",
@@ -81,6 +118,7 @@ pub(super) fn spec(spec: &Value, sink: &mut IssueCollector) {
         "/limits/nodes",
         "/calendar/0",
         "/spending",
+        "/commitments/0",
         "/scaling/maxNewNodesPerWindow",
         "/scaling/onDemand",
         "/disruption/minimumUtilization",
@@ -97,7 +135,7 @@ pub(super) fn spec(spec: &Value, sink: &mut IssueCollector) {
             "spec.limits".to_owned(),
             spec.get("limits").unwrap_or(&Value::Null),
             "and nothing else of the policy asks anything of its NodePools",
-            "add limits.hourlyPrice, limits.nodes, calendar, spending.perMonth, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.evictionCost, disruption.maxMovesPerDay, disruption.drift, disruption.expiration or disruption.pause",
+            "add limits.hourlyPrice, limits.nodes, calendar, spending.perMonth, commitments, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.evictionCost, disruption.maxMovesPerDay, disruption.drift, disruption.expiration or disruption.pause",
         );
     }
 }

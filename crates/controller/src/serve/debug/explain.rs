@@ -511,9 +511,10 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
     }
     let now = shared.now();
     let in_force = snapshot.policy_of(name);
-    for line in in_force.iter().flat_map(|of| policy::lines(of, now)) {
-        lines.push(("policy", line));
-    }
+    let commitments = policy::commitments(name, snapshot);
+    let of_policy = in_force.iter().flat_map(|of| policy::lines(of, now));
+    lines.extend(of_policy.map(|line| ("policy", line)));
+    lines.extend(commitments.iter().map(|line| ("paid for", line.clone())));
     for condition in conditions
         .iter()
         .filter(|condition| condition.status != ConditionStatus::True)
@@ -538,6 +539,7 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
         "budgets": disruption::budgets(found, &states, now),
         "pause": pause::of_pool(snapshot, name, now),
         "policy": in_force.map(|of| policy::json(of, now)),
+        "commitments": commitments,
         "decisions": records.iter().map(|each| decision(each)).collect::<Vec<_>>(),
     });
     answered_by(shared, &mut json);

@@ -1,9 +1,10 @@
 //! The NodePoolPolicy that holds for a NodePool, and how much of it is used.
 
 use jiff::Timestamp;
-use mortise_apis::node_pool_policy::{LimitSource, Month};
+use mortise_apis::node_pool_policy::{CommitmentAmount, LimitSource, Month};
+use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{Quantity, span_text};
-use mortise_state::snapshot::{MonthUse, PolicyUse};
+use mortise_state::snapshot::{CommitmentUse, MonthUse, PolicyUse, Snapshot};
 use serde_json::{Value, json};
 
 /// A line for each limit.
@@ -90,6 +91,37 @@ pub(super) fn lines(policy: &PolicyUse, now: Timestamp) -> Vec<String> {
         pause,
     ];
     all.into_iter().flatten().collect()
+}
+
+/// A line for each commitment that pays for nodes of a NodePool.
+pub(super) fn commitments(pool: &str, snapshot: &Snapshot) -> Vec<String> {
+    let Some(all) = snapshot.commitments() else {
+        return Vec::new();
+    };
+    let left = all.left_without(|_| false);
+    let own = left.uses().filter(|each| each.of.is_for(pool));
+    own.map(|each| {
+        let CommitmentUse {
+            of,
+            amount,
+            used,
+            nodes,
+            beyond,
+        } = each;
+        let (policy, name) = (&of.policy, &of.commitment.name);
+        let used = match of.commitment.amount {
+            CommitmentAmount::OnDemandPrice(_) => {
+                format!("{} of {} on-demand", MicroUsd(used), MicroUsd(amount))
+            }
+            CommitmentAmount::Instances(_) => format!("{used} of {amount} instances"),
+        };
+        let until = of.commitment.until.map(|until| format!(", until {until}"));
+        let until = until.unwrap_or_default();
+        format!(
+            "{name} of NodePoolPolicy {policy}: {used} in use by {nodes} nodes, others that it could pay for cost {beyond}{until}"
+        )
+    })
+    .collect()
 }
 
 /// The same for commands.

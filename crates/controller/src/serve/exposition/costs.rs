@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::sync::atomic::AtomicU64;
 
-use mortise_apis::values::money::Spent;
-use mortise_state::snapshot::Snapshot;
+use mortise_apis::node_pool_policy::CommitmentAmount;
+use mortise_apis::values::money::{MicroUsd, Spent};
+use mortise_state::snapshot::{CommitmentsLeft, Snapshot};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -82,6 +83,46 @@ pub(super) fn register(
         "mortise_unrequested_cost",
         "What the parts of nodes have cost that no pod requests",
         ConstCounter::new(unrequested.dollars()),
+    );
+}
+
+/// What is paid for in advance, and what is used of it.
+pub(super) fn commitments(live: &mut Registry, snapshot: &Snapshot) {
+    let amounts = Family::<labels::Commitment, FloatGauge>::default();
+    let used = Family::<labels::Commitment, FloatGauge>::default();
+    let left = snapshot
+        .commitments()
+        .map(|all| all.left_without(|_| false));
+    for each in left.iter().flat_map(CommitmentsLeft::uses) {
+        let is_price = matches!(
+            each.of.commitment.amount,
+            CommitmentAmount::OnDemandPrice(_)
+        );
+        let shown = |amount: i64| match is_price {
+            true => MicroUsd(amount).dollars(),
+            false => i32::try_from(amount).map_or(f64::MAX, f64::from),
+        };
+        let labels = labels::Commitment {
+            policy: each.of.policy.to_string(),
+            commitment: each.of.commitment.name.to_string(),
+            unit: if is_price {
+                "dollars_per_hour"
+            } else {
+                "instances"
+            },
+        };
+        amounts.get_or_create(&labels).set(shown(each.amount));
+        used.get_or_create(&labels).set(shown(each.used));
+    }
+    live.register(
+        "mortise_commitment_amount",
+        "What a commitment of a NodePoolPolicy pays for, used or not: dollars per hour of on-demand prices, or instances",
+        amounts,
+    );
+    live.register(
+        "mortise_commitment_used",
+        "What nodes use of a commitment",
+        used,
     );
 }
 

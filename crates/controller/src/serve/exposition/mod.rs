@@ -82,6 +82,7 @@ pub(crate) fn render(
     let most = [MOST_POOLS, MOST_COST_ACCOUNTS].map(|most| limit.scaled(most));
     costs::register(&mut live, shared.costs_now(), most.into());
     costs::policies(&mut live, &snapshot);
+    costs::commitments(&mut live, &snapshot);
     let conditions_omitted = conditions::gauges(&mut live, &snapshot, now, limit);
     if metrics.detail() == TelemetryDetail::Full {
         nodes::each_node(&mut live, &snapshot, now);

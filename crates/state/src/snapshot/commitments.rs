@@ -1,0 +1,506 @@
+//! What is paid for in advance, and which nodes use it.
+//!
+//! # Problem
+//! A Savings Plan or Reserved Instances cost the same whether they are used or not. So what a node costs depends on the others: one
+//! more node costs nothing while a commitment has room for it, and removing a node saves nothing while no other node takes its place
+//! in the commitment.
+//!
+//! # Rule
+//! Commitments are used in order: policies by name, and those of a policy as they are written. The most expensive on-demand nodes come
+//! first. Dollars pay for parts of nodes as well, instances for whole ones. What commitments do not pay for is the bill; what a node
+//! costs is the difference that it makes to the bill.
+//!
+//! A node counts from the creation of its NodeClaim until it is being deleted: what leaves is replaced already. A NodeClaim that is not
+//! launched yet counts as the cheapest instance type that it allows, if it allows on-demand alone.
+//!
+//! # Cost
+//! A pass over the NodeClaims, once per snapshot, and one over the on-demand nodes for each question about the bill; nothing without
+//! commitments.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+
+use super::policy_use::catalog_of;
+use super::{NodeKey, Snapshot, StateNode};
+use crate::catalog::{Catalog, InstanceTypeTable};
+use mortise_apis::karpenter::nodeclaim::NodeClaim;
+use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::names::PoolName;
+use mortise_apis::node_pool_policy::{Commitment, CommitmentAmount};
+use mortise_apis::requirements::Requirements;
+use mortise_apis::values::money::MicroUsd;
+use mortise_cloudprovider::CapacityType;
+
+/// A commitment of a policy.
+#[derive(Clone, Debug)]
+pub struct PaidCapacity {
+    /// The policy.
+    pub policy: Arc<str>,
+    /// What it pays for.
+    pub commitment: Commitment,
+    /// The NodePools of the policy.
+    pools: Arc<BTreeSet<PoolName>>,
+}
+
+/// An on-demand node that some commitment may pay for.
+#[derive(Clone, Debug)]
+struct PayableNode {
+    /// `None` for one that is only planned.
+    key: Option<NodeKey>,
+    price: MicroUsd,
+    /// Positions of those commitments.
+    by: Vec<usize>,
+}
+
+/// All commitments of a snapshot, and the nodes that they may pay for.
+#[derive(Clone, Debug)]
+pub struct Commitments {
+    all: Arc<[PaidCapacity]>,
+    /// The most expensive first.
+    nodes: Vec<PayableNode>,
+    /// What they cost that none of the commitments pays for.
+    bill: MicroUsd,
+}
+
+/// How much of each commitment is left, in its own unit.
+#[derive(Clone, Debug)]
+pub struct CommitmentsLeft {
+    all: Arc<[PaidCapacity]>,
+    left: Vec<i64>,
+    /// What nodes cost that none of them pays for.
+    bill: MicroUsd,
+    /// By commitment, the price of nodes that it would pay for if it were larger.
+    beyond: Vec<MicroUsd>,
+    /// By commitment, the nodes that it pays for, in part or whole.
+    nodes: Vec<usize>,
+}
+
+/// One commitment, and how much of it is used.
+#[derive(Clone, Debug)]
+pub struct CommitmentUse<'a> {
+    /// The commitment.
+    pub of: &'a PaidCapacity,
+    /// Its amount: dollars per hour in millionths, or instances.
+    pub amount: i64,
+    /// What is used of it, in the same unit.
+    pub used: i64,
+    /// Nodes that it pays for, in part or whole.
+    pub nodes: usize,
+    /// What other nodes cost on-demand that it would pay for if it were larger.
+    pub beyond: MicroUsd,
+}
+
+/// The commitments of a snapshot. A copy of a snapshot computes its own.
+#[derive(Debug, Default)]
+pub struct CommitmentsCell(OnceLock<Option<Arc<Commitments>>>);
+
+impl Clone for CommitmentsCell {
+    /// Empty: a snapshot is copied to be changed.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl CommitmentsCell {
+    /// Those of this snapshot, which the cell is part of.
+    pub(super) fn get(&self, snapshot: &Snapshot) -> Option<&Arc<Commitments>> {
+        let all = self
+            .0
+            .get_or_init(|| Commitments::of(snapshot).map(Arc::new));
+        all.as_ref()
+    }
+}
+
+impl PaidCapacity {
+    /// Whether it pays for nodes of a NodePool.
+    #[must_use]
+    pub fn is_for(&self, pool: &str) -> bool {
+        self.pools.contains(pool)
+    }
+
+    fn pays_for_node(&self, node: &StateNode) -> bool {
+        let mut asked = self.commitment.requirements.iter();
+        let is_met = asked.all(|own| match node.label(own.key()) {
+            Some(value) => own.has(value),
+            None => own.allows_absence(),
+        });
+        is_met && node.pool().is_some_and(|pool| self.is_for(&pool))
+    }
+
+    /// Whether all nodes with these requirements have the labels that it asks for and that no instance type has.
+    #[must_use]
+    pub fn is_met_by(&self, of_node: &Requirements, table: &InstanceTypeTable) -> bool {
+        let mut asked = self.commitment.requirements.iter();
+        asked.all(|own| {
+            table.has_label(own.key())
+                || match of_node.get(own.key()) {
+                    Some(known) => {
+                        !known.is_complement()
+                            && !known.values().is_empty()
+                            && known.values().iter().all(|value| own.has(value))
+                    }
+                    None => own.allows_absence(),
+                }
+        })
+    }
+
+    const fn amount(&self) -> i64 {
+        match self.commitment.amount {
+            CommitmentAmount::OnDemandPrice(price) => price.0,
+            CommitmentAmount::Instances(instances) => instances,
+        }
+    }
+
+    /// Takes what a node of this price uses of what is left. Returns the part of its price that is paid for.
+    fn take(&self, left: &mut i64, price: MicroUsd) -> MicroUsd {
+        match self.commitment.amount {
+            CommitmentAmount::OnDemandPrice(_) => {
+                let paid = price.0.min(*left);
+                *left -= paid;
+                MicroUsd(paid)
+            }
+            CommitmentAmount::Instances(_) if *left > 0 => {
+                *left -= 1;
+                price
+            }
+            CommitmentAmount::Instances(_) => MicroUsd(0),
+        }
+    }
+}
+
+impl Commitments {
+    /// Those of the policies, whichever of them is in force; `None` without any.
+    fn of(snapshot: &Snapshot) -> Option<Self> {
+        let mut all = Vec::new();
+        for (name, policy) in snapshot.policies.iter() {
+            if policy.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let pools = policy
+                .spec
+                .node_pools
+                .iter()
+                .map(|pool| pool.as_str().into());
+            let pools: Arc<BTreeSet<PoolName>> = Arc::new(pools.collect());
+            let own = policy.commitments(snapshot.taken_at);
+            let own = own.map(|commitment| PaidCapacity {
+                policy: Arc::clone(name),
+                commitment,
+                pools: Arc::clone(&pools),
+            });
+            all.extend(own);
+        }
+        if all.is_empty() {
+            return None;
+        }
+        let expected = snapshot.ledger.expected_claims().iter();
+        let expected =
+            expected.filter_map(|(name, expected)| Some((name, expected.object.as_ref()?)));
+        let unseen = expected.filter(|(name, _)| !snapshot.claims.contains(name.as_str()));
+        let claims = snapshot.claims.iter().chain(unseen);
+        let nodes = claims.filter_map(|(_, claim)| PayableNode::of(claim, &all, snapshot));
+        let mut nodes: Vec<PayableNode> = nodes.collect();
+        nodes.sort_by(|a, b| (b.price, &a.key).cmp(&(a.price, &b.key)));
+        Some(Self::new(all.into(), nodes))
+    }
+
+    fn new(all: Arc<[PaidCapacity]>, nodes: Vec<PayableNode>) -> Self {
+        let nothing = MicroUsd(0);
+        let mut new = Self {
+            all,
+            nodes,
+            bill: nothing,
+        };
+        new.bill = new.left_without(|_| false).bill;
+        new
+    }
+
+    /// When the first of them ends.
+    #[must_use]
+    pub fn until(&self) -> Option<Timestamp> {
+        self.all
+            .iter()
+            .filter_map(|each| each.commitment.until)
+            .min()
+    }
+
+    /// What is left of them when these nodes are gone.
+    #[must_use]
+    pub fn left_without(&self, is_gone: impl Fn(&NodeKey) -> bool) -> CommitmentsLeft {
+        let nothing = || vec![MicroUsd(0); self.all.len()];
+        let mut found = CommitmentsLeft {
+            all: Arc::clone(&self.all),
+            left: self.all.iter().map(PaidCapacity::amount).collect(),
+            bill: MicroUsd(0),
+            beyond: nothing(),
+            nodes: vec![0; self.all.len()],
+        };
+        for node in self.nodes.iter().filter(|node| !node.is_one(&is_gone)) {
+            found.count(node);
+        }
+        found
+    }
+
+    /// Some nodes are gone, and nodes of these prices are there that the commitments at these positions pay for.
+    #[must_use]
+    pub fn with_planned(
+        &self,
+        is_gone: impl Fn(&NodeKey) -> bool,
+        planned: impl Iterator<Item = (MicroUsd, usize)>,
+    ) -> Self {
+        let stay = self
+            .nodes
+            .iter()
+            .filter(|node| !node.is_one(&is_gone))
+            .cloned();
+        let new = planned.map(|(price, at)| PayableNode {
+            key: None,
+            price,
+            by: vec![at],
+        });
+        Self::new(Arc::clone(&self.all), stay.chain(new).collect())
+    }
+
+    /// What of the price of these nodes is paid whether they are there or not: removing them does not save it.
+    #[must_use]
+    pub fn sunk(&self, is_gone: impl Fn(&NodeKey) -> bool) -> MicroUsd {
+        let gone = self.nodes.iter().filter(|node| node.is_one(&is_gone));
+        let price = gone.fold(MicroUsd(0), |sum, node| sum + node.price);
+        if price.0 == 0 {
+            return price;
+        }
+        let saved = self.bill - self.left_without(is_gone).bill;
+        // Of commitments that overlap, others may be used for what is left.
+        MicroUsd((price - saved).0.clamp(0, price.0))
+    }
+}
+
+impl CommitmentsLeft {
+    fn count(&mut self, node: &PayableNode) {
+        let mut rest = node.price;
+        for at in &node.by {
+            let (Some(of), Some(left)) = (self.all.get(*at), self.left.get_mut(*at)) else {
+                continue;
+            };
+            let paid = of.take(left, rest);
+            rest = rest - paid;
+            if paid.0 > 0 {
+                self.nodes
+                    .get_mut(*at)
+                    .into_iter()
+                    .for_each(|nodes| *nodes += 1);
+            }
+            if rest.0 == 0 {
+                return;
+            }
+        }
+        for at in &node.by {
+            self.beyond
+                .get_mut(*at)
+                .into_iter()
+                .for_each(|beyond| *beyond += rest);
+        }
+        self.bill += rest;
+    }
+
+    /// All of them with their positions, in the order in which they are used.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &PaidCapacity)> {
+        self.all.iter().enumerate()
+    }
+
+    /// Whether a whole node of this price is paid for by what is left of one.
+    #[must_use]
+    pub fn has_room(&self, at: usize, price: MicroUsd) -> bool {
+        let (Some(of), Some(left)) = (self.all.get(at), self.left.get(at)) else {
+            return false;
+        };
+        match of.commitment.amount {
+            CommitmentAmount::OnDemandPrice(_) => price.0 <= *left,
+            CommitmentAmount::Instances(_) => *left > 0,
+        }
+    }
+
+    /// Whether anything is left of any.
+    #[must_use]
+    pub fn is_anything(&self) -> bool {
+        self.left.iter().any(|left| *left > 0)
+    }
+
+    /// Uses what a node of this price takes of one.
+    pub fn take(&mut self, at: usize, price: MicroUsd) {
+        if let (Some(of), Some(left)) = (self.all.get(at), self.left.get_mut(at)) {
+            of.take(left, price);
+        }
+    }
+
+    /// Each with what is used of it.
+    pub fn uses(&self) -> impl Iterator<Item = CommitmentUse<'_>> {
+        let both = self.all.iter().zip(&self.left);
+        let more = self.beyond.iter().zip(&self.nodes);
+        both.zip(more)
+            .map(|((of, left), (beyond, nodes))| CommitmentUse {
+                of,
+                amount: of.amount(),
+                used: of.amount() - left,
+                nodes: *nodes,
+                beyond: *beyond,
+            })
+    }
+}
+
+impl PayableNode {
+    fn is_one(&self, of: impl Fn(&NodeKey) -> bool) -> bool {
+        self.key.as_ref().is_some_and(of)
+    }
+
+    /// `None` if no commitment may pay for it.
+    fn of(claim: &NodeClaim, all: &[PaidCapacity], snapshot: &Snapshot) -> Option<Self> {
+        if claim.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let key = NodeKey::from_claim(claim);
+        let node = snapshot.nodes.get(&key);
+        if node.is_some_and(|node| node.deleting) {
+            return None;
+        }
+        let launched = node.filter(|node| node.instance_type().is_some());
+        let (price, by) = match launched {
+            Some(node) => {
+                let capacity_type = node.label(labels::CAPACITY_TYPE)?;
+                if capacity_type != CapacityType::OnDemand.as_str() {
+                    return None;
+                }
+                let paying =
+                    |(at, of): (usize, &PaidCapacity)| of.pays_for_node(node).then_some(at);
+                (
+                    node.price?,
+                    all.iter().enumerate().filter_map(paying).collect(),
+                )
+            }
+            None => planned(claim, all, snapshot)?,
+        };
+        let by: Vec<usize> = by;
+        let key = Some(key);
+        (!by.is_empty() && price.0 > 0).then_some(Self { key, price, by })
+    }
+}
+
+/// The price of a NodeClaim that is not launched yet, and who may pay for it; `None` if it may be anything but on-demand.
+fn planned(
+    claim: &NodeClaim,
+    all: &[PaidCapacity],
+    snapshot: &Snapshot,
+) -> Option<(MicroUsd, Vec<usize>)> {
+    let allowed = claim.requirements();
+    let asked = allowed.get(labels::CAPACITY_TYPE)?;
+    let others = [CapacityType::Spot, CapacityType::Reserved];
+    if others.iter().any(|other| asked.has(other.as_str())) {
+        return None;
+    }
+    let (pool, catalog) = (claim.pool()?, catalog_of(claim, snapshot)?);
+    let table = catalog.table();
+    let kinds = table.kinds_meeting(&allowed, &snapshot.well_known);
+    let mut types = table.offered(&kinds);
+    types.and(&table.meeting(&allowed));
+    let (cheapest, offer) = *table.by_price(&types, &kinds).first()?;
+    let labels = claim.metadata.labels.iter().flatten();
+    let labels = labels.map(|(key, value)| (key.as_str(), value.as_str()));
+    let labels = Requirements::from_labels(labels);
+    let paying = |(at, of): (usize, &PaidCapacity)| {
+        let asked = &of.commitment.requirements;
+        let pays = of.is_for(&pool)
+            && of.is_met_by(&labels, table)
+            && is_about((cheapest, offer.kind), asked, catalog, &snapshot.well_known);
+        pays.then_some(at)
+    };
+    Some((
+        offer.price?,
+        all.iter().enumerate().filter_map(paying).collect(),
+    ))
+}
+
+fn is_about(
+    (instance_type, kind): (usize, usize),
+    asked: &Requirements,
+    catalog: &Catalog,
+    known: &WellKnown,
+) -> bool {
+    let table = catalog.table();
+    table.having(asked).has(instance_type) && table.kinds_meeting(asked, known).has(kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use CommitmentAmount::{Instances, OnDemandPrice};
+
+    fn key(n: usize) -> NodeKey {
+        let mut claim = NodeClaim::default();
+        claim.metadata.name = Some(n.to_string());
+        NodeKey::from_claim(&claim)
+    }
+
+    fn commitments(amounts: &[CommitmentAmount], nodes: &[(i64, &[usize])]) -> Commitments {
+        let all = amounts.iter().map(|amount| PaidCapacity {
+            policy: "team".into(),
+            commitment: Commitment {
+                name: "paid".into(),
+                requirements: Requirements::new(),
+                amount: *amount,
+                until: None,
+            },
+            pools: Arc::default(),
+        });
+        let nodes = nodes
+            .iter()
+            .enumerate()
+            .map(|(n, (price, by))| PayableNode {
+                key: Some(key(n)),
+                price: MicroUsd(*price),
+                by: by.to_vec(),
+            });
+        Commitments::new(all.collect(), nodes.collect())
+    }
+
+    /// What removing each of the nodes does not save.
+    fn sunk(of: &Commitments) -> Vec<i64> {
+        let keys = of.nodes.iter().filter_map(|node| node.key.clone());
+        keys.map(|key| of.sunk(|each| *each == key).0).collect()
+    }
+
+    fn used(of: &Commitments) -> Vec<(i64, usize, i64)> {
+        let left = of.left_without(|_| false);
+        let uses = left.uses();
+        uses.map(|each| (each.used, each.nodes, each.beyond.0))
+            .collect()
+    }
+
+    #[test]
+    fn removing_a_node_saves_what_no_other_node_uses() {
+        let first: &[usize] = &[0];
+        // As long as something is left, nothing is saved.
+        let of = commitments(&[OnDemandPrice(MicroUsd(100))], &[(60, first), (30, first)]);
+        assert_eq!((used(&of), sunk(&of)), (vec![(90, 2, 0)], vec![60, 30]));
+        // More nodes than are paid for: another one takes the place, as far as it has not been paid for.
+        let of = commitments(&[OnDemandPrice(MicroUsd(100))], &[(60, first), (50, first)]);
+        assert_eq!((used(&of), sunk(&of)), (vec![(100, 2, 10)], vec![50, 40]));
+        let of = commitments(&[Instances(1)], &[(60, first), (50, first)]);
+        assert_eq!((used(&of), sunk(&of)), (vec![(1, 1, 50)], vec![10, 0]));
+        // Nothing pays.
+        let of = commitments(&[Instances(0)], &[(60, first)]);
+        assert_eq!((used(&of), sunk(&of)), (vec![(0, 0, 60)], vec![0]));
+    }
+
+    #[test]
+    fn a_node_that_another_commitment_paid_for_takes_the_place_in_the_first_one() {
+        let (both, second): (&[usize], &[usize]) = (&[0, 1], &[1]);
+        let amounts = [Instances(1), OnDemandPrice(MicroUsd(50))];
+        let of = commitments(&amounts, &[(60, both), (50, both), (40, second)]);
+        assert_eq!(used(&of), [(1, 1, 0), (50, 1, 40)]);
+        // The second node is paid for by the first commitment then, and the third one by the second.
+        assert_eq!(sunk(&of), [20, 10, 0]);
+    }
+}
