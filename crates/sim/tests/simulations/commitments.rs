@@ -35,7 +35,11 @@ fn nodes(report: &ScenarioReport) -> (usize, usize) {
 }
 
 fn play(minutes: u32, timeline: &Value, policies: &[Value]) -> ScenarioReport {
-    let own = [pool(), spread(40)];
+    play_with(pool(), minutes, timeline, policies)
+}
+
+fn play_with(pool: Value, minutes: u32, timeline: &Value, policies: &[Value]) -> ScenarioReport {
+    let own = [pool, spread(40)];
     let manifests: Vec<Value> = own.into_iter().chain(policies.iter().cloned()).collect();
     let report = played_with(&long(&format!("{minutes}m"), timeline), &manifests).unwrap();
     assert_eq!(report.totals.violations, Vec::<String>::new());
@@ -111,6 +115,22 @@ fn growth_and_shrinking_use_what_is_paid_for() {
     assert_eq!(nodes(&play(60, &interrupted, &[reserved(10)])), (10, 50));
     let shrunk = json!([scale("10m", 60), scale("30m", 15), scale("60m", 60)]);
     assert_eq!(nodes(&play(240, &shrunk, &[reserved(10)])), (10, 50));
+}
+
+/// A NodeClaim that is not launched yet counts, also where it has the label of its one instance type.
+#[test]
+fn pods_that_come_one_after_another_use_no_more_than_is_paid_for() {
+    let mut one_type = pool();
+    let types =
+        json!({ "key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["t4"] });
+    let requirements = &mut one_type["spec"]["template"]["spec"]["requirements"];
+    requirements.as_array_mut().unwrap().push(types);
+    let scale = |second: u32, replicas: u32| json!({ "at": format!("{second}s"), "scale": { "deployment": "web", "replicas": replicas } });
+    let grown: Vec<Value> = (1..=40).map(|n| scale(600 + n, 40 + n)).collect();
+    for pool in [pool(), one_type] {
+        let report = play_with(pool, 20, &json!(grown), &[reserved(60)]);
+        assert_eq!(nodes(&report), (60, 20));
+    }
 }
 
 #[test]

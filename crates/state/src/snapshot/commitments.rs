@@ -365,7 +365,8 @@ impl PayableNode {
         if node.is_some_and(|node| node.deleting) {
             return None;
         }
-        let launched = node.filter(|node| node.instance_type().is_some());
+        // A NodeClaim that allows one instance type alone has its label before it is launched.
+        let launched = node.filter(|node| node.price.is_some());
         let (price, by) = match launched {
             Some(node) => {
                 let capacity_type = node.label(labels::CAPACITY_TYPE)?;
