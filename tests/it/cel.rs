@@ -84,6 +84,7 @@ fn good(kind: &str) -> Value {
         "NodeClaim" => json!({ "nodeClassRef": reference, "requirements": [] }),
         "NodeOverlay" => json!({ "requirements": [] }),
         "CapacityBuffer" => json!({ "podTemplateRef": { "name": "web" }, "replicas": 1 }),
+        "NodePoolPolicy" => json!({ "nodePools": ["general"] }),
         _ => json!({
             "role": "nodes",
             "amiSelectorTerms": [{ "alias": "al2023@latest" }],
@@ -123,13 +124,14 @@ fn both(good: Value, bad: Value) -> Option<Boundary> {
 
 #[expect(clippy::too_many_lines, reason = "one arm per rule")]
 fn boundary(rule: &Rule) -> Option<Boundary> {
-    let of_pool = rule.kind == "NodePool";
-    let inner = |spec: Value| {
-        if of_pool {
-            json!({ "template": { "spec": spec } })
-        } else {
-            spec
+    let inner = |spec: Value| match rule.kind.as_str() {
+        "NodePool" => json!({ "template": { "spec": spec } }),
+        "NodePoolPolicy" => {
+            let mut commitment = json!({ "name": "ri", "instances": 1 });
+            merge(&mut commitment, &spec);
+            json!({ "commitments": [commitment] })
         }
+        _ => spec,
     };
     let required = |requirement: Value| inner(json!({ "requirements": [requirement] }));
     let keyed = |key: &str| {
@@ -202,6 +204,9 @@ fn boundary(rule: &Rule) -> Option<Boundary> {
             json!({ "price": "1" }),
             json!({ "price": "1", "priceAdjustment": "+1" }),
         ),
+        "exactly one of 'hourlyCommitment' and 'instances' must be set" => {
+            both(inner(json!({})), inner(json!({ "hourlyCommitment": "10" })))
+        }
         "invalid resource restricted" => both(
             json!({ "capacity": { "example.com/fuse": "1" } }),
             json!({ "capacity": { "cpu": "1" } }),
@@ -549,6 +554,7 @@ async fn each_rule_of_the_kinds_with_kwok_holds_at_its_boundary() -> Result<()> 
             ("NodeClaim", 10),
             ("NodeOverlay", 7),
             ("NodePool", 19),
+            ("NodePoolPolicy", 4),
         ],
     )
     .await
@@ -564,6 +570,7 @@ async fn each_rule_of_the_kinds_with_aws_holds_at_its_boundary() -> Result<()> {
             ("NodeClaim", 10),
             ("NodeOverlay", 8),
             ("NodePool", 20),
+            ("NodePoolPolicy", 4),
         ],
     )
     .await
