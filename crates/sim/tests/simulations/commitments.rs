@@ -1,6 +1,6 @@
 //! What is paid for in advance is used first and no further, wherever nodes come from; what is not used saves nothing.
 
-use crate::world::scenarios::{deployment, long, played_with, pool};
+use crate::world::scenarios::{long, nodes_by_capacity_type as nodes, played_with, pool, spread};
 use mortise_sim::scenario::ScenarioReport;
 use serde_json::{Value, json};
 
@@ -13,25 +13,6 @@ fn policy(name: &str, commitments: &Value) -> Value {
 
 fn reserved(instances: u32) -> Value {
     policy("paid", &json!([{ "name": "ri", "instances": instances }]))
-}
-
-/// Pods with a node each.
-fn spread(replicas: u32) -> Value {
-    let mut web = deployment(replicas);
-    web["spec"]["template"]["spec"]["containers"][0]["ports"] =
-        json!([{ "containerPort": 80, "hostPort": 80 }]);
-    web
-}
-
-/// On-demand and spot nodes at the end.
-fn nodes(report: &ScenarioReport) -> (usize, usize) {
-    let of = |capacity_type: &str| {
-        let nodes = report.nodes.iter();
-        nodes
-            .filter(|node| node.capacity_type == capacity_type)
-            .count()
-    };
-    (of("on-demand"), of("spot"))
 }
 
 fn play(minutes: u32, timeline: &Value, policies: &[Value]) -> ScenarioReport {

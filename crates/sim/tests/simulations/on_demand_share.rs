@@ -1,6 +1,6 @@
 //! A NodePoolPolicy keeps a share of the capacity on-demand: through growth, a shortage of spot, consolidation and shrinking.
 
-use crate::world::scenarios::{deployment, long, played_with, pool};
+use crate::world::scenarios::{long, nodes_by_capacity_type as nodes, played_with, pool, spread};
 use mortise_sim::scenario::ScenarioReport;
 use serde_json::{Value, json};
 
@@ -9,25 +9,6 @@ fn policy(on_demand: &Value) -> Value {
         "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "team", "generation": 1 },
         "spec": { "nodePools": ["general"], "scaling": { "onDemand": on_demand } },
     })
-}
-
-/// Pods with a node each, of the smallest type.
-fn spread(replicas: u32) -> Value {
-    let mut web = deployment(replicas);
-    web["spec"]["template"]["spec"]["containers"][0]["ports"] =
-        json!([{ "containerPort": 80, "hostPort": 80 }]);
-    web
-}
-
-/// On-demand and spot nodes at the end.
-fn nodes(report: &ScenarioReport) -> (usize, usize) {
-    let of = |capacity_type: &str| {
-        let nodes = report.nodes.iter();
-        nodes
-            .filter(|node| node.capacity_type == capacity_type)
-            .count()
-    };
-    (of("on-demand"), of("spot"))
 }
 
 fn play(minutes: u32, timeline: &Value, policy: Option<Value>) -> ScenarioReport {

@@ -31,6 +31,25 @@ pub(crate) fn deployment(replicas: u32) -> Value {
     })
 }
 
+/// A Deployment whose pods have a node each, of the smallest type.
+pub(crate) fn spread(replicas: u32) -> Value {
+    let mut web = deployment(replicas);
+    web["spec"]["template"]["spec"]["containers"][0]["ports"] =
+        json!([{ "containerPort": 80, "hostPort": 80 }]);
+    web
+}
+
+/// On-demand and spot nodes at the end.
+pub(crate) fn nodes_by_capacity_type(report: &ScenarioReport) -> (usize, usize) {
+    let of = |capacity_type: &str| {
+        let nodes = report.nodes.iter();
+        nodes
+            .filter(|node| node.capacity_type == capacity_type)
+            .count()
+    };
+    (of("on-demand"), of("spot"))
+}
+
 /// The NodePool of the small cluster.
 pub(crate) fn pool() -> Value {
     let mut pool = options(1).pools[0].clone();
