@@ -5,6 +5,7 @@
 
 mod aws;
 mod inert;
+mod notifications;
 #[cfg(test)]
 mod readers;
 mod record;
@@ -24,6 +25,7 @@ use mortise_planning::settings::{
     FeatureGates, RebalancePolicy, Settings, default_eviction_cost_ms,
 };
 use mortise_process::Millis;
+pub use notifications::NotificationArgs;
 pub use record::RecordArgs;
 
 /// Which clouds to serve.
@@ -66,6 +68,8 @@ pub struct ServeArgs {
     core: CoreArgs,
     #[command(flatten)]
     own: OwnArgs,
+    #[command(flatten)]
+    notifications: NotificationArgs,
     #[command(flatten)]
     record: RecordArgs,
     /// kwok: instance types file in Karpenter's format, instead of the built-in types
@@ -441,6 +445,7 @@ impl ServeArgs {
             kube_client_qps: f64::from(core.kube_client_qps),
             kube_client_burst: core.kube_client_burst,
             seed: self.own.seed,
+            notifications: self.notifications.config(&self.aws.cluster_name),
             record: self.record.config(self.scheduler_config()?),
             ..Config::default()
         })

@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 87] = [
+const READERS: [(&str, Reader); 91] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -102,6 +102,19 @@ const READERS: [(&str, Reader); 87] = [
     ("metrics_port", Configured("1")),
     ("min_values_policy", Configured("BestEffort")),
     ("nodeclass_resync_interval", Configured("1m")),
+    (
+        "notification_format",
+        ConfigWith("--notification-url-file=/somewhere", "slack"),
+    ),
+    (
+        "notification_interval",
+        ConfigWith("--notification-url-file=/somewhere", "1m"),
+    ),
+    (
+        "notification_reasons",
+        ConfigWith("--notification-url-file=/somewhere", "SpotInterrupted"),
+    ),
+    ("notification_url_file", Configured("/somewhere")),
     ("pod_deletion_costs", Configured("true")),
     ("preference_policy", Configured("Ignore")),
     ("prefix_delegation", Command("args.prefix_delegation()")),

@@ -150,6 +150,11 @@ async fn flags_and_variables() -> Result<()> {
             );
         }
     }
+    let reason = serve(base, &["--notification-reasons=SpotInterupted"], &[]).await?;
+    ensure!(
+        reason.code == Some(2) && reason.text.contains("'SpotInterrupted'"),
+        "{reason:?}"
+    );
     let gate = serve(base, &["--feature-gates=NodeRepiar=true"], &[]).await?;
     gate.expect(
         2,
@@ -287,13 +292,11 @@ async fn definitions_rights_and_ports() -> Result<()> {
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let port = taken.local_addr()?.port();
-    let said = serve(
-        plane.dir(),
-        &["--kubeconfig", &admin, "--metrics-port", &port.to_string()],
-        &[],
-    )
-    .await?;
+    let flags = ["--kubeconfig", &admin, "--metrics-port", &port.to_string()];
+    let said = serve(plane.dir(), &flags, &[]).await?;
     said.expect(1, &[&format!("127.0.0.1:{port}"), "metrics"])?;
+
+    a_file_without_a_url(plane.dir(), &admin).await?;
 
     let file = plane.dir().join("types.json");
     let path = file.display().to_string();
@@ -321,6 +324,17 @@ async fn definitions_rights_and_ports() -> Result<()> {
             .with_context(|| format!("{text:?}"))?;
     }
     plane.stop().await;
+    Ok(())
+}
+
+/// Notifications need a URL; what is in its file is not shown.
+async fn a_file_without_a_url(dir: &Path, kubeconfig: &str) -> Result<()> {
+    let url = dir.join("url");
+    std::fs::write(&url, "hooks.example.com/a-secret")?;
+    let file = format!("--notification-url-file={}", url.display());
+    let said = serve(dir, &["--kubeconfig", kubeconfig, &file], &[]).await?;
+    said.expect(2, &[&file, "it has no URL such as https://"])?;
+    ensure!(!said.text.contains("a-secret"), "{}", said.text);
     Ok(())
 }
 

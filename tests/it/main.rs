@@ -63,6 +63,7 @@ mod kueue;
 mod lint;
 mod migrate;
 mod node_lives;
+mod notifications;
 mod objects;
 mod overlays;
 mod pauses;

@@ -146,6 +146,36 @@ fn a_commitment_that_pays_for_nothing_is_said() {
 }
 
 #[test]
+fn zones_that_cannot_be_balanced_are_said() {
+    let mut cluster = TestCluster::new();
+    let of = |operator: &str, zones: &[&str]| {
+        json!({ "spec": { "template": { "spec": { "requirements": [
+            { "key": "topology.kubernetes.io/zone", "operator": operator, "values": zones },
+        ] } } } })
+    };
+    cluster.pool(&pool("default", &json!({})));
+    cluster.pool(&pool("two", &of("In", &["zone-1", "zone-2"])));
+    cluster.pool(&pool("one", &of("In", &["zone-1"])));
+    cluster.pool(&pool("not-one", &of("NotIn", &["zone-1"])));
+    let mut asked = policy("team", &["default", "two", "one", "not-one"], "25");
+    let mut said = |balance: Value| {
+        asked["spec"]["scaling"] = json!({ "zoneBalance": balance });
+        cluster.admit("CREATE", &asked, None)
+    };
+    let text = "NodePool \"one\" allows one zone alone: zoneBalance changes none of its nodes";
+    assert_eq!(warned(&said(json!({}))), [text]);
+    assert_eq!(warned(&said(json!({ "maxPriceIncrease": "10%" }))), [text]);
+    for odd in ["10", "100%", "-1%", "ten percent"] {
+        let answer = said(json!({ "maxPriceIncrease": odd }));
+        let shown = format!("{answer:?}");
+        assert!(
+            shown.contains("spec.scaling.zoneBalance.maxPriceIncrease"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
 fn a_share_of_on_demand_capacity_that_is_missing_or_cannot_be_is_said() {
     let mut cluster = TestCluster::new();
     let of = |types: &[&str]| {

@@ -196,7 +196,7 @@ impl Results for ArrivalResults {
                 }
             }
             writeln!(out, "{:<34}{pods:>8}{waiting:>9}", "all")?;
-            let nodes: usize = played.iter().map(|each| each.machines).sum();
+            let nodes: usize = played.iter().map(|each| each.nodes).sum();
             let settled = played.iter().filter_map(|each| each.settled_ms).max();
             let late: usize = played.iter().map(|each| each.late).sum();
             writeln!(

@@ -2,7 +2,9 @@
 //!
 //! Every case runs in a process of its own, through the engine that the program runs, with provisioning as its only decider.
 
+mod costs;
 mod one;
+mod policies;
 mod world;
 
 use std::io::Write;
@@ -29,7 +31,7 @@ pub(crate) struct ScaleArgs {
     #[arg(long, default_value_t = 42)]
     #[serde(skip)]
     seed: u64,
-    /// Only cases whose name contains this: pending, plain, affinity, field, gang, one, memory.
+    /// Only cases whose name contains this: pending, plain, affinity, field, gang, one, policies, costs, memory.
     #[arg(long)]
     only: Option<String>,
     #[command(flatten)]
@@ -42,7 +44,7 @@ pub(crate) struct ScaleArgs {
 }
 
 /// A case and what makes it.
-const CASES: [(&str, &str); 7] = [
+const CASES: [(&str, &str); 9] = [
     ("pending", "30,000 pending pods, 20 pools, 800 types"),
     (
         "plain",
@@ -65,6 +67,14 @@ const CASES: [(&str, &str); 7] = [
         "one pod added to 5,000 nodes with 100,000 pods, 20 pools, 800 types",
     ),
     (
+        "policies",
+        "2,000 pending pods, 2,000 nodes with 20,000 pods, 20 pools with a policy each, 400 types",
+    ),
+    (
+        "costs",
+        "cost allocation by namespace and by a label, for an hour; a third of the nodes is on-demand",
+    ),
+    (
         "memory",
         "5,000 nodes, 100,000 pods, 20,000 of them pending, 60 pools, 800 types",
     ),
@@ -77,7 +87,7 @@ struct Row {
     what: String,
     pods: usize,
     placed: usize,
-    machines: usize,
+    nodes: usize,
     /// Milliseconds: least, median, and the most of all runs (of `one`: p99).
     ms: (f64, f64, f64),
     /// Peak memory of the process, with what made the cluster.
@@ -140,13 +150,12 @@ fn solved(args: &ScaleArgs, case: &str, pods: usize, mut world: World) -> Row {
         times.push(clock.ms());
     }
     times.sort_by(f64::total_cmp);
-    let on_new: usize = last.claims.iter().map(|claim| claim.pods.len()).sum();
     Row {
         case: case.to_owned(),
         what: String::new(),
         pods,
-        placed: on_new + last.placements.len(),
-        machines: last.claims.len(),
+        placed: last.placed(),
+        nodes: last.claims.len(),
         ms: (times[0], times[times.len() / 2], times[times.len() - 1]),
         peak_mib: peak_mib(),
         resident_mib: resident_mib(),
@@ -197,6 +206,8 @@ fn measure(args: &ScaleArgs, case: &str) -> Result<Vec<Row>> {
             ]
         }
         "one" => one::rows(args.seed, args.runs)?,
+        "policies" => policies::rows(args.seed, args.runs)?,
+        "costs" => costs::rows(args.seed, args.runs)?,
         "memory" => vec![memory(args)?],
         other => bail!(
             "no case is named {other:?}; there are {}",
@@ -228,7 +239,7 @@ fn memory(args: &ScaleArgs) -> Result<Row> {
         what: "read, decide".to_owned(),
         pods: 20_000,
         placed: snapshot.ledger.nominations().count(),
-        machines: snapshot
+        nodes: snapshot
             .ledger
             .expected_claims()
             .len()
@@ -327,7 +338,7 @@ fn write_row(out: &mut dyn Write, row: &Row) -> Result<()> {
         row.what,
         row.pods,
         row.placed,
-        row.machines,
+        row.nodes,
         row.peak_mib.unwrap_or(f64::NAN),
         row.wanted,
         if row.wanted.is_empty() {

@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result};
 use jiff::SignedDuration;
 use mortise_apis::{k8s, labels};
 use mortise_engine::effect::Effect;
-use mortise_engine::engine::EngineInput;
 use mortise_state::resource_kinds::{Object, ObjectEvent, ObjectKey};
 use serde_json::{Value, json};
 
@@ -133,10 +132,7 @@ fn decide(world: &mut World, pod: Object) -> Result<Decided> {
 }
 
 fn gone(world: &mut World, key: ObjectKey) {
-    let now = world.now;
-    world
-        .engine
-        .apply(EngineInput::News(ObjectEvent::Deleted(key, None)), now);
+    world.take(ObjectEvent::Deleted(key, None));
 }
 
 fn row(what: &str, placed: usize, claims: usize, mut times: Vec<f64>, wanted_ms: f64) -> Row {
@@ -151,7 +147,7 @@ fn row(what: &str, placed: usize, claims: usize, mut times: Vec<f64>, wanted_ms:
         what: what.to_owned(),
         pods: 1,
         placed,
-        machines: claims,
+        nodes: claims,
         ms,
         peak_mib: peak_mib(),
         resident_mib: resident_mib(),

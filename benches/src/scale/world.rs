@@ -189,6 +189,8 @@ pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) now: Timestamp,
     seed: u64,
+    /// One node in three is on-demand; otherwise all are spot.
+    has_on_demand_nodes: bool,
 }
 
 impl World {
@@ -202,7 +204,12 @@ impl World {
             seed,
             now,
         );
-        let mut world = Self { engine, now, seed };
+        let mut world = Self {
+            engine,
+            now,
+            seed,
+            has_on_demand_nodes: false,
+        };
         for at in 0..pools {
             let pool: NodePool = read(pool(at))?;
             if at == 0 {
@@ -216,6 +223,12 @@ impl World {
             world.put(Object::DaemonSet(Box::new(read(set)?)));
         }
         Ok(world)
+    }
+
+    /// One node in three is on-demand.
+    pub(super) const fn with_on_demand_nodes(mut self) -> Self {
+        self.has_on_demand_nodes = true;
+        self
     }
 
     fn resolve(&mut self, pool: &NodePool, types: usize) {
@@ -245,7 +258,11 @@ impl World {
 
     /// An object as a watch brings it.
     pub(super) fn put(&mut self, object: Object) {
-        let news = ObjectEvent::Applied(object, EventSource::Watch);
+        self.take(ObjectEvent::Applied(object, EventSource::Watch));
+    }
+
+    /// What a watch brings.
+    pub(super) fn take(&mut self, news: ObjectEvent) {
         self.engine.apply(EngineInput::News(news), self.now);
     }
 
@@ -287,9 +304,11 @@ impl World {
         for at in 0..nodes {
             let name = format!("node-{at:05}");
             let team = at % pools % TEAMS;
+            let is_on_demand = self.has_on_demand_nodes && at % 3 == 1;
+            let capacity_type = if is_on_demand { "on-demand" } else { "spot" };
             let all_labels = json!({
                 labels::NODEPOOL: format!("pool-{:02}", at % pools), labels::TOPOLOGY_ZONE: ZONES[at / pools % 4], labels::HOSTNAME: name,
-                labels::ARCH: ARCHS[at % pools % 2], labels::OS: "linux", labels::CAPACITY_TYPE: "spot",
+                labels::ARCH: ARCHS[at % pools % 2], labels::OS: "linux", labels::CAPACITY_TYPE: capacity_type,
                 labels::INSTANCE_TYPE: "m0.8x", labels::REGISTERED: "true", labels::INITIALIZED: "true",
                 "team": format!("team-{team}"),
             });

@@ -222,12 +222,6 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
     reasons.dedup();
     let types = inputs::types(&folder)?;
     let violations = verify::violations(&raw, &types, &plan);
-    let placed = plan
-        .claims
-        .iter()
-        .map(|claim| claim.pods.len())
-        .sum::<usize>()
-        + plan.placements.len();
     #[expect(clippy::cast_precision_loss, reason = "for display")]
     let (pods_per_second, pods_per_cpu_second) = (
         raw.len() as f64 / median,
@@ -236,7 +230,7 @@ fn measure(args: &ScheduleArgs, input: &str) -> Result<Row> {
     Ok(Row {
         input: input.to_owned(),
         pods: raw.len(),
-        placed,
+        placed: plan.placed(),
         unplaced,
         reasons,
         seconds: (seconds[0], median, seconds[seconds.len() - 1]),

@@ -222,6 +222,37 @@ impl ObjectRef {
             Self::Deployment(_) => "Deployment",
         }
     }
+
+    /// The object's name, within its namespace if it has one.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Node(name) => name.as_str(),
+            Self::Claim(name) => name.as_str(),
+            Self::Pool(name) => name.as_str(),
+            Self::NodeClass(key) => &key.name,
+            Self::Overlay(name) | Self::Policy(name) => name,
+            Self::Pod(key) | Self::Buffer(key) | Self::Request(key) | Self::Deployment(key) => {
+                &key.name
+            }
+        }
+    }
+
+    /// The object's namespace; `None` for kinds that have none.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Pod(key) | Self::Buffer(key) | Self::Request(key) | Self::Deployment(key) => {
+                Some(&key.namespace)
+            }
+            Self::Node(_)
+            | Self::Claim(_)
+            | Self::Pool(_)
+            | Self::NodeClass(_)
+            | Self::Overlay(_)
+            | Self::Policy(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for ObjectRef {

@@ -1,5 +1,5 @@
 //! NodePoolPolicy: what NodePools may spend together and when, what is paid for in advance, how fast they may grow, how much of them
-//! is on-demand, and which nodes consolidation leaves alone.
+//! is on-demand, whether zones are balanced, and which nodes consolidation leaves alone.
 //!
 //! An own kind, because nothing is added to Karpenter's definitions: without an object of it, everything is as in Karpenter.
 
@@ -7,6 +7,7 @@ mod calendar;
 mod commitments;
 mod pause;
 mod spending;
+mod zone_balance;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub(crate) use commitments::hundredths_of_percent;
 pub use commitments::{Commitment, CommitmentAmount, DISCOUNT, PolicyCommitment};
 pub use pause::{PolicyPause, StatedPause};
 pub use spending::{DOLLARS, Month, MonthlySpending, PolicySpending, SpendingStatus};
+pub use zone_balance::{PriceIncrease, ZoneBalance};
 
 object! {
     /// Limits what the NodePools that it names cost together, how fast they grow, and which of their nodes are consolidated.
@@ -114,6 +116,9 @@ pub struct PolicyScaling {
     /// How much of the capacity is on-demand at least. Reserved capacity counts as on-demand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_demand: Option<OnDemandCapacity>,
+    /// New nodes go to the zone in which the NodePools have the fewest CPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone_balance: Option<ZoneBalance>,
 }
 
 /// How much of the capacity of the NodePools is on-demand at least, in CPUs of instances.
@@ -375,6 +380,13 @@ impl NodePoolPolicy {
     pub fn pause(&self) -> Option<StatedPause> {
         let pause = self.spec.disruption.as_ref()?.pause.as_ref()?;
         Some(pause.read())
+    }
+
+    /// How much more a node may cost in the zone with the fewest CPUs; `None` if zones are not balanced.
+    #[must_use]
+    pub fn zone_balance(&self) -> Option<PriceIncrease> {
+        let balance = self.spec.scaling.as_ref()?.zone_balance.as_ref()?;
+        Some(balance.price_increase())
     }
 
     /// What is paid for in advance, in the order in which it is used, without what has ended.

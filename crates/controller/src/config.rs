@@ -50,6 +50,8 @@ pub struct Config {
     pub detail: TelemetryDetail,
     /// Key of the label of pods by whose values costs are divided.
     pub cost_label: Option<Arc<str>>,
+    /// Which events are notified, and where; `None` = none.
+    pub notifications: Option<NotificationConfig>,
     /// Most concurrent launches per process.
     pub max_launches: usize,
     /// Longest duration of a shutdown.
@@ -82,6 +84,7 @@ impl Default for Config {
             kube_client_burst: 300,
             detail: TelemetryDetail::Bounded,
             cost_label: None,
+            notifications: None,
             max_launches: 16,
             shutdown_timeout: Duration::from_secs(20),
             effective: serde_json::Value::Null,
@@ -100,6 +103,48 @@ pub struct RecordConfig {
     pub max_bytes: u64,
     /// Default spread constraints as configured: the settings have them compiled.
     pub scheduler_config: SchedulerConfig,
+}
+
+/// Where notifications go, and which events are notified.
+#[derive(Clone, Debug)]
+pub struct NotificationConfig {
+    /// File with the URL, which is a secret. It is read for each message.
+    pub url_file: PathBuf,
+    /// What the receiver reads.
+    pub format: NotificationFormat,
+    /// Reasons of events; empty: every warning that is not about a pod.
+    pub reasons: Vec<String>,
+    /// Least time between two messages.
+    pub interval: Duration,
+    /// Name of the cluster; empty if it is not known.
+    pub cluster: String,
+}
+
+/// What a webhook reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NotificationFormat {
+    /// The events as JSON.
+    #[default]
+    Json,
+    /// A message of Slack; Mattermost, Rocket.Chat and Google Chat read it too.
+    Slack,
+    /// A card of Microsoft Teams.
+    Teams,
+    /// A message of Discord.
+    Discord,
+}
+
+impl NotificationFormat {
+    /// Its name, as in the flag.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Slack => "slack",
+            Self::Teams => "teams",
+            Self::Discord => "discord",
+        }
+    }
 }
 
 /// Detail of metrics and events.

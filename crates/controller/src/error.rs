@@ -72,6 +72,16 @@ pub enum RunError {
         /// The problem.
         message: String,
     },
+    /// Notifications cannot be sent.
+    #[error(
+        "--notification-url-file={file}: {message}; the file must contain the URL of a webhook"
+    )]
+    Notifications {
+        /// The file with the URL.
+        file: String,
+        /// The problem.
+        message: String,
+    },
     /// A listener could not be opened.
     #[error("cannot listen on {address} for {purpose}: {source}; choose another address or port")]
     Listen {
@@ -115,7 +125,7 @@ impl RunError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) => 2,
+            Self::Usage(_) | Self::Notifications { .. } => 2,
             Self::Kubeconfig { .. } | Self::Unreachable { .. } | Self::Unauthenticated { .. } => 3,
             Self::CrdsMissing { .. } => 4,
             Self::Forbidden { .. } => 5,

@@ -26,6 +26,7 @@ mod engine_loop;
 mod error;
 mod flight_recorder;
 mod metrics;
+mod notifications;
 pub mod pem;
 mod run;
 mod serve;
@@ -38,8 +39,9 @@ mod watch;
 pub use client::{Clients, Reviewer, why_failed};
 pub use clock::{Clock, SystemClock};
 pub use config::{
-    AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen, RecordConfig,
-    TelemetryDetail, default_extender_clients,
+    AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen,
+    NotificationConfig, NotificationFormat, RecordConfig, TelemetryDetail,
+    default_extender_clients,
 };
 pub use effects::failpoint::{
     Failpoint, FailpointSide, UnknownFailpoint, VARIABLE as FAILPOINT_VARIABLE,

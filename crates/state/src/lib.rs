@@ -10,6 +10,7 @@
 //! Pure: time is an argument. It decides nothing.
 
 pub mod catalog;
+pub mod costs;
 pub mod feasible_pods;
 pub mod index;
 pub mod ledger;

@@ -167,8 +167,14 @@ pub(super) struct Pool {
     pub(super) pause: Option<Pause>,
     pub(super) policy: Option<Policy>,
     #[serde(default)]
-    pub(super) commitments: Vec<String>,
+    pub(super) commitments: Vec<PoolCommitment>,
     pub(super) decisions: Vec<Decision>,
+}
+
+/// A commitment that pays for its nodes.
+#[derive(Debug, Deserialize)]
+pub(super) struct PoolCommitment {
+    pub(super) text: String,
 }
 
 /// The NodePoolPolicy in force, with a line for each limit.

@@ -54,7 +54,7 @@ pub(super) fn lines(pool: &Pool, width: usize) -> Vec<String> {
         known.push(("policy", format!("{}: {limits}", policy.name)));
     }
     let commitments = pool.commitments.iter();
-    known.extend(commitments.map(|each| ("paid for", each.clone())));
+    known.extend(commitments.map(|each| ("paid for", each.text.clone())));
     lines.extend(facts(&known, width));
     let waits = pool.conditions.iter().filter(|each| each.status != "True");
     let waits = waits.flat_map(|each| wrapped(&condition(each), 2, width));

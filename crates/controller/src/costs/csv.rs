@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::HourlyCosts;
+use mortise_state::costs::HourlyCosts;
 
 /// A line for each account of each hour. Amounts have six decimals, rounded up.
 pub(crate) fn csv(hours: &[Arc<HourlyCosts>]) -> String {

@@ -1,30 +1,18 @@
-//! What nodes cost, by NodePool, by namespace and by a label of pods: cost allocation.
-//!
-//! # Rule
-//! A node costs the price of its offering while its NodeClaim is there. A pod is charged the largest share that it requests of any
-//! resource of its node; if these shares come to more than the node, each is scaled down. What no pod requests is an account of its
-//! own, so that the namespaces and this account come to what the NodePools cost, exactly.
+//! Cost allocation of this process: its accounts, read from the snapshots that the engine publishes.
 //!
 //! # Invariant
-//! Amounts are prices times milliseconds, added up as integers. What changes between two readings counts from the second one on, so an
-//! amount is wrong by ten seconds of what changed at most.
-//!
-//! # Cost
-//! A reading compares one pointer per node, and divides the price of the nodes that changed.
+//! Nodes are read every ten seconds, so an amount is wrong by ten seconds of what changed at most.
 
-mod account;
-mod allocation;
 mod csv;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use mortise_apis::values::since;
+use mortise_state::costs::{Allocation, CostOfAccount, HourlyCosts};
 use mortise_state::snapshot::Snapshot;
 
-pub(crate) use account::CostAccount;
-use allocation::Allocation;
-pub(crate) use allocation::{Amounts, CostOfAccount, HourlyCosts};
+pub(crate) use csv::csv;
 
 /// Time in milliseconds between two readings of the nodes.
 const READ_MS: i64 = 10_000;
@@ -78,8 +66,6 @@ impl Costs {
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-pub(crate) use csv::csv;
 
 #[cfg(test)]
 mod tests;

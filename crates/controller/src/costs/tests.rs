@@ -5,8 +5,9 @@ use mortise_apis::values::after;
 use mortise_apis::values::money::{MicroUsd, Spent};
 use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 
-use super::allocation::HOURS;
-use super::{CostAccount, Costs, csv};
+use mortise_state::costs::{CostAccount, HOURS};
+
+use super::{Costs, csv};
 use crate::testing::{noon, shared};
 
 const MINUTE: i64 = 60_000;

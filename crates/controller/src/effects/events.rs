@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use super::api::ApiWriter;
 use crate::client::error_class;
 use crate::client::token_bucket::TokenBucket;
+use crate::notifications::Notifications;
 use crate::service_state::ServiceState;
 
 /// Capacity of the event queue. At 25 per second these are 40 s; older events are not useful.
@@ -40,9 +41,10 @@ impl Events {
     pub(crate) fn new(
         api: ApiWriter,
         shared: Arc<ServiceState>,
+        notifications: Option<Notifications>,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let task = run(waiting, api, Arc::clone(&shared));
+        let task = run(waiting, api, Arc::clone(&shared), notifications);
         (Self { queue, shared }, task)
     }
 
@@ -65,7 +67,12 @@ impl Events {
     }
 }
 
-async fn run(mut waiting: mpsc::Receiver<Event>, api: ApiWriter, shared: Arc<ServiceState>) {
+async fn run(
+    mut waiting: mpsc::Receiver<Event>,
+    api: ApiWriter,
+    shared: Arc<ServiceState>,
+    notifications: Option<Notifications>,
+) {
     let mut recent = EventDeduper::default();
     let limits = EventRateLimits {
         all: TokenBucket::new(25.0, 100),
@@ -77,6 +84,9 @@ async fn run(mut waiting: mpsc::Receiver<Event>, api: ApiWriter, shared: Arc<Ser
         let now = shared.now();
         if !recent.is_new(&event, now) {
             continue;
+        }
+        if let Some(notifications) = &notifications {
+            notifications.offer(&event, now);
         }
         if !limits.allow(&event) {
             shared.metrics.effects.event_dropped("rate_limit");
@@ -146,27 +156,14 @@ impl EventDeduper {
 }
 
 fn body(event: &Event, snapshot: &Snapshot, now: Timestamp, instance: &str) -> (String, Value) {
-    let (namespace, name) = match &event.target {
-        ObjectRef::Pod(key)
-        | ObjectRef::Buffer(key)
-        | ObjectRef::Request(key)
-        | ObjectRef::Deployment(key) => (key.namespace.to_string(), key.name.to_string()),
-        ObjectRef::Node(name) => ("default".to_owned(), name.to_string()),
-        ObjectRef::Claim(name) => ("default".to_owned(), name.to_string()),
-        ObjectRef::Pool(name) => ("default".to_owned(), name.to_string()),
-        ObjectRef::Overlay(name) | ObjectRef::Policy(name) => {
-            ("default".to_owned(), name.to_string())
-        }
-        ObjectRef::NodeClass(key) => ("default".to_owned(), key.name.to_string()),
-    };
-    let mut involved = json!({ "kind": event.target.kind(), "apiVersion": api_version(&event.target, snapshot), "name": name });
-    if let ObjectRef::Pod(key)
-    | ObjectRef::Buffer(key)
-    | ObjectRef::Request(key)
-    | ObjectRef::Deployment(key) = &event.target
-    {
-        involved["namespace"] = Value::String(key.namespace.to_string());
+    let (target, name) = (&event.target, event.target.name());
+    let mut involved =
+        json!({ "kind": target.kind(), "apiVersion": api_version(target, snapshot), "name": name });
+    if let Some(namespace) = target.namespace() {
+        involved["namespace"] = Value::String(namespace.to_owned());
     }
+    // Where events about objects without a namespace are.
+    let namespace = target.namespace().unwrap_or("default").to_owned();
     if let Some(uid) = uid(&event.target, snapshot) {
         involved["uid"] = Value::String(uid);
     }

@@ -95,8 +95,12 @@ where
 impl<L: Labels> Counters<L> {
     /// Increments the counter of these labels.
     pub(super) fn count(&self, labels: &L) {
+        self.count_by(labels, 1);
+    }
+
+    pub(super) fn count_by(&self, labels: &L, number: u64) {
         self.with(labels, |counter| {
-            counter.inc();
+            counter.inc_by(number);
         });
     }
 }

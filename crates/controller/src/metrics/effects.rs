@@ -18,6 +18,7 @@ series! {
         events_sent: always counter[] "mortise_events_sent" "Events sent";
         events_dropped: always counter[labels::ReasonOnly; 6] "mortise_events_dropped" "Events dropped, by reason";
         event_queue_depth: always gauge[] "mortise_event_queue_depth" "Events that are queued";
+        notified: always counter[labels::ResultOnly; 3] "mortise_notified_events" "Events of notifications, by result";
         api_writes: always counter[labels::ApiWrite; 60] "mortise_api_writes" "Write requests to the API server, including retries";
     }
 }
@@ -51,6 +52,12 @@ impl EffectMetrics {
     /// Sets the number of queued events.
     pub(crate) fn events_queued(&self, waiting: usize) {
         self.event_queue_depth.set(as_i64(waiting));
+    }
+
+    /// Counts events of notifications.
+    pub(crate) fn notified(&self, result: &'static str, events: usize) {
+        let labels = labels::ResultOnly { result };
+        self.notified.count_by(&labels, events as u64);
     }
 
     /// The counter of write requests to the API server.

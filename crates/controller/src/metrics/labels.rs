@@ -67,6 +67,7 @@ labels! {
     Evaluation { reason: &'static str, consolidation_type: &'static str }
     Consolidation { consolidation_type: &'static str }
     ReasonOnly { reason: &'static str }
+    ResultOnly { result: &'static str }
     PauseScopeOnly { scope: &'static str }
     Scored { decision: &'static str, nodepool: String, policy: String }
     ResourceOnly { resource_type: &'static str }

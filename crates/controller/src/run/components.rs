@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use futures::future::BoxFuture;
 use mortise_apis::CrdSet;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::node_class::NodeClassKind;
@@ -37,6 +38,7 @@ use crate::election::{Election, RETRY_PERIOD, identity};
 use crate::engine_loop::{self, Driver};
 use crate::error::RunError;
 use crate::flight_recorder::FlightRecorder;
+use crate::notifications::Notifications;
 use crate::serve::{DebugAccess, HttpsService, Listeners, serve};
 use crate::service_state::ServiceState;
 use crate::tls::ApiServers;
@@ -53,6 +55,9 @@ pub(super) struct ServiceContext {
     pub(super) shared: Arc<ServiceState>,
 }
 
+/// Notifications, and the task that sends them.
+pub(super) type NotificationTask = (Notifications, BoxFuture<'static, ()>);
+
 /// Everything that the components are built from.
 pub(super) struct Components {
     pub(super) service: ServiceContext,
@@ -62,6 +67,7 @@ pub(super) struct Components {
     pub(super) listeners: Listeners,
     pub(super) certificates: Certificates,
     pub(super) debug: DebugAccess,
+    pub(super) notifications: Option<NotificationTask>,
     pub(super) engine: Engine,
 }
 
@@ -86,6 +92,7 @@ impl Components {
             listeners,
             certificates,
             debug,
+            notifications,
             engine,
         } = self;
         let (inputs, received) = mpsc::channel(engine_loop::INPUTS);
@@ -99,7 +106,7 @@ impl Components {
             memory: Arc::new(ExtenderState::new(&service.namespace)),
             counters: Arc::default(),
         };
-        links.spawn_effects(&service, orders);
+        links.spawn_effects(&service, notifications, orders);
         links.spawn_driver(&service, engine, received, commands);
         links.spawn_watches(&service, kinds);
         links.spawn_notices(&service);
@@ -165,6 +172,7 @@ impl Links<'_> {
     fn spawn_effects(
         &mut self,
         service: &ServiceContext,
+        notifications: Option<NotificationTask>,
         orders: mpsc::UnboundedReceiver<ExecutorMessage>,
     ) {
         let config = &service.config;
@@ -178,7 +186,9 @@ impl Links<'_> {
             Arc::new(ResourceKinds::new(&service.node_classes)),
             Arc::clone(&self.license),
         );
-        let (events, send_events) = Events::new(api.clone(), Arc::clone(&service.shared));
+        let (notifications, send_notifications) = notifications.unzip();
+        let shared = Arc::clone(&service.shared);
+        let (events, send_events) = Events::new(api.clone(), shared, notifications);
         let outside = EffectClients {
             api,
             clouds: service.clouds.clone(),
@@ -188,6 +198,9 @@ impl Links<'_> {
         };
         let end = &self.ends.effects;
         spawn_until(&mut self.tasks, "events", end.clone(), send_events);
+        if let Some(send) = send_notifications {
+            spawn_until(&mut self.tasks, "notifications", end.clone(), send);
+        }
         // Ends when the driver has ended and its effects have completed.
         let effects = effects::run(orders, self.inputs.clone(), outside, config.max_launches);
         spawn_until(&mut self.tasks, "effects", end.clone(), effects);

@@ -9,6 +9,7 @@ mod supervision;
 
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use mortise_apis::conversion::converted_definitions;
 use mortise_apis::labels::WellKnown;
 use mortise_apis::node_class::NodeClassKind;
@@ -25,6 +26,7 @@ use crate::config::{CertificateSource, Config};
 use crate::effects::cloud::CloudProviders;
 use crate::effects::failpoint;
 use crate::error::RunError;
+use crate::notifications::Notifications;
 use crate::serve::{Addresses, DebugAccess, Listeners};
 use crate::service_state::ServiceState;
 use crate::tls::certificates::Certificates;
@@ -121,6 +123,11 @@ pub async fn start(
     shared.set_providers(clouds.all().cloned().collect());
     clients.count_writes(shared.metrics.effects.count_writes());
     let certificates = load_certificates(&config, &clients, &namespace, &shared).await?;
+    let notifications = config.notifications.clone();
+    let notifications = notifications
+        .map(|config| Notifications::new(config, Arc::clone(&shared)))
+        .transpose()?
+        .map(|(notifications, task)| (notifications, task.boxed()));
     let addresses = listeners.addresses();
     let service = ServiceContext {
         config,
@@ -138,6 +145,7 @@ pub async fn start(
         listeners,
         certificates,
         debug,
+        notifications,
         engine,
     };
     let (state, timeout) = (

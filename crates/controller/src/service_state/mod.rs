@@ -27,7 +27,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::config::TelemetryDetail;
-use crate::costs::{CostOfAccount, Costs};
+use mortise_state::costs::CostOfAccount;
+
+use crate::costs::Costs;
 use crate::metrics::Metrics;
 use decision_log::{DecisionLog, NumberedRecord};
 use handshakes::Handshakes;

@@ -34,15 +34,13 @@ struct PriceFilter<'a> {
     types: Vec<Arc<InstanceType>>,
 }
 
-/// Narrows a planned NodeClaim to instance types that are cheaper than the nodes it replaces, or reports why none is.
+/// Narrows a planned NodeClaim to instance types that are cheaper than the nodes it replaces, which cost `old`, or reports why none is.
 pub fn cheaper(
     claim: PlannedClaim,
     candidates: &[&Candidate],
+    old: MicroUsd,
     view: &DisruptionView<'_>,
 ) -> Result<PlannedClaim, DisruptionRejection> {
-    let Some(old) = view.cost_of(candidates) else {
-        return Err(DisruptionRejection::from_reason(Reason::UnknownPrice));
-    };
     let mut filter = PriceFilter::new(claim, view)?;
     let all_spot = candidates
         .iter()
@@ -80,14 +78,13 @@ pub fn repeated<'c>(claims: &[PlannedClaim], candidates: &[&'c Candidate]) -> Ve
 }
 
 /// Narrows planned NodeClaims to instance types that together cost no more than `limit`, whichever of them the cloud selects,
-/// or reports why none do. What is left between `limit` and the cheapest types is shared in proportion to their prices.
+/// or reports why none do; the nodes that they replace cost `old`. What is left between `limit` and the cheapest types is shared in proportion to their prices.
 pub fn cheaper_together(
     claims: Vec<PlannedClaim>,
     candidates: &[&Candidate],
-    limit: MicroUsd,
+    (old, limit): (MicroUsd, MicroUsd),
     view: &DisruptionView<'_>,
 ) -> Result<Vec<PlannedClaim>, DisruptionRejection> {
-    let old = view.cost_of(candidates).unwrap_or_default();
     let mut filters = Vec::with_capacity(claims.len());
     for claim in claims {
         filters.push(PriceFilter::new(claim, view)?);

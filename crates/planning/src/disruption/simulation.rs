@@ -210,8 +210,11 @@ fn check_savings(
     match moves.claims.len() {
         0 => {}
         1 => {
+            let Some(old) = moves.old else {
+                return Err(DisruptionRejection::from_reason(Reason::UnknownPrice));
+            };
             if let Some(claim) = moves.claims.pop() {
-                let claim = cheaper(claim, candidates, view)?;
+                let claim = cheaper(claim, candidates, old, view)?;
                 moves.new = claim.cost();
                 moves.claims.push(claim);
             }
@@ -260,7 +263,7 @@ fn check_savings_together(
     let least = worth_the_moves(old, candidates, view);
     if !moves.claims.is_empty() {
         let claims = std::mem::take(&mut moves.claims);
-        moves.claims = cheaper_together(claims, candidates, old - least, view)?;
+        moves.claims = cheaper_together(claims, candidates, (old, old - least), view)?;
         moves.new = moves.claims.iter().map(PlannedClaim::cost).sum();
     }
     check_sunk(&moves, candidates, view)?;

@@ -11,6 +11,7 @@ use super::pass::Pass;
 use super::placements::PlacementTarget;
 use super::plan::{LaunchPlan, Placement, PlannedClaim, PlannedOffering};
 use super::static_claim::capacity_types;
+use super::zone_balance::{OfferingsId, ZoneBalances};
 use crate::reason::Reason;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
@@ -25,6 +26,23 @@ struct LimitedOfferings {
     types: Bits,
     /// The commitment that pays for them.
     paid_by: Option<PayingCommitment>,
+}
+
+/// What a NodeClaim may be launched as.
+struct AllowedOfferings {
+    kinds: Bits,
+    types: Bits,
+    /// Its types, the cheapest first, at most as many as a NodeClaim may have.
+    by_price: Vec<(usize, PricedOffering)>,
+    /// The commitment that pays for them.
+    paid_by: Option<PayingCommitment>,
+}
+
+/// What the policies ask of new NodeClaims, as those of the pass use it up.
+struct PolicyWishes {
+    shares: OnDemandShares,
+    commitments: CommitmentRoom,
+    zones: ZoneBalances,
 }
 
 /// Builds the plan of a finished pass.
@@ -63,12 +81,15 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             });
         }
         let snapshot = self.pass.ground.snapshot;
-        let mut shares = OnDemandShares::new(snapshot, self.pass.options);
-        let mut commitments = CommitmentRoom::new(snapshot, self.pass.options);
+        let mut wishes = PolicyWishes {
+            shares: OnDemandShares::new(snapshot, self.pass.options),
+            commitments: CommitmentRoom::new(snapshot, self.pass.options),
+            zones: ZoneBalances::new(snapshot, self.pass.options),
+        };
         let filled =
             (0..self.pass.claims.len()).filter(|at| !self.pass.claims[*at].pods.is_empty());
         for claim in filled {
-            match self.planned_claim(claim, (&mut shares, &mut commitments)) {
+            match self.planned_claim(claim, &mut wishes) {
                 Ok(planned) => plan.claims.push(planned),
                 Err(why) => dropped.extend(
                     self.pass.claims[claim]
@@ -84,7 +105,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
     fn planned_claim(
         &self,
         claim: usize,
-        (shares, commitments): (&mut OnDemandShares, &mut CommitmentRoom),
+        wishes: &mut PolicyWishes,
     ) -> Result<PlannedClaim, Reason> {
         let devices = self.pass.devices.as_ref();
         let device_drivers = devices.map_or_else(Vec::new, |devices| devices.drivers_of(claim));
@@ -92,41 +113,18 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         let shape = self.pass.shapes.get(claim.shape);
         let template = &self.pass.templates[shape.template];
         let (catalog, table) = (&template.catalog, template.catalog.table());
-        let types = shape.types_with_capacity(template, &claim.taken, &claim.ports);
-        // A NodeClaim that holds reservations is launched from one of them and nothing else.
-        let mut shape_requirements = shape.requirements.clone();
-        let mut kinds_bits = shape.kinds.clone();
-        let mut types = types;
-        if !claim.reservations.is_empty() {
-            kinds_bits = self.held_kinds(claim, shape, &types, &mut shape_requirements);
-            types.and(&table.offered(&kinds_bits));
-        }
+        let mut requirements = shape.requirements.clone();
         let most_types = match self.pass.options.max_instance_types {
             0 => usize::MAX,
             most => most,
         };
-        let own: Vec<(usize, PricedOffering)>;
-        let limited = self.limited(claim, &types, &mut shape_requirements, shares, commitments);
-        let by_price = if claim.reservations.is_empty() {
-            if let Some(limited) = &limited {
-                kinds_bits = limited.offerings.kinds.clone();
-                types.and(&limited.types);
-            }
-            limited.as_ref().map_or_else(
-                || shape.by_price(template),
-                |limited| limited.offerings.by_price.as_slice(),
-            )
-        } else {
-            own = table.by_price(&types, &kinds_bits);
-            &own
-        };
-        let offers: Vec<_> = by_price
-            .iter()
-            .filter(|(at, _)| types.has(*at))
-            .take(most_types)
-            .collect();
+        let AllowedOfferings {
+            kinds: kinds_bits,
+            types,
+            by_price: offers,
+            paid_by,
+        } = self.allowed(claim, &mut requirements, most_types, wishes);
         let mut relaxed = claim.relaxed;
-        let mut requirements = shape_requirements;
         let mut kept = types.clone();
         if offers.len() == most_types {
             kept = Bits::none(table.type_count());
@@ -170,7 +168,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
                 })
             }),
             most: template.most(&kept),
-            paid_by: limited.and_then(|limited| limited.paid_by),
+            paid_by,
             pods,
             min_values_relaxed: relaxed,
             capacity_types,
@@ -179,19 +177,91 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         })
     }
 
+    /// What a NodeClaim may be launched as, by its pods, the reservations that it holds, and what policies ask for. Pins its requirements
+    /// to it.
+    fn allowed(
+        &self,
+        claim: &InFlightNodeClaim,
+        requirements: &mut Requirements,
+        most: usize,
+        wishes: &mut PolicyWishes,
+    ) -> AllowedOfferings {
+        let shape = self.pass.shapes.get(claim.shape);
+        let template = &self.pass.templates[shape.template];
+        let table = template.catalog.table();
+        let mut types = shape.types_with_capacity(template, &claim.taken, &claim.ports);
+        let first = |by_price: &[(usize, PricedOffering)], types: &Bits| -> Vec<_> {
+            let own = by_price.iter().filter(|(at, _)| types.has(*at));
+            own.take(most).copied().collect()
+        };
+        // A NodeClaim that holds reservations is launched from one of them and nothing else.
+        if !claim.reservations.is_empty() {
+            let kinds = self.held_kinds(claim, shape, &types, requirements);
+            types.and(&table.offered(&kinds));
+            return AllowedOfferings {
+                by_price: first(&table.by_price(&types, &kinds), &types),
+                kinds,
+                types,
+                paid_by: None,
+            };
+        }
+        let limited = self.limited(claim, &types, requirements, wishes);
+        if let Some(limited) = &limited {
+            types.and(&limited.types);
+        }
+        let (kinds, all, by_price, id) = match &limited {
+            None => (
+                &shape.kinds,
+                &shape.types,
+                shape.by_price(template),
+                OfferingsId::All,
+            ),
+            Some(LimitedOfferings {
+                offerings, paid_by, ..
+            }) => (
+                &offerings.kinds,
+                &offerings.types,
+                offerings.by_price.as_slice(),
+                paid_by
+                    .as_ref()
+                    .map_or(OfferingsId::OnDemand, |by| OfferingsId::Commitment(by.at)),
+            ),
+        };
+        let snapshot = self.pass.ground.snapshot;
+        let (id, of) = ((claim.shape, id), (kinds, all, &types));
+        let zone = wishes.zones.zone(snapshot, template, id, of, |left| {
+            self.is_enough(claim, left, requirements)
+        });
+        let (kinds, by_price) = match &zone {
+            None => (kinds.clone(), first(by_price, &types)),
+            Some(zone) => {
+                types = zone.types_of(&types);
+                let pinned = Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&zone.zone));
+                requirements.add(pinned);
+                (zone.kinds.clone(), first(&zone.by_price, &types))
+            }
+        };
+        AllowedOfferings {
+            kinds,
+            types,
+            by_price,
+            paid_by: limited.and_then(|limited| limited.paid_by),
+        }
+    }
+
     /// The on-demand offerings that a NodeClaim is limited to, because a commitment pays for them or the policy of its NodePool asks for
-    /// them; `None` if it is not, holds reservations, or minValues forbid it. Pins its requirements to them.
+    /// them; `None` if it is not, or minValues forbid it. Pins its requirements to them.
     fn limited(
         &self,
         claim: &InFlightNodeClaim,
         types: &Bits,
         requirements: &mut Requirements,
-        shares: &mut OnDemandShares,
-        commitments: &mut CommitmentRoom,
+        PolicyWishes {
+            shares,
+            commitments,
+            ..
+        }: &mut PolicyWishes,
     ) -> Option<LimitedOfferings> {
-        if !claim.reservations.is_empty() {
-            return None;
-        }
         let shape = self.pass.shapes.get(claim.shape);
         let template = &self.pass.templates[shape.template];
         let snapshot = self.pass.ground.snapshot;

@@ -52,6 +52,7 @@ mod template_cache;
 mod topology;
 mod topology_counts;
 mod volumes;
+mod zone_balance;
 
 pub use buffer_rooms::buffer_rooms;
 pub use commitments::PayingCommitment;

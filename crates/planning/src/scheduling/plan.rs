@@ -251,4 +251,11 @@ impl LaunchPlan {
             .map(|claim| claim.cheapest.as_ref().and_then(|cheapest| cheapest.price))
             .sum()
     }
+
+    /// How many pods have a place.
+    #[must_use]
+    pub fn placed(&self) -> usize {
+        let launched = self.claims.iter().map(|claim| claim.pods.len());
+        launched.sum::<usize>() + self.placements.len()
+    }
 }

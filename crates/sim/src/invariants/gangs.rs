@@ -107,6 +107,5 @@ fn has_room(pods: &[&Arc<Pod>], snapshot: &Snapshot, now: Timestamp) -> bool {
         ..SolveOptions::default()
     };
     let (plan, _) = solve(now, snapshot, &options, &|| false);
-    let launched = plan.claims.iter().map(|claim| claim.pods.len());
-    !pods.is_empty() && launched.sum::<usize>() + plan.placements.len() >= pods.len()
+    !pods.is_empty() && plan.placed() >= pods.len()
 }

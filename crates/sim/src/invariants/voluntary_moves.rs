@@ -65,13 +65,14 @@ impl VoluntaryMoves {
                 })
             });
         }
+        all.retain(|replaced, new| new.is_some() && !self.compared.contains(*replaced));
+        if all.is_empty() {
+            return;
+        }
+        let bill = Bill::new(snapshot, cluster);
         for (replaced, new) in all {
             let Some(new) = new else { continue };
-            if self.compared.contains(replaced) {
-                continue;
-            }
             self.compared.insert(replaced.to_owned());
-            let bill = Bill::new(snapshot, cluster);
             self.compare((replaced, &new), &instances, (cluster, &bill), found);
         }
     }

@@ -35,3 +35,4 @@ mod steady;
 mod watches;
 mod world;
 mod writes;
+mod zone_balance;

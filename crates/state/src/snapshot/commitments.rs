@@ -277,6 +277,26 @@ impl Commitments {
     }
 }
 
+impl CommitmentUse<'_> {
+    /// What it is counted in: `instances`, or `dollars_per_hour` at on-demand prices.
+    #[must_use]
+    pub const fn unit(&self) -> &'static str {
+        match self.of.commitment.amount {
+            CommitmentAmount::OnDemandPrice(_) => "dollars_per_hour",
+            CommitmentAmount::Instances(_) => "instances",
+        }
+    }
+
+    /// A number of this unit, from one in the unit of the amount.
+    #[must_use]
+    pub fn in_unit(&self, amount: i64) -> f64 {
+        match self.of.commitment.amount {
+            CommitmentAmount::OnDemandPrice(_) => MicroUsd(amount).dollars(),
+            CommitmentAmount::Instances(_) => i32::try_from(amount).map_or(f64::MAX, f64::from),
+        }
+    }
+}
+
 impl CommitmentsLeft {
     fn count(&mut self, node: &PayableNode) {
         let mut rest = node.price;

@@ -29,6 +29,7 @@ pub(crate) mod requested_room;
 mod rollout;
 mod stalled;
 mod workloads;
+mod zone_use;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,6 +67,7 @@ pub use requested_room::{RequestFailure, RequestedPods, RequestedRoom};
 pub use rollout::{Rollout, Rollouts};
 pub use stalled::Stalled;
 pub use workloads::Workloads;
+pub use zone_use::{ZoneUse, ZoneUses};
 
 use crate::catalog::Catalog;
 use crate::ledger::{Ledger, NominationTarget};

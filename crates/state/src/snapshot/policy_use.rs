@@ -18,6 +18,7 @@ use jiff::Timestamp;
 
 use super::on_demand_use::{NodeCpu, OnDemandUse};
 use super::price_use::{PriceLimit, PriceUse};
+use super::zone_use::{ZoneUse, zone_of};
 use super::{Snapshot, StateNode};
 use crate::catalog::{Catalog, UNKNOWN_PRICE};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -46,6 +47,8 @@ pub struct PolicyUse {
     pub rate: Option<RateUse>,
     /// The least share of capacity that is on-demand, and what is.
     pub on_demand: Option<OnDemandUse>,
+    /// What zones have; only if they are balanced.
+    pub zones: Option<ZoneUse>,
     /// Percent of use from which on a node is not consolidated.
     pub minimum_utilization: Option<i64>,
     /// What consolidation must save per hour for each pod that it moves.
@@ -260,6 +263,7 @@ impl PolicyUse {
                 frees_at: None,
             }),
             on_demand: policy.on_demand_share().map(OnDemandUse::new),
+            zones: policy.zone_balance().map(ZoneUse::new),
             minimum_utilization: policy.minimum_utilization(),
             minimum_savings_per_move: policy.minimum_savings_per_move(),
             eviction_cost_ms: policy.eviction_cost_ms(),
@@ -272,10 +276,17 @@ impl PolicyUse {
     }
 
     fn count_existing(&mut self, name: &ClaimName, claim: &NodeClaim, snapshot: &Snapshot) {
-        if let Some(on_demand) = &mut self.on_demand
+        if (self.on_demand.is_some() || self.zones.is_some())
             && let Some(cpu) = NodeCpu::of_claim(name, claim, snapshot)
         {
-            on_demand.add(cpu);
+            if let Some(on_demand) = &mut self.on_demand {
+                on_demand.add(cpu);
+            }
+            if let Some(zones) = &mut self.zones
+                && let Some(zone) = zone_of(claim, snapshot.node_of_claim(name).map(|node| &**node))
+            {
+                zones.add(&zone, cpu.cpu);
+            }
         }
         if let Some(nodes) = &mut self.nodes {
             nodes.used += 1;

@@ -176,7 +176,7 @@ impl Field {
                 .collect(),
             waiting,
             late,
-            machines: claims,
+            nodes: claims,
             settled_ms: settled.map(|at| signed_ms(at, booted)),
             millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         })

@@ -56,7 +56,7 @@ pub struct Played {
     /// are late that do not stay pending.
     pub late: usize,
     /// Nodes at the end.
-    pub machines: usize,
+    pub nodes: usize,
     /// From the last arrival until every pod ran, less the longest time that a node takes to register, in milliseconds;
     /// `None` when pods wait. Negative when no pod had to wait for a node that long.
     pub settled_ms: Option<i64>,
@@ -80,7 +80,7 @@ impl fmt::Display for Played {
             "{}: {waiting} of {all} pods wait, {} were late, {} nodes, {} s",
             self.name,
             self.late,
-            self.machines,
+            self.nodes,
             self.millis / 1_000
         )?;
         for each in &self.waiting {

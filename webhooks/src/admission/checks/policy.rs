@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mortise_apis::labels;
 use mortise_apis::names::PoolName;
 use mortise_apis::node_pool_policy::NodePoolPolicy;
+use mortise_apis::requirements::Requirement;
 use mortise_apis::values::Quantity;
 use mortise_state::snapshot::{PolicyUse, PriceLimit};
 
@@ -72,7 +73,16 @@ pub(super) fn run(
     }
     commitments::run(context, &policy, answer);
     if policy.on_demand_share().is_some() {
-        without_on_demand(context, &policy, answer);
+        let pools = pools_with(context, &policy, labels::CAPACITY_TYPE, |own| {
+            !own.has(labels::CAPACITY_TYPE_ON_DEMAND)
+        });
+        unchanged(&pools, "no on-demand capacity: onDemand", answer);
+    }
+    if policy.zone_balance().is_some() {
+        let pools = pools_with(context, &policy, labels::TOPOLOGY_ZONE, |own| {
+            !own.is_complement() && own.values().len() == 1
+        });
+        unchanged(&pools, "one zone alone: zoneBalance", answer);
     }
     let own = policy.spec.node_pools.iter().find_map(|pool| {
         let found = after.policy_of(pool)?;
@@ -135,25 +145,30 @@ fn exceeded(own: &PolicyUse, answer: &mut AdmissionResult) {
     }
 }
 
-/// NodePools that never have on-demand nodes.
-fn without_on_demand(
+/// The NodePools of a policy whose requirement of this key is so, with their positions.
+fn pools_with<'p>(
     context: &AdmissionContext<'_>,
-    policy: &NodePoolPolicy,
-    answer: &mut AdmissionResult,
-) {
-    for (at, name) in policy.spec.node_pools.iter().enumerate() {
-        let pool = context.snapshot.pools.get(name.as_str());
+    policy: &'p NodePoolPolicy,
+    key: &str,
+    is_so: impl Fn(&Requirement) -> bool,
+) -> Vec<(usize, &'p str)> {
+    let names = policy.spec.node_pools.iter().map(String::as_str);
+    let found = names.enumerate().filter(|(_, name)| {
+        let pool = context.snapshot.pools.get(*name);
         let requirements = pool.map(|pool| pool.requirements());
-        let asked = requirements
-            .as_ref()
-            .and_then(|all| all.get(labels::CAPACITY_TYPE));
-        if asked.is_some_and(|own| !own.has(labels::CAPACITY_TYPE_ON_DEMAND)) {
-            answer.warn(
-                Check::Policy,
-                format!("spec.nodePools[{at}]"),
-                format!("NodePool \"{name}\" allows no on-demand capacity: onDemand changes none of its nodes"),
-                "",
-            );
-        }
+        requirements.is_some_and(|all| all.get(key).is_some_and(&is_so))
+    });
+    found.collect()
+}
+
+/// Warns of NodePools that allow only what leaves a part of the policy nothing to do.
+fn unchanged(pools: &[(usize, &str)], what: &str, answer: &mut AdmissionResult) {
+    for (at, name) in pools {
+        answer.warn(
+            Check::Policy,
+            format!("spec.nodePools[{at}]"),
+            format!("NodePool \"{name}\" allows {what} changes none of its nodes"),
+            "",
+        );
     }
 }

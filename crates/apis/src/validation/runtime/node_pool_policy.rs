@@ -121,6 +121,7 @@ pub(super) fn spec(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollect
         "/commitments/0",
         "/scaling/maxNewNodesPerWindow",
         "/scaling/onDemand",
+        "/scaling/zoneBalance",
         "/disruption/minimumUtilization",
         "/disruption/minimumSavingsPerMove",
         "/disruption/evictionCost",
@@ -135,7 +136,7 @@ pub(super) fn spec(spec: &Value, well_known: &WellKnown, sink: &mut IssueCollect
             "spec.limits".to_owned(),
             spec.get("limits").unwrap_or(&Value::Null),
             "and nothing else of the policy asks anything of its NodePools",
-            "add limits.hourlyPrice, limits.nodes, calendar, spending.perMonth, commitments, scaling.maxNewNodesPerWindow, scaling.onDemand, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.evictionCost, disruption.maxMovesPerDay, disruption.drift, disruption.expiration or disruption.pause",
+            "add limits.hourlyPrice, limits.nodes, calendar, spending.perMonth, commitments, scaling.maxNewNodesPerWindow, scaling.onDemand, scaling.zoneBalance, disruption.minimumUtilization, disruption.minimumSavingsPerMove, disruption.evictionCost, disruption.maxMovesPerDay, disruption.drift, disruption.expiration or disruption.pause",
         );
     }
 }

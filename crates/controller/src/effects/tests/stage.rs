@@ -206,7 +206,7 @@ impl Bench {
             Arc::new(ResourceKinds::new(&[KIND])),
             Arc::clone(&license),
         );
-        let (events, send) = Events::new(api.clone(), Arc::clone(&shared));
+        let (events, send) = Events::new(api.clone(), Arc::clone(&shared), None);
         tokio::spawn(send);
         let clouds = CloudProviders::new(vec![Arc::new(Cloud {
             name: "fake",

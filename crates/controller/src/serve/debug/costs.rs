@@ -9,7 +9,9 @@ use serde_json::json;
 
 use super::DebugView;
 use super::table::TextTable;
-use crate::costs::{Amounts, CostAccount, CostOfAccount, HourlyCosts, csv};
+use mortise_state::costs::{Amounts, CostAccount, CostOfAccount, HourlyCosts};
+
+use crate::costs::csv;
 use crate::service_state::ServiceState;
 
 /// The accounts of each kind, the most expensive first.

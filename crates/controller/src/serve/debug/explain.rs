@@ -511,10 +511,10 @@ fn pool(shared: &ServiceState, snapshot: &Snapshot, name: &PoolName) -> Result<D
     }
     let now = shared.now();
     let in_force = snapshot.policy_of(name);
-    let commitments = policy::commitments(name, snapshot);
+    let (paid_for, commitments) = policy::commitments(name, snapshot);
     let of_policy = in_force.iter().flat_map(|of| policy::lines(of, now));
     lines.extend(of_policy.map(|line| ("policy", line)));
-    lines.extend(commitments.iter().map(|line| ("paid for", line.clone())));
+    lines.extend(paid_for.into_iter().map(|line| ("paid for", line)));
     for condition in conditions
         .iter()
         .filter(|condition| condition.status != ConditionStatus::True)

@@ -55,6 +55,21 @@ pub(super) fn lines(policy: &PolicyUse, now: Timestamp) -> Vec<String> {
             [now.on_demand, now.all, now.share.of(now.all)].map(Quantity::from_milli);
         format!("on-demand: {own} of {all} CPUs, at least {wanted}")
     });
+    let zones = policy.zones.as_ref().map(|zones| {
+        let cpus = zones
+            .iter()
+            .map(|(zone, cpus)| format!("{zone} {} CPUs", Quantity::from_milli(cpus)));
+        let cpus: Vec<String> = cpus.collect();
+        let cpus = if cpus.is_empty() {
+            "none yet".to_owned()
+        } else {
+            cpus.join(", ")
+        };
+        format!(
+            "zones: {cpus}; new nodes go to the one with the fewest, for up to {} more",
+            zones.increase
+        )
+    });
     let kept = policy.minimum_utilization;
     let kept = kept.map(|percent| format!("nodes from {percent} % of use on are not consolidated"));
     let worth = policy.minimum_savings_per_move;
@@ -87,16 +102,16 @@ pub(super) fn lines(policy: &PolicyUse, now: Timestamp) -> Vec<String> {
         format!("disruption is paused{end}: {}", pause.reason)
     });
     let all = [
-        nodes, hourly, month, calendar, rate, on_demand, kept, worth, cost, moves, waves, expired,
-        pause,
+        nodes, hourly, month, calendar, rate, on_demand, zones, kept, worth, cost, moves, waves,
+        expired, pause,
     ];
     all.into_iter().flatten().collect()
 }
 
-/// A line for each commitment that pays for nodes of a NodePool.
-pub(super) fn commitments(pool: &str, snapshot: &Snapshot) -> Vec<String> {
+/// The commitments that pay for nodes of a NodePool, as lines and for commands.
+pub(super) fn commitments(pool: &str, snapshot: &Snapshot) -> (Vec<String>, Vec<Value>) {
     let Some(all) = snapshot.commitments() else {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     };
     let left = all.left_without(|_| false);
     let own = left.uses().filter(|each| each.of.is_for(pool));
@@ -108,20 +123,33 @@ pub(super) fn commitments(pool: &str, snapshot: &Snapshot) -> Vec<String> {
             nodes,
             beyond,
         } = each;
-        let (policy, name) = (&of.policy, &of.commitment.name);
-        let used = match of.commitment.amount {
+        let (policy, commitment) = (&of.policy, &of.commitment);
+        let amounts = match commitment.amount {
             CommitmentAmount::OnDemandPrice(_) => {
                 format!("{} of {} on-demand", MicroUsd(used), MicroUsd(amount))
             }
             CommitmentAmount::Instances(_) => format!("{used} of {amount} instances"),
         };
-        let until = of.commitment.until.map(|until| format!(", until {until}"));
+        let until = commitment.until.map(|until| format!(", until {until}"));
         let until = until.unwrap_or_default();
-        format!(
-            "{name} of NodePoolPolicy {policy}: {used} in use by {nodes} nodes, others that it could pay for cost {beyond}{until}"
-        )
+        let line = format!(
+            "{} of NodePoolPolicy {policy}: {amounts} in use by {nodes} nodes, others that it could pay for cost {beyond}{until}",
+            commitment.name
+        );
+        let json = json!({
+            "policy": policy,
+            "name": commitment.name,
+            "unit": each.unit(),
+            "amount": each.in_unit(amount),
+            "used": each.in_unit(used),
+            "nodes": nodes,
+            "beyond_dollars_per_hour": beyond.dollars(),
+            "until": commitment.until,
+            "text": line,
+        });
+        (line, json)
     })
-    .collect()
+    .unzip()
 }
 
 /// The same for commands.

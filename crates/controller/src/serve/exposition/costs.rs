@@ -3,16 +3,15 @@
 use std::cmp::Reverse;
 use std::sync::atomic::AtomicU64;
 
-use mortise_apis::node_pool_policy::CommitmentAmount;
-use mortise_apis::values::money::{MicroUsd, Spent};
+use mortise_apis::values::money::Spent;
 use mortise_state::snapshot::{CommitmentsLeft, Snapshot};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 use super::FloatGauge;
-use crate::costs::{CostAccount, CostOfAccount};
 use crate::metrics::labels;
+use mortise_state::costs::{CostAccount, CostOfAccount};
 
 type FloatCounter = Counter<f64, AtomicU64>;
 
@@ -94,25 +93,15 @@ pub(super) fn commitments(live: &mut Registry, snapshot: &Snapshot) {
         .commitments()
         .map(|all| all.left_without(|_| false));
     for each in left.iter().flat_map(CommitmentsLeft::uses) {
-        let is_price = matches!(
-            each.of.commitment.amount,
-            CommitmentAmount::OnDemandPrice(_)
-        );
-        let shown = |amount: i64| match is_price {
-            true => MicroUsd(amount).dollars(),
-            false => i32::try_from(amount).map_or(f64::MAX, f64::from),
-        };
         let labels = labels::Commitment {
             policy: each.of.policy.to_string(),
             commitment: each.of.commitment.name.to_string(),
-            unit: if is_price {
-                "dollars_per_hour"
-            } else {
-                "instances"
-            },
+            unit: each.unit(),
         };
-        amounts.get_or_create(&labels).set(shown(each.amount));
-        used.get_or_create(&labels).set(shown(each.used));
+        amounts
+            .get_or_create(&labels)
+            .set(each.in_unit(each.amount));
+        used.get_or_create(&labels).set(each.in_unit(each.used));
     }
     live.register(
         "mortise_commitment_amount",

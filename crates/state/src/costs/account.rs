@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::snapshot::{Pod, Snapshot, StateNode};
 use mortise_apis::names::PoolName;
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
-use mortise_state::snapshot::{Pod, Snapshot, StateNode};
 
 /// Who is charged.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum CostAccount {
+pub enum CostAccount {
     /// The nodes of a NodePool.
     NodePool(PoolName),
     /// The pods of a namespace.
@@ -23,7 +23,8 @@ pub(crate) enum CostAccount {
 
 impl CostAccount {
     /// What kind it is.
-    pub(crate) const fn kind(&self) -> &'static str {
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
         match self {
             Self::NodePool(_) => "nodepool",
             Self::Namespace(_) => "namespace",
@@ -33,7 +34,8 @@ impl CostAccount {
     }
 
     /// Its name; empty where there is none.
-    pub(crate) fn name(&self) -> &str {
+    #[must_use]
+    pub fn name(&self) -> &str {
         match self {
             Self::NodePool(name) => name.as_str(),
             Self::Namespace(name) | Self::Label(Some(name)) => name,
@@ -44,11 +46,11 @@ impl CostAccount {
 
 /// Dollars per hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rate {
+pub struct Rate {
     /// What is paid.
-    pub(crate) price: MicroUsd,
+    pub price: MicroUsd,
     /// What the same instance types cost on-demand.
-    pub(crate) on_demand: MicroUsd,
+    pub on_demand: MicroUsd,
 }
 
 impl Rate {

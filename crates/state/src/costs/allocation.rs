@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::snapshot::{NodeKey, Snapshot, StateNode};
 use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use mortise_apis::values::money::{MicroUsd, Spent};
 use mortise_apis::values::{after, since};
-use mortise_state::snapshot::{NodeKey, Snapshot, StateNode};
 
 use super::account::{CostAccount, Rate, divide, rate_of};
 
 const HOUR_MS: i64 = 3_600_000;
 /// Hours that are kept: a week.
-pub(super) const HOURS: usize = 7 * 24;
+pub const HOURS: usize = 7 * 24;
 /// Accounts are kept apart up to this number; of further ones those of a kind share an account.
 const MOST: usize = 1_000;
 /// Name of the account that further ones share.
@@ -21,11 +21,11 @@ const OTHERS: &str = "(others)";
 
 /// What an account has cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amounts {
+pub struct Amounts {
     /// What was paid.
-    pub(crate) spent: Spent,
+    pub spent: Spent,
     /// What the same instance types would have cost on-demand.
-    pub(crate) on_demand: Spent,
+    pub on_demand: Spent,
 }
 
 impl Amounts {
@@ -41,24 +41,24 @@ impl Amounts {
 
 /// What all accounts cost in one hour.
 #[derive(Debug)]
-pub(crate) struct HourlyCosts {
+pub struct HourlyCosts {
     /// When it began.
-    pub(crate) start: Timestamp,
+    pub start: Timestamp,
     /// By account, those that cost something.
-    pub(crate) amounts: BTreeMap<CostAccount, Amounts>,
+    pub amounts: BTreeMap<CostAccount, Amounts>,
 }
 
 /// An account now.
 #[derive(Clone, Debug)]
-pub(crate) struct CostOfAccount {
+pub struct CostOfAccount {
     /// The account.
-    pub(crate) account: CostAccount,
+    pub account: CostAccount,
     /// What it costs per hour.
-    pub(crate) price: MicroUsd,
+    pub price: MicroUsd,
     /// What it has cost since this hour began, or since this process did.
-    pub(crate) hour: Amounts,
+    pub hour: Amounts,
     /// What it has cost while this process led.
-    pub(crate) led: Amounts,
+    pub led: Amounts,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ struct ChargedNode {
 
 /// The accounts of a cluster.
 #[derive(Debug, Default)]
-pub(super) struct Allocation {
+pub struct Allocation {
     accounts: BTreeMap<CostAccount, Running>,
     nodes: HashMap<NodeKey, ChargedNode, FixedState>,
     hours: VecDeque<Arc<HourlyCosts>>,
@@ -92,15 +92,20 @@ fn hour_of(time: Timestamp) -> Timestamp {
 }
 
 impl Allocation {
-    pub(super) const fn read_at(&self) -> Timestamp {
+    /// When the nodes were read last.
+    #[must_use]
+    pub const fn read_at(&self) -> Timestamp {
         self.read_at
     }
 
-    pub(super) fn hours(&self) -> impl Iterator<Item = &Arc<HourlyCosts>> {
+    /// The hours that are over, the first of them first.
+    pub fn hours(&self) -> impl Iterator<Item = &Arc<HourlyCosts>> {
         self.hours.iter()
     }
 
-    pub(super) fn accounts(&self) -> Vec<CostOfAccount> {
+    /// All accounts now.
+    #[must_use]
+    pub fn accounts(&self) -> Vec<CostOfAccount> {
         let all = self.accounts.iter();
         all.map(|(account, running)| CostOfAccount {
             account: account.clone(),
@@ -111,8 +116,9 @@ impl Allocation {
         .collect()
     }
 
-    /// Charges the time since the last reading, and takes in the nodes of a snapshot.
-    pub(super) fn read(
+    /// Charges the time since the last reading, and takes in the nodes of a snapshot. `is_leading`: this process led from now on.
+    /// `label`: key of the label of pods by whose values costs are divided.
+    pub fn read(
         &mut self,
         snapshot: &Snapshot,
         now: Timestamp,
