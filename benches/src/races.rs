@@ -39,6 +39,46 @@ const TYPES: [&str; 6] = [
 /// Violations that are shown for each policy.
 const SHOWN: usize = 5;
 
+/// Who plays the histories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Player {
+    /// mortise.
+    Mortise,
+    /// mortise, with a random NodePoolPolicy.
+    MortiseWithPolicies,
+    /// Karpenter's way.
+    Karpenter,
+}
+
+impl Player {
+    const ALL: [Self; 3] = [Self::Mortise, Self::MortiseWithPolicies, Self::Karpenter];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mortise => "mortise",
+            Self::MortiseWithPolicies => "mortise with policies",
+            Self::Karpenter => "karpenter",
+        }
+    }
+
+    const fn policy(self) -> SimulatedPolicy {
+        match self {
+            Self::Mortise | Self::MortiseWithPolicies => SimulatedPolicy::Mortise,
+            Self::Karpenter => SimulatedPolicy::Karpenter,
+        }
+    }
+
+    /// The cluster of a seed and what happens to it.
+    fn scenario(self, seed: u64) -> Vec<Value> {
+        let mut documents = scenario(seed);
+        if self == Self::MortiseWithPolicies {
+            documents.push(node_pool_policy(seed));
+        }
+        documents
+    }
+}
+
 /// Options of `races`.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct RacesArgs {
@@ -49,9 +89,9 @@ pub(crate) struct RacesArgs {
     #[arg(long, default_value_t = 1)]
     #[serde(skip)]
     seed: u64,
-    /// Only this policy: `mortise` or `karpenter`.
-    #[arg(long, value_parser = ["mortise", "karpenter"])]
-    only: Option<String>,
+    /// Only histories of this player. May be repeated.
+    #[arg(long, value_enum)]
+    only: Vec<Player>,
     /// Write the section of docs/scoreboard.md.
     #[arg(long)]
     #[serde(skip)]
@@ -65,10 +105,10 @@ pub(crate) struct RacesArgs {
     output: Output,
 }
 
-/// All histories of one policy.
+/// All histories of one player.
 #[derive(Debug, Serialize)]
-struct PolicyRaces {
-    policy: SimulatedPolicy,
+struct PlayedRaces {
+    player: Player,
     histories: u64,
     /// Histories with a violation.
     violated: u64,
@@ -79,10 +119,79 @@ struct PolicyRaces {
     seconds: f64,
 }
 
-/// Every policy.
+/// Every player.
 #[derive(Debug, Serialize)]
 pub(crate) struct RacesResults {
-    policies: Vec<PolicyRaces>,
+    players: Vec<PlayedRaces>,
+}
+
+/// A part of a policy: where it is in the spec, and what it asks.
+type PolicyPart = fn(&mut SplitMix64) -> (&'static str, Value);
+
+/// Dollars, from these cents to those.
+fn dollars(random: &mut SplitMix64, least: i64, most: i64) -> String {
+    let cents = random.between(least, most);
+    format!("{}.{:02}", cents / 100, cents % 100)
+}
+
+/// What a policy asks of the NodePool of a seed: each part in half of the histories. Drawn apart from the cluster, which is the same
+/// without it.
+fn node_pool_policy(seed: u64) -> Value {
+    let mut random = SplitMix64::new(seed ^ 0x9e37_79b9);
+    let mut spec =
+        json!({ "nodePools": ["default"], "limits": { "nodes": random.between(2, 12) } });
+    let parts: [PolicyPart; 8] = [
+        |random| ("/limits/hourlyPrice", json!(dollars(random, 10, 120))),
+        // A month is paid for in advance, until its end.
+        |random| ("/spending/perMonth", json!(dollars(random, 10_000, 60_000))),
+        |random| {
+            let nodes = random.between(1, 5);
+            let window = format!("{}m", random.between(1, 10));
+            (
+                "/scaling/maxNewNodesPerWindow",
+                json!({ "nodes": nodes, "window": window }),
+            )
+        },
+        |random| {
+            let (base, percent) = (random.between(0, 6), random.between(0, 100));
+            (
+                "/scaling/onDemand",
+                json!({ "baseCPU": base, "percentageAboveBase": percent }),
+            )
+        },
+        |random| {
+            let increase = format!("{}%", random.between(0, 30));
+            (
+                "/scaling/zoneBalance",
+                json!({ "maxPriceIncrease": increase }),
+            )
+        },
+        |random| {
+            let paid = json!({ "name": "plan", "hourlyCommitment": dollars(random, 5, 60), "discount": "28%" });
+            let reserved = json!({ "name": "reserved", "instances": random.between(0, 4) });
+            ("/commitments", json!([paid, reserved]))
+        },
+        |random| {
+            (
+                "/disruption/minimumUtilization",
+                json!(format!("{}%", random.between(20, 90))),
+            )
+        },
+        |random| ("/disruption/maxMovesPerDay", json!(random.between(0, 6))),
+    ];
+    for part in parts {
+        if random.chance(500) {
+            let (pointer, value) = part(&mut random);
+            let mut at = &mut spec;
+            for name in pointer.split('/').skip(1) {
+                at = &mut at[name];
+            }
+            *at = value;
+        }
+    }
+    json!({
+        "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "race", "generation": 1 }, "spec": spec,
+    })
 }
 
 /// The cluster of a seed and what happens to it.
@@ -158,15 +267,15 @@ fn entry(random: &mut SplitMix64, nth: i64) -> Value {
 }
 
 impl RacesArgs {
-    fn races(&self, policy: SimulatedPolicy, types: &[InstanceType]) -> Result<PolicyRaces> {
+    fn races(&self, player: Player, types: &[InstanceType]) -> Result<PlayedRaces> {
         let begun = Instant::now();
         let seeds: Vec<u64> = (self.seed..self.seed + self.seeds).collect();
         let played = on_all_processors(&seeds, |seed| {
-            let report = history(&scenario(*seed), policy, types)?;
+            let report = history(&player.scenario(*seed), player.policy(), types)?;
             anyhow::Ok((*seed, report.totals, report.scores))
         });
-        let mut races = PolicyRaces {
-            policy,
+        let mut races = PlayedRaces {
+            player,
             histories: self.seeds,
             violated: 0,
             violations: Vec::new(),
@@ -202,28 +311,21 @@ impl Benchmark for RacesArgs {
     }
 
     fn is_complete(&self) -> bool {
-        self.seeds == SEEDS && self.only.is_none()
+        self.seeds == SEEDS && self.only.is_empty()
     }
 
     fn measure(&self) -> Result<RacesResults> {
         if let Some(path) = &self.write {
-            write_scenario(path, "race", &scenario(self.seed))?;
+            let player = self.only.first().copied().unwrap_or(Player::Mortise);
+            write_scenario(path, "race", &player.scenario(self.seed))?;
         }
         let mut types = instance_types(&scenario(self.seed))?;
         types.retain(|each| TYPES.contains(&&*each.name));
-        let policies = [SimulatedPolicy::Mortise, SimulatedPolicy::Karpenter];
-        let is_meant = |policy: &SimulatedPolicy| {
-            let only = self.only.as_deref();
-            only.is_none_or(|only| only == policy.name())
-        };
-        let policies: Result<Vec<PolicyRaces>> = policies
-            .into_iter()
-            .filter(is_meant)
-            .map(|policy| self.races(policy, &types))
-            .collect();
-        let results = RacesResults {
-            policies: policies?,
-        };
+        let meant = Player::ALL.into_iter();
+        let meant = meant.filter(|player| self.only.is_empty() || self.only.contains(player));
+        let players: Result<Vec<PlayedRaces>> =
+            meant.map(|player| self.races(player, &types)).collect();
+        let results = RacesResults { players: players? };
         if self.page {
             replace_block("races", &results.page())?;
         }
@@ -235,13 +337,13 @@ impl RacesResults {
     /// The table of the page.
     fn page(&self) -> Vec<String> {
         let mut lines = vec![
-            "| policy | histories | with a violation | nodes launched | evictions |".to_owned(),
+            "| played by | histories | with a violation | nodes launched | evictions |".to_owned(),
             "|---|---|---|---|---|".to_owned(),
         ];
-        lines.extend(self.policies.iter().map(|of| {
+        lines.extend(self.players.iter().map(|of| {
             format!(
                 "| {} | {} | {} | {} | {} |",
-                of.policy.name(),
+                of.player.name(),
                 of.histories,
                 of.violated,
                 of.nodes_launched,
@@ -254,11 +356,11 @@ impl RacesResults {
 
 impl Results for RacesResults {
     fn write_table(&self, out: &mut dyn Write) -> Result<()> {
-        for of in &self.policies {
+        for of in &self.players {
             writeln!(
                 out,
-                "{:<10} {} histories of {MINUTES} minutes, {} with a violation; {} nodes launched, {} evictions; {:.0} s",
-                of.policy.name(),
+                "{:<22} {} histories of {MINUTES} minutes, {} with a violation; {} nodes launched, {} evictions; {:.0} s",
+                of.player.name(),
                 of.histories,
                 of.violated,
                 of.nodes_launched,

@@ -1,6 +1,7 @@
 //! NodePoolPolicies on a real control plane: limits on the price and on new nodes hold, the pods that wait say why, a share of the nodes
 //! is on-demand, drift waits for the pods on new nodes, and what contradicts the cluster is said when it is applied.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{asked, kubectl, warnings};
 use crate::command;
-use crate::objects::{deployment, kwok_class, never, pool, small_pool, types};
+use crate::objects::{ON_DEMAND, deployment, kwok_class, never, pool, small_pool, types};
 use crate::scene::{LaunchedNode, SOON, Scene, label, on_node, runs};
 
 fn policy(name: &str, spec: Value) -> Value {
@@ -421,6 +422,39 @@ async fn a_share_of_the_nodes_is_on_demand() -> Result<()> {
 }
 
 #[tokio::test]
+async fn new_nodes_go_to_the_zone_with_the_fewest() -> Result<()> {
+    let scene = Scene::kwok().await?;
+    let balanced = json!({ "nodePools": ["mixed"], "scaling": { "zoneBalance": {} } });
+    scene
+        .apply(&[
+            kwok_class(),
+            policy("team", balanced),
+            pool("mixed", &[types(&["c-2x-amd64-linux"]), ON_DEMAND], never()),
+            deployment("web", 6, ("1500m", "256Mi"), json!({})),
+        ])
+        .await?;
+    let zones = |settled: &[LaunchedNode]| {
+        let mut zones: BTreeMap<String, usize> = BTreeMap::new();
+        for node in settled {
+            let zone = node.label("topology.kubernetes.io/zone").to_owned();
+            *zones.entry(zone).or_default() += 1;
+        }
+        zones.into_values().collect::<Vec<_>>()
+    };
+    let mut six = zones(&scene.settled(6).await?);
+    six.sort_unstable();
+    ensure!(six == [1, 1, 2, 2], "{six:?}");
+    scene.scale("web", 8).await?;
+    let eight = zones(&scene.settled(8).await?);
+    ensure!(eight == [2, 2, 2, 2], "{eight:?}");
+    // The capacity of a node of kwok is what its NodeClaim requests.
+    let part = "test-zone-a 3 CPUs, test-zone-b 3 CPUs, test-zone-c 3 CPUs, test-zone-d 3 CPUs; new nodes go to the one with the fewest";
+    pool_says(&scene, "mixed", &[part]).await?;
+    scene.end().await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_is_paid_for_is_used_first_and_no_further() -> Result<()> {
     let scene = Scene::kwok().await?;
     let paid = json!({ "nodePools": ["mixed"], "commitments": [{ "name": "ri", "instances": 2 }] });
@@ -452,6 +486,19 @@ async fn what_is_paid_for_is_used_first_and_no_further() -> Result<()> {
     pool_says(&scene, "mixed", &parts).await?;
     let url = scene.mortise.url("");
     let node = launched.first().context("a node")?;
+    let pool = command::run(
+        "explain",
+        &["nodepool", "mixed", "-o", "json", "--url", &url],
+        None,
+    )
+    .await?;
+    let pool: Value = serde_json::from_str(&pool.stdout)?;
+    let use_of = &pool["commitments"][0];
+    ensure!(
+        (&use_of["unit"], &use_of["used"], &use_of["nodes"])
+            == (&json!("instances"), &json!(2.0), &json!(2)),
+        "{pool}"
+    );
     let said = command::run(
         "explain",
         &["node", node, "-o", "json", "--url", &url],
