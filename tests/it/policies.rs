@@ -448,8 +448,11 @@ async fn new_nodes_go_to_the_zone_with_the_fewest() -> Result<()> {
     let eight = zones(&scene.settled(8).await?);
     ensure!(eight == [2, 2, 2, 2], "{eight:?}");
     // The capacity of a node of kwok is what its NodeClaim requests.
-    let part = "test-zone-a 3 CPUs, test-zone-b 3 CPUs, test-zone-c 3 CPUs, test-zone-d 3 CPUs; new nodes go to the one with the fewest";
-    pool_says(&scene, "mixed", &[part]).await?;
+    let parts = [
+        "zones: test-zone-a 3 CPUs, test-zone-b 3 CPUs, test-zone-c 3 CPUs",
+        "test-zone-d 3 CPUs; new nodes go to the one with the fewest",
+    ];
+    pool_says(&scene, "mixed", &parts).await?;
     scene.end().await;
     Ok(())
 }

@@ -30,10 +30,11 @@ pub(crate) const SOON: Duration = Duration::from_mins(2);
 /// Lines of mortise's log that a failed story shows.
 const QUOTED_LINES: usize = 40;
 
-/// Stories at a time: each is half a dozen programs, which all want to start at once, and then wait for timers most of the time.
+/// Stories at a time: each is half a dozen programs that wait for timers most of the time. That they do not all start at once is
+/// seen to where control planes start.
 static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Semaphore::new((cores / 2).max(3))
+    Semaphore::new((cores * 2).max(5))
 });
 
 /// Waits for a turn to start a control plane; hold it as long as that lives.

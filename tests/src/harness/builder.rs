@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use anyhow::Result;
+use tokio::sync::Semaphore;
 
 use super::component::Component;
 use super::control_plane::ControlPlane;
@@ -13,6 +15,13 @@ use super::stages::Stages;
 
 /// How often a start is tried when another program takes a port first.
 const ATTEMPTS: usize = 3;
+
+/// Control planes that start at a time, in one process: a start keeps a processor busy for seconds, and whatever runs already must
+/// not stand still meanwhile.
+static STARTS: LazyLock<Semaphore> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Semaphore::new(cores.max(2))
+});
 
 /// Collects options; [`Builder::start`] does the work. etcd and kube-apiserver are always there.
 #[derive(Clone, Debug)]
@@ -112,6 +121,7 @@ impl Builder {
     /// # Errors
     /// A peer cannot be built, does not become ready (with the end of its log), or a manifest is refused.
     pub async fn start(self) -> Result<ControlPlane> {
+        let _turn = STARTS.acquire().await?;
         for _ in 1..ATTEMPTS {
             match Box::pin(ControlPlane::launch(&self)).await {
                 Ok(plane) => return Ok(plane),

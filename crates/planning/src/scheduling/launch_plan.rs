@@ -39,7 +39,7 @@ struct AllowedOfferings {
 }
 
 /// What the policies ask of new NodeClaims, as those of the pass use it up.
-struct PolicyWishes {
+struct PolicyDemands {
     shares: OnDemandShares,
     commitments: CommitmentRoom,
     zones: ZoneBalances,
@@ -81,7 +81,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             });
         }
         let snapshot = self.pass.ground.snapshot;
-        let mut wishes = PolicyWishes {
+        let mut demands = PolicyDemands {
             shares: OnDemandShares::new(snapshot, self.pass.options),
             commitments: CommitmentRoom::new(snapshot, self.pass.options),
             zones: ZoneBalances::new(snapshot, self.pass.options),
@@ -89,7 +89,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         let filled =
             (0..self.pass.claims.len()).filter(|at| !self.pass.claims[*at].pods.is_empty());
         for claim in filled {
-            match self.planned_claim(claim, &mut wishes) {
+            match self.planned_claim(claim, &mut demands) {
                 Ok(planned) => plan.claims.push(planned),
                 Err(why) => dropped.extend(
                     self.pass.claims[claim]
@@ -105,7 +105,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
     fn planned_claim(
         &self,
         claim: usize,
-        wishes: &mut PolicyWishes,
+        demands: &mut PolicyDemands,
     ) -> Result<PlannedClaim, Reason> {
         let devices = self.pass.devices.as_ref();
         let device_drivers = devices.map_or_else(Vec::new, |devices| devices.drivers_of(claim));
@@ -123,7 +123,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             types,
             by_price: offers,
             paid_by,
-        } = self.allowed(claim, &mut requirements, most_types, wishes);
+        } = self.allowed(claim, &mut requirements, most_types, demands);
         let mut relaxed = claim.relaxed;
         let mut kept = types.clone();
         if offers.len() == most_types {
@@ -184,7 +184,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         claim: &InFlightNodeClaim,
         requirements: &mut Requirements,
         most: usize,
-        wishes: &mut PolicyWishes,
+        demands: &mut PolicyDemands,
     ) -> AllowedOfferings {
         let shape = self.pass.shapes.get(claim.shape);
         let template = &self.pass.templates[shape.template];
@@ -205,7 +205,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
                 paid_by: None,
             };
         }
-        let limited = self.limited(claim, &types, requirements, wishes);
+        let limited = self.limited(claim, &types, requirements, demands);
         if let Some(limited) = &limited {
             types.and(&limited.types);
         }
@@ -229,8 +229,8 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         };
         let snapshot = self.pass.ground.snapshot;
         let (id, of) = ((claim.shape, id), (kinds, all, &types));
-        let zone = wishes.zones.zone(snapshot, template, id, of, |left| {
-            self.is_enough(claim, left, requirements)
+        let zone = demands.zones.zone(snapshot, template, id, of, |left| {
+            self.is_enough(claim, left, (requirements, labels::TOPOLOGY_ZONE))
         });
         let (kinds, by_price) = match &zone {
             None => (kinds.clone(), first(by_price, &types)),
@@ -256,18 +256,18 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         claim: &InFlightNodeClaim,
         types: &Bits,
         requirements: &mut Requirements,
-        PolicyWishes {
+        PolicyDemands {
             shares,
             commitments,
             ..
-        }: &mut PolicyWishes,
+        }: &mut PolicyDemands,
     ) -> Option<LimitedOfferings> {
         let shape = self.pass.shapes.get(claim.shape);
         let template = &self.pass.templates[shape.template];
         let snapshot = self.pass.ground.snapshot;
         let of = (claim.shape, shape);
         let paid = commitments.offerings(snapshot, template, of, types, |left| {
-            self.is_enough(claim, left, requirements)
+            self.is_enough(claim, left, (requirements, labels::CAPACITY_TYPE))
         });
         let limited = if let Some(paid) = paid {
             commitments.take(&paid);
@@ -282,7 +282,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             let offerings = shares.limit(snapshot, template, of, types)?;
             let mut left = types.clone();
             left.and(&offerings.types);
-            if !self.is_enough(claim, &left, requirements) {
+            if !self.is_enough(claim, &left, (requirements, labels::CAPACITY_TYPE)) {
                 return None;
             }
             LimitedOfferings {
@@ -296,13 +296,18 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         Some(limited)
     }
 
-    /// Whether these types are enough for the minValues of a NodeClaim.
+    /// Whether these types, and one value of this key, are enough for the minValues of a NodeClaim.
     fn is_enough(
         &self,
         claim: &InFlightNodeClaim,
         types: &Bits,
-        requirements: &Requirements,
+        (requirements, pinned): (&Requirements, &str),
     ) -> bool {
+        // An API server refuses fewer values than minValues, also where too few types are tolerated.
+        let least = requirements.get(pinned).and_then(Requirement::min_values);
+        if least.is_some_and(|least| least > 1) {
+            return false;
+        }
         let shape = self.pass.shapes.get(claim.shape);
         let catalog = &self.pass.templates[shape.template].catalog;
         !shape.has_min_values
