@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use mortise_tests::agreement::arrivals::{Field, Known, Played, Timetable};
 use mortise_tests::agreement::{Advice, Arena, Outcome, Scenario};
 
-use crate::scene::turn;
+use crate::scene::two_turns;
 
 /// Scenarios of the long run, of which these are the first.
 const SCENARIOS: u64 = 8;
@@ -16,7 +16,7 @@ const DRAWN: u64 = 2;
 /// kube-scheduler's own filters accept every place of the plan, on nodes that are made as planned.
 #[tokio::test]
 async fn the_scheduler_binds_what_is_planned() -> Result<()> {
-    let _turn = turn().await?;
+    let _turns = two_turns().await?;
     let mut arena = Box::pin(Arena::start(Advice::Plan)).await?;
     let mut outcomes: Vec<Outcome> = Vec::new();
     for number in 0..SCENARIOS {
@@ -37,7 +37,7 @@ async fn the_scheduler_binds_what_is_planned() -> Result<()> {
 
 /// Those on which pods were once seen to wait, several times, and some drawn ones, all at a time on one control plane.
 async fn everybody_runs(advice: Advice) -> Result<()> {
-    let _turn = turn().await?;
+    let _turns = two_turns().await?;
     let field = Box::pin(Field::start(advice)).await?;
     let mut timetables: Vec<Timetable> = Vec::new();
     for (known, rounds) in [

@@ -34,12 +34,17 @@ const QUOTED_LINES: usize = 40;
 /// seen to where control planes start.
 static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Semaphore::new((cores * 2).max(5))
+    Semaphore::new((cores * 2).max(4))
 });
 
 /// Waits for a turn to start a control plane; hold it as long as that lives.
 pub(crate) async fn turn() -> Result<SemaphorePermit<'static>> {
     Ok(TURNS.acquire().await?)
+}
+
+/// Waits for the turns of two stories: what schedules hundreds of pods needs a processor of its own for its controllers.
+pub(crate) async fn two_turns() -> Result<SemaphorePermit<'static>> {
+    Ok(TURNS.acquire_many(2).await?)
 }
 
 /// What the scene consists of.

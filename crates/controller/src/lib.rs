@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Modules import downwards only: `run` composes the others; below it are `serve`, `tls`, `election`, `engine_loop` and
-//! `watch`; then `effects`, `service_state`, `client` and `metrics`; the modules at the bottom import nothing of this crate.
+//! `watch`; then `effects`, `notifications`, `service_state`, `client` and `metrics`; the modules at the bottom import nothing of this crate.
 //!
 //! Invariants: one thread writes the engine; only [`effects`](self) writes to the API server and to clouds; request handlers
 //! read only [`ServiceState`]; every task is supervised, and the process exits with the first task that ends unexpectedly.

@@ -11,34 +11,61 @@ use crate::config::NotificationFormat;
 /// Longest message of Discord, in UTF-16 units.
 const DISCORD: usize = 2_000;
 
+/// How a chat program marks texts.
+struct Markup {
+    /// Around bold texts.
+    bold: &'static str,
+    /// Around names of objects.
+    object: &'static str,
+    /// What it shows as a text is.
+    plain: fn(&str) -> String,
+}
+
+const SLACK: Markup = Markup {
+    bold: "*",
+    object: "`",
+    plain: of_slack,
+};
+const MARKDOWN: Markup = Markup {
+    bold: "**",
+    object: "",
+    plain: of_markdown,
+};
+
+impl Markup {
+    fn bold(&self, text: &str) -> String {
+        format!("{0}{1}{0}", self.bold, (self.plain)(text))
+    }
+
+    /// An event for each line.
+    fn lines(&self, batch: &Batch) -> Vec<String> {
+        let lines = batch.written.iter().map(|notice| {
+            let (sign, reason) = (sign(notice), self.bold(&notice.reason));
+            let [object, message] =
+                [&notice.object(), &notice.message].map(|text| (self.plain)(text));
+            format!("{sign} {reason} {0}{object}{0}: {message}", self.object)
+        });
+        lines.chain(more(batch)).collect()
+    }
+
+    /// The whole message.
+    fn text(&self, batch: &Batch, cluster: &str) -> String {
+        let head = self.bold(&title(batch, cluster));
+        let all: Vec<String> = std::iter::once(head).chain(self.lines(batch)).collect();
+        all.join("\n")
+    }
+}
+
 impl NotificationFormat {
     /// The body of a message.
     pub(super) fn body(self, batch: &Batch, cluster: &str) -> Value {
         match self {
             Self::Json => json(batch, cluster),
-            Self::Slack => {
-                let lines = batch.written.iter().map(|notice| {
-                    let sign = sign(notice);
-                    let [reason, object, message] =
-                        [&notice.reason, &notice.object(), &notice.message]
-                            .map(|text| of_slack(text));
-                    format!("{sign} *{reason}* `{object}`: {message}")
-                });
-                let head = format!("*{}*", of_slack(&title(batch, cluster)));
-                json!({ "text": joined(head, lines, batch) })
-            }
+            Self::Slack => json!({ "text": SLACK.text(batch, cluster) }),
             Self::Teams => teams(batch, cluster),
             Self::Discord => {
-                let lines = batch.written.iter().map(|notice| {
-                    let sign = sign(notice);
-                    let [reason, object, message] =
-                        [&notice.reason, &notice.object(), &notice.message]
-                            .map(|text| of_markdown(text));
-                    format!("{sign} **{reason}** {object}: {message}")
-                });
-                let head = format!("**{}**", of_markdown(&title(batch, cluster)));
-                let text = joined(head, lines, batch);
-                json!({ "content": cut(&text, DISCORD), "allowed_mentions": { "parse": [] } })
+                let text = cut(&MARKDOWN.text(batch, cluster), DISCORD);
+                json!({ "content": text, "allowed_mentions": { "parse": [] } })
             }
         }
     }
@@ -58,13 +85,6 @@ fn title(batch: &Batch, cluster: &str) -> String {
 
 const fn sign(notice: &Notice) -> &'static str {
     if notice.warning { "⚠️" } else { "ℹ️" }
-}
-
-fn joined(head: String, lines: impl Iterator<Item = String>, batch: &Batch) -> String {
-    let mut all = vec![head];
-    all.extend(lines);
-    all.extend(more(batch));
-    all.join("\n")
 }
 
 fn more(batch: &Batch) -> Option<String> {
@@ -91,20 +111,11 @@ fn json(batch: &Batch, cluster: &str) -> Value {
 }
 
 fn teams(batch: &Batch, cluster: &str) -> Value {
-    let block = |text: String| json!({ "type": "TextBlock", "text": text, "wrap": true });
-    let head = json!({
-        "type": "TextBlock", "text": of_markdown(&title(batch, cluster)), "wrap": true, "weight": "Bolder", "size": "Medium",
-    });
-    let lines = batch.written.iter().map(|notice| {
-        let sign = sign(notice);
-        let [reason, object, message] =
-            [&notice.reason, &notice.object(), &notice.message].map(|text| of_markdown(text));
-        block(format!("{sign} **{reason}** {object}: {message}"))
-    });
-    let body: Vec<Value> = std::iter::once(head)
-        .chain(lines)
-        .chain(more(batch).map(block))
-        .collect();
+    let title = of_markdown(&title(batch, cluster));
+    let head = json!({ "type": "TextBlock", "text": title, "wrap": true, "weight": "Bolder", "size": "Medium" });
+    let lines = MARKDOWN.lines(batch).into_iter();
+    let lines = lines.map(|line| json!({ "type": "TextBlock", "text": line, "wrap": true }));
+    let body: Vec<Value> = std::iter::once(head).chain(lines).collect();
     json!({
         "type": "message",
         "attachments": [{

@@ -47,7 +47,7 @@ impl ZoneUse {
         all.map(|(zone, cpus)| (&**zone, *cpus))
     }
 
-    /// Counts CPUs in a zone, or no more if there are fewer than none of them.
+    /// Counts CPUs in a zone; what is negative is taken away.
     pub fn add(&mut self, zone: &str, cpus: i64) {
         match self.cpus.get_mut(zone) {
             Some(known) => *known += cpus,
