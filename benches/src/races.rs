@@ -56,9 +56,8 @@ impl Player {
 
     const fn name(self) -> &'static str {
         match self {
-            Self::Mortise => "mortise",
             Self::MortiseWithPolicies => "mortise with policies",
-            Self::Karpenter => "karpenter",
+            Self::Mortise | Self::Karpenter => self.policy().name(),
         }
     }
 

@@ -9,7 +9,7 @@ use mortise_state::costs::Allocation;
 use mortise_state::snapshot::{Snapshot, StateNode};
 
 use super::world::World;
-use super::{Clock, Row};
+use super::{Clock, Row, spread_of};
 use crate::test_host::{peak_mib, resident_mib};
 
 /// Readings of an hour: one every ten seconds.
@@ -27,14 +27,14 @@ pub(super) fn rows(seed: u64, runs: usize) -> Result<Vec<Row>> {
         world.start();
         let snapshot = world.engine.snapshot(world.now);
         let size = (nodes, nodes * pods_each);
-        let still = measured(runs, || Ok(hour(&snapshot, world.now, 0)))?;
+        let still = measured(runs, || hour(&snapshot, world.now, 0));
         rows.push(row(
             format!("{nodes} nodes, nothing changes"),
             size,
             still,
             Some(WANTED_MS),
         ));
-        let busy = measured(runs, || Ok(hour(&snapshot, world.now, nodes / 100)))?;
+        let busy = measured(runs, || hour(&snapshot, world.now, nodes / 100));
         rows.push(row(
             format!("{nodes} nodes, 1 % change every 10 s"),
             size,
@@ -68,12 +68,8 @@ fn hour(snapshot: &Arc<Snapshot>, begin: Timestamp, changes: usize) -> f64 {
     ms
 }
 
-fn measured(runs: usize, mut run: impl FnMut() -> Result<f64>) -> Result<(f64, f64, f64)> {
-    let mut times = (0..runs.max(1))
-        .map(|_| run())
-        .collect::<Result<Vec<_>>>()?;
-    times.sort_by(f64::total_cmp);
-    Ok((times[0], times[times.len() / 2], times[times.len() - 1]))
+fn measured(runs: usize, run: impl Fn() -> f64) -> (f64, f64, f64) {
+    spread_of((0..runs.max(1)).map(|_| run()).collect())
 }
 
 fn row(

@@ -149,19 +149,24 @@ fn solved(args: &ScaleArgs, case: &str, pods: usize, mut world: World) -> Row {
         last = plan(&world, &snapshot);
         times.push(clock.ms());
     }
-    times.sort_by(f64::total_cmp);
     Row {
         case: case.to_owned(),
         what: String::new(),
         pods,
         placed: last.placed(),
         nodes: last.claims.len(),
-        ms: (times[0], times[times.len() / 2], times[times.len() - 1]),
+        ms: spread_of(times),
         peak_mib: peak_mib(),
         resident_mib: resident_mib(),
         wanted: String::new(),
         met: true,
     }
+}
+
+/// The least, the median and the most of some times.
+fn spread_of(mut times: Vec<f64>) -> (f64, f64, f64) {
+    times.sort_by(f64::total_cmp);
+    (times[0], times[times.len() / 2], times[times.len() - 1])
 }
 
 impl Row {

@@ -11,7 +11,7 @@ use mortise_state::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 use super::world::{Mix, World, read};
-use super::{Clock, Row, plan};
+use super::{Clock, Row, plan, spread_of};
 use crate::test_host::{peak_mib, resident_mib};
 
 /// Pending pods.
@@ -85,9 +85,8 @@ pub(super) fn rows(seed: u64, runs: usize) -> Result<Vec<Row>> {
     }
     let without: f64 = times.get(&0).into_iter().flatten().sum();
     let rows = snapshots.iter().zip(&last).zip(times.into_values());
-    let rows = rows.map(|(((what, _), plan), mut times)| {
+    let rows = rows.map(|(((what, _), plan), times)| {
         let percent = (times.iter().sum::<f64>() / without - 1.0) * 100.0;
-        times.sort_by(f64::total_cmp);
         let is_compared = *what != "no policy";
         let wanted = format!("{percent:+.1} % (all runs), wanted <= {WANTED_PERCENT:.0} %");
         Row {
@@ -96,7 +95,7 @@ pub(super) fn rows(seed: u64, runs: usize) -> Result<Vec<Row>> {
             pods: PODS,
             placed: plan.placed(),
             nodes: plan.claims.len(),
-            ms: (times[0], times[times.len() / 2], times[times.len() - 1]),
+            ms: spread_of(times),
             peak_mib: peak_mib(),
             resident_mib: resident_mib(),
             wanted: if is_compared { wanted } else { String::new() },

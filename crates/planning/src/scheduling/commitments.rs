@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::narrowed_offerings::NarrowedOfferings;
 use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId};
-use super::on_demand_share::OnDemandOfferings;
 use super::plan::SolveOptions;
 use super::pool_template::PoolTemplate;
 use mortise_apis::requirements::Requirements;
@@ -41,7 +41,7 @@ pub struct PayingCommitment {
 #[derive(Debug)]
 pub(super) struct CommitmentRoom {
     left: Option<CommitmentsLeft>,
-    offerings: BTreeMap<(NarrowedTemplateId, usize), Option<Arc<OnDemandOfferings>>>,
+    offerings: BTreeMap<(NarrowedTemplateId, usize), Option<Arc<NarrowedOfferings>>>,
 }
 
 /// What a commitment pays for of a NodeClaim.
@@ -51,7 +51,7 @@ pub(super) struct PaidOfferings {
     /// Its requirements.
     pub(super) requirements: Requirements,
     /// Its offerings.
-    pub(super) offerings: Arc<OnDemandOfferings>,
+    pub(super) offerings: Arc<NarrowedOfferings>,
     /// Those instance types that fit into what is left.
     pub(super) types: Bits,
     /// The cheapest of them, by position.
@@ -135,12 +135,12 @@ fn offerings(
     template: &PoolTemplate,
     shape: &NarrowedTemplate,
     of: &PaidCapacity,
-) -> Option<Arc<OnDemandOfferings>> {
+) -> Option<Arc<NarrowedOfferings>> {
     let table = template.catalog.table();
     let asked = &of.commitment.requirements;
-    let mut kinds = OnDemandOfferings::kinds_of(shape, table);
+    let mut kinds = NarrowedOfferings::on_demand_kinds(shape, table);
     kinds.and(&table.kinds_meeting(asked, &snapshot.well_known));
     let mut types = shape.types.clone();
     types.and(&table.having(asked));
-    OnDemandOfferings::of(kinds, types, table).map(Arc::new)
+    NarrowedOfferings::of(kinds, types, table).map(Arc::new)
 }

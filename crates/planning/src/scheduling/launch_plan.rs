@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::commitments::{CommitmentRoom, PayingCommitment};
 use super::in_flight_node_claim::InFlightNodeClaim;
+use super::narrowed_offerings::NarrowedOfferings;
 use super::narrowed_template::NarrowedTemplate;
-use super::on_demand_share::{OnDemandOfferings, OnDemandShares};
+use super::on_demand_share::OnDemandShares;
 use super::pass::Pass;
 use super::placements::PlacementTarget;
 use super::plan::{LaunchPlan, Placement, PlannedClaim, PlannedOffering};
@@ -22,7 +23,7 @@ use mortise_state::snapshot::Pod;
 
 /// The on-demand offerings that a NodeClaim is limited to.
 struct LimitedOfferings {
-    offerings: Arc<OnDemandOfferings>,
+    offerings: Arc<NarrowedOfferings>,
     types: Bits,
     /// The commitment that pays for them.
     paid_by: Option<PayingCommitment>,
@@ -238,7 +239,10 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
                 types = zone.types_of(&types);
                 let pinned = Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&zone.zone));
                 requirements.add(pinned);
-                (zone.kinds.clone(), first(&zone.by_price, &types))
+                (
+                    zone.offerings.kinds.clone(),
+                    first(&zone.offerings.by_price, &types),
+                )
             }
         };
         AllowedOfferings {

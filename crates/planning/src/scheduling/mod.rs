@@ -29,6 +29,7 @@ mod in_flight_node_claim;
 mod instance_type_reasons;
 mod launch_plan;
 mod messages;
+mod narrowed_offerings;
 mod narrowed_template;
 mod node_claim_object;
 mod nominations;

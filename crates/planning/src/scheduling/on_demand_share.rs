@@ -13,51 +13,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::narrowed_offerings::NarrowedOfferings;
 use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId};
 use super::plan::SolveOptions;
 use super::pool_template::PoolTemplate;
-use mortise_cloudprovider::CapacityType;
-use mortise_state::catalog::{Bits, InstanceTypeTable, PricedOffering};
+use mortise_state::catalog::{Bits, PricedOffering};
 use mortise_state::snapshot::{NodeCpu, OnDemandUses, Snapshot};
-
-/// The on-demand offerings of a narrowed template.
-#[derive(Debug)]
-pub(super) struct OnDemandOfferings {
-    /// Kinds of offerings.
-    pub(super) kinds: Bits,
-    /// Instance types with such an offering.
-    pub(super) types: Bits,
-    /// The types by price.
-    pub(super) by_price: Vec<(usize, PricedOffering)>,
-}
-
-impl OnDemandOfferings {
-    /// The kinds of on-demand offerings of a narrowed template.
-    pub(super) fn kinds_of(shape: &NarrowedTemplate, table: &InstanceTypeTable) -> Bits {
-        let all = shape.kinds.iter();
-        let mut kinds = Bits::none(table.kinds().len());
-        all.filter(|at| table.kinds()[*at].capacity_type == CapacityType::OnDemand)
-            .for_each(|at| kinds.insert(at));
-        kinds
-    }
-
-    /// The offerings of these kinds and types; `None` without any.
-    pub(super) fn of(kinds: Bits, mut types: Bits, table: &InstanceTypeTable) -> Option<Self> {
-        types.and(&table.offered(&kinds));
-        let by_price = table.by_price(&types, &kinds);
-        (!by_price.is_empty()).then_some(Self {
-            kinds,
-            types,
-            by_price,
-        })
-    }
-}
 
 /// What is on-demand by policy, and what the templates offer.
 #[derive(Debug)]
 pub(super) struct OnDemandShares {
     uses: OnDemandUses,
-    offerings: BTreeMap<NarrowedTemplateId, Option<Arc<OnDemandOfferings>>>,
+    offerings: BTreeMap<NarrowedTemplateId, Option<Arc<NarrowedOfferings>>>,
 }
 
 impl OnDemandShares {
@@ -104,7 +71,7 @@ impl OnDemandShares {
         template: &PoolTemplate,
         (id, shape): (NarrowedTemplateId, &NarrowedTemplate),
         types: &Bits,
-    ) -> Option<Arc<OnDemandOfferings>> {
+    ) -> Option<Arc<NarrowedOfferings>> {
         let on_demand = self.uses.of_pool(&template.name, snapshot)?;
         let table = template.catalog.table();
         let cpu_of = |by_price: &[(usize, PricedOffering)]| {
@@ -120,8 +87,8 @@ impl OnDemandShares {
         let limited = on_demand.must_be_on_demand(cpu).then(|| {
             let known = self.offerings.entry(id);
             known.or_insert_with(|| {
-                let kinds = OnDemandOfferings::kinds_of(shape, table);
-                OnDemandOfferings::of(kinds, shape.types.clone(), table).map(Arc::new)
+                let kinds = NarrowedOfferings::on_demand_kinds(shape, table);
+                NarrowedOfferings::of(kinds, shape.types.clone(), table).map(Arc::new)
             })
         });
         let limited = limited.and_then(|offerings| offerings.clone());

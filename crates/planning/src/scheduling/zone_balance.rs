@@ -14,11 +14,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::narrowed_offerings::NarrowedOfferings;
 use super::narrowed_template::NarrowedTemplateId;
 use super::plan::SolveOptions;
 use super::pool_template::PoolTemplate;
 use mortise_apis::values::money::MicroUsd;
-use mortise_state::catalog::{Bits, InstanceTypeTable, PricedOffering};
+use mortise_state::catalog::{Bits, InstanceTypeTable};
 use mortise_state::snapshot::{Snapshot, ZoneUses};
 
 /// The offerings of one zone.
@@ -26,12 +27,8 @@ use mortise_state::snapshot::{Snapshot, ZoneUses};
 pub(super) struct ZonalOfferings {
     /// The zone.
     pub(super) zone: Arc<str>,
-    /// Kinds of offerings.
-    pub(super) kinds: Bits,
-    /// Instance types with such an offering.
-    pub(super) types: Bits,
-    /// The types by price.
-    pub(super) by_price: Vec<(usize, PricedOffering)>,
+    /// What it has.
+    pub(super) offerings: NarrowedOfferings,
 }
 
 /// What narrowed a template further: NodeClaims of one template with the same narrowing have the same offerings.
@@ -56,7 +53,7 @@ impl ZonalOfferings {
     /// The instance types of a NodeClaim that are offered here.
     pub(super) fn types_of(&self, types: &Bits) -> Bits {
         let mut here = types.clone();
-        here.and(&self.types);
+        here.and(&self.offerings.types);
         here
     }
 
@@ -70,15 +67,10 @@ impl ZonalOfferings {
                 of_zone.insert(at);
             }
         }
-        let all = zones.into_iter().map(|(zone, kinds)| {
-            let mut here = types.clone();
-            here.and(&table.offered(&kinds));
-            Arc::new(Self {
-                zone: Arc::clone(zone),
-                by_price: table.by_price(&here, &kinds),
-                types: here,
-                kinds,
-            })
+        let all = zones.into_iter().filter_map(|(zone, kinds)| {
+            let offerings = NarrowedOfferings::of(kinds, types.clone(), table)?;
+            let zone = Arc::clone(zone);
+            Some(Arc::new(Self { zone, offerings }))
         });
         all.collect()
     }
@@ -113,7 +105,11 @@ impl ZoneBalances {
         let known = self.offerings.entry(id);
         let zones = known.or_insert_with(|| ZonalOfferings::by_zone(kinds, all, table));
         let cheapest = |of: &ZonalOfferings| {
-            let mut here = of.by_price.iter().filter(|(at, _)| types.has(*at));
+            let mut here = of
+                .offerings
+                .by_price
+                .iter()
+                .filter(|(at, _)| types.has(*at));
             here.find_map(|(at, offer)| Some((*at, offer.price?)))
         };
         let priced: Vec<(&Arc<ZonalOfferings>, usize, MicroUsd)> = zones
