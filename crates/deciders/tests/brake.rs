@@ -1,10 +1,6 @@
 //! Nodes that are ready are not disrupted while many others are not.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod automatic_cluster;
-
-use automatic_cluster::{drift, nodes_with_a_pod, ordinary_cluster};
+use crate::automatic_cluster::{drift, nodes_with_a_pod, ordinary_cluster};
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::{DisruptionBlocker, Reason};
 use mortise_sim::test_cluster::TestCluster;

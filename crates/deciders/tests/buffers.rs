@@ -1,11 +1,5 @@
 //! Capacity buffers as a story: room is there before pods are, pods take it at once, and disruption keeps it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

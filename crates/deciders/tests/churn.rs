@@ -1,10 +1,6 @@
 //! Consolidation and workloads whose pods come and go.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod automatic_cluster;
-
-use automatic_cluster::{automatic_cluster, ordinary_cluster, refusals};
+use crate::automatic_cluster::{automatic_cluster, ordinary_cluster, refusals};
 use mortise_planning::reason::DisruptionBlocker;
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, instance_type, ordinary_types};

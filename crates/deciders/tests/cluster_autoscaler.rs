@@ -1,15 +1,7 @@
 //! Next to Cluster Autoscaler: pods that ask for a head start of it, pods of ProvisioningRequests, and nodes that it is about to
 //! remove.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
-use automatic_cluster::{automatic_cluster, fleet, ordinary_cluster};
+use crate::automatic_cluster::{automatic_cluster, fleet, ordinary_cluster};
 use mortise_engine::record::Verdict;
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, ordinary_types};

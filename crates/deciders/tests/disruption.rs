@@ -1,16 +1,8 @@
 //! Disruption as a story: nodes are deleted when it is worth it and allowed, and stay with a reason when not.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
 use std::collections::BTreeMap;
 
-use automatic_cluster::{automatic_cluster, fleet, ordinary_cluster};
+use crate::automatic_cluster::{automatic_cluster, fleet, ordinary_cluster};
 use mortise_apis::values::since;
 use mortise_engine::effect::Effect;
 use mortise_engine::record::Verdict;

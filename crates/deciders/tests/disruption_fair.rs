@@ -1,14 +1,6 @@
 //! No method of disruption keeps another from its turn, however much it is refused.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
-use automatic_cluster::{drift, ordinary_cluster};
+use crate::automatic_cluster::{drift, ordinary_cluster};
 use mortise_engine::record::Verdict;
 use mortise_sim::test_cluster::TestCluster;
 use serde_json::json;

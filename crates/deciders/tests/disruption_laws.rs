@@ -1,17 +1,9 @@
 //! Laws of disruption over random clusters: budgets hold at every moment, protected pods are never touched, the bill
 //! never rises without new pods, and the cluster comes to rest with nothing left behind.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
 use std::collections::BTreeMap;
 
-use automatic_cluster::{automatic_cluster, drift, plan};
+use crate::automatic_cluster::{automatic_cluster, drift, plan};
 use mortise_apis::names::ObjectRef;
 use mortise_engine::effect::Effect;
 use mortise_planning::context::PlanningContext;

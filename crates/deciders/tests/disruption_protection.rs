@@ -1,16 +1,8 @@
 //! Annotations keep pods and nodes from being disrupted.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
 use std::collections::BTreeSet;
 
-use automatic_cluster::{automatic_cluster, fleet, ordinary_cluster};
+use crate::automatic_cluster::{automatic_cluster, fleet, ordinary_cluster};
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;

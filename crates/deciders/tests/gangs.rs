@@ -2,11 +2,9 @@
 //!
 //! Each node holds one pod.
 
-mod automatic_cluster;
-
 use std::collections::BTreeMap;
 
-use automatic_cluster::{automatic_cluster, random, running};
+use crate::automatic_cluster::{automatic_cluster, random, running};
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;

@@ -1,11 +1,5 @@
 //! Interruptions with time: the replacement comes first, and the drain when it is ready or when time requires it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 use jiff::Timestamp;
 use mortise_apis::labels;
 use mortise_apis::values::after;

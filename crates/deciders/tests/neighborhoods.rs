@@ -1,16 +1,8 @@
 //! Groups of nodes that are replaced by several cheaper ones: stories, and random clusters against every set of their nodes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
 use std::collections::BTreeMap;
 
-use automatic_cluster::{automatic_cluster, plan};
+use crate::automatic_cluster::{automatic_cluster, plan};
 use mortise_apis::values::SplitMix64;
 use mortise_planning::context::PlanningContext;
 use mortise_planning::disruption::candidate::{Candidate, DisruptionClass};

@@ -1,17 +1,9 @@
 //! Nominations as stories: pods that come one after the other are placed as if the earlier ones ran already, and no
 //! nomination outlives its reason.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
 use std::collections::BTreeMap;
 
-use automatic_cluster::{automatic_cluster, ordinary_cluster};
+use crate::automatic_cluster::{automatic_cluster, ordinary_cluster};
 use mortise_apis::labels;
 use mortise_apis::values::after;
 use mortise_engine::record::Verdict;

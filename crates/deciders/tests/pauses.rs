@@ -1,14 +1,6 @@
 //! Consolidation and pauses.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
-use automatic_cluster::ordinary_cluster;
+use crate::automatic_cluster::ordinary_cluster;
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_sim::test_cluster::TestCluster;

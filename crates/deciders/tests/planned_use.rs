@@ -1,15 +1,7 @@
 //! What claims will use counts against limits from their plan on, whoever asks and however often the process was
 //! killed.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
-use automatic_cluster::ordinary_cluster;
+use crate::automatic_cluster::ordinary_cluster;
 use mortise_apis::crds::CrdSet;
 use mortise_apis::issues::IssueSeverity;
 use mortise_apis::karpenter::nodepool::NodePool;

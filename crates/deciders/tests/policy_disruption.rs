@@ -1,10 +1,6 @@
 //! What NodePoolPolicies ask of consolidation: nodes that are used well enough stay, and moves save enough.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod automatic_cluster;
-
-use automatic_cluster::{drift, ordinary_cluster, refusals};
+use crate::automatic_cluster::{drift, ordinary_cluster, refusals};
 use mortise_planning::reason::DisruptionBlocker;
 use mortise_sim::test_cluster::TestCluster;
 use serde_json::{Value, json};

@@ -1,14 +1,6 @@
 //! Drift in the waves of a NodePoolPolicy: few nodes first, more when the new ones and their pods are ready.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
-use automatic_cluster::{automatic_cluster, drift, nodes_with_a_pod, ordinary_cluster};
+use crate::automatic_cluster::{automatic_cluster, drift, nodes_with_a_pod, ordinary_cluster};
 use mortise_engine::metric_event::MetricEvent;
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::{DisruptionBlocker, Reason, UnprovenCause, UnprovenNode};

@@ -1,10 +1,6 @@
 //! What NodePoolPolicies ask of new NodeClaims: one zone, or on-demand capacity, unless that leaves too few values for minValues.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod automatic_cluster;
-
-use automatic_cluster::automatic_cluster;
+use crate::automatic_cluster::automatic_cluster;
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::instance_type;
 use serde_json::{Value, json};

@@ -1,14 +1,6 @@
 //! Provisioning as a story: pods come, claims are made for them, and nothing is launched twice.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
-use automatic_cluster::ordinary_cluster;
+use crate::automatic_cluster::ordinary_cluster;
 use mortise_apis::values::after;
 use mortise_engine::decider_id::DeciderId;
 use mortise_engine::effect::Effect;

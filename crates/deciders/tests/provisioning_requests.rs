@@ -1,8 +1,6 @@
 //! ProvisioningRequests as a story: room for all pods or none, on nodes that are there or new, kept until it is used or too old.
 
-mod automatic_cluster;
-
-use automatic_cluster::{automatic_cluster, fleet, random, running};
+use crate::automatic_cluster::{automatic_cluster, fleet, random, running};
 use mortise_deciders::{DisruptionDecider, ProvisioningDecider, ProvisioningRequestDecider};
 use mortise_engine::decider::Decider;
 use mortise_planning::settings::Settings;

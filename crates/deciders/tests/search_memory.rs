@@ -1,16 +1,8 @@
 //! What consolidation remembers: a node that was refused is examined again when it changes, or when pods can find room enough.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use automatic_cluster::{ordinary_cluster, plan};
+use crate::automatic_cluster::{ordinary_cluster, plan};
 use mortise_planning::context::PlanningContext;
 use mortise_planning::disruption::candidate::{Candidate, DisruptionClass};
 use mortise_planning::disruption::candidate_cache::CandidateCache;

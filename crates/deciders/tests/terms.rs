@@ -1,17 +1,9 @@
 //! What is left of a term when the lease is lost and comes back: nothing that no object shows.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod automatic_cluster;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use automatic_cluster::ordinary_cluster;
+use crate::automatic_cluster::ordinary_cluster;
 use jiff::Timestamp;
 use mortise_apis::labels::WellKnown;
 use mortise_engine::decider::{Decider, InboxMessage, Step, StepInput};

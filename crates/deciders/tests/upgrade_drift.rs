@@ -1,10 +1,6 @@
 //! Nodes that drift with an upgrade of the service: it is known how many they are before the first is replaced.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod automatic_cluster;
-
-use automatic_cluster::{automatic_cluster, drift, nodes_with_a_pod};
+use crate::automatic_cluster::{automatic_cluster, drift, nodes_with_a_pod};
 use mortise_apis::labels;
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::{DisruptionBlocker, Reason};

@@ -1,20 +1,12 @@
 //! Which nodes are selected for pods that nothing ties to a node: pools, weights, limits, zones and numbers.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod one_pool;
-
 use std::collections::BTreeMap;
 
+use crate::one_pool::{World, instance_type, node, pod, pool};
 use mortise_apis::labels;
 use mortise_apis::values::money::MicroUsd;
 use mortise_planning::scheduling::LaunchPlan;
 use mortise_state::snapshot::PoolUsage;
-use one_pool::{World, instance_type, node, pod, pool};
 use serde_json::{Value, json};
 
 const TAINT: &str = "example.com/spot";

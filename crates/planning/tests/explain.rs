@@ -1,21 +1,13 @@
 //! `explain` names what is really in a pod's way: one row for each kind of pod that waits.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod one_pool;
-
 use std::sync::Arc;
 
+use crate::one_pool::{World, ZONES, merge, node, pod, pool};
 use jiff::Timestamp;
 use mortise_apis::labels;
 use mortise_apis::names::PodKey;
 use mortise_planning::reason::{PoolBlocker, Reason};
 use mortise_planning::scheduling::{PodExplanation, PodSchedulingState, SolveOptions, explain};
-use one_pool::{World, ZONES, merge, node, pod, pool};
 use serde_json::{Value, json};
 
 /// The cluster with the pod `p`, and what is said about the pod.

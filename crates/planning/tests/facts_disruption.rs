@@ -7,17 +7,11 @@
 //! The table printed is the score per question; what is below 100 % is named with its reason. `MORTISE_FACTS_DIR` points the
 //! same comparison at another folder; `MORTISE_FACTS_SHOW` names an id whose differences are shown.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 #![expect(clippy::print_stdout, reason = "the table is the output of the test")]
-
-mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::recorded::{Catalogs, disruptions, nominate, requirements, settings, world};
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::NodeName;
 use mortise_planning::context::PlanningContext;
@@ -25,7 +19,6 @@ use mortise_planning::disruption::{Proposal, ReplacementPricing, Survey, conside
 use mortise_planning::scheduling::PlannedClaim;
 use mortise_state::feasible_pods::FeasiblePods;
 use mortise_state::snapshot::EvictionCost;
-use recorded::{Catalogs, disruptions, nominate, requirements, settings, world};
 use serde_json::Value;
 
 #[derive(Default)]

@@ -14,24 +14,17 @@
 //! `MORTISE_FACTS_DIR` points the same comparison at another folder;
 //! `MORTISE_FACTS_SHOW` names a tag or an id whose differences are shown.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 #![expect(clippy::print_stdout, reason = "the table is the output of the test")]
-
-mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::recorded::{Catalogs, World, lines, requirements, resources, tags, world};
 use mortise_apis::labels;
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_planning::scheduling::{
     LaunchPlan, PlannedClaim, REPACK, SolveOptions, SolveReport, solve,
 };
-use recorded::{Catalogs, World, lines, requirements, resources, tags, world};
 use serde_json::Value;
 
 /// A plan reduced to what is compared.

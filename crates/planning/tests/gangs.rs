@@ -1,15 +1,8 @@
 //! Gangs: the pods of a group that run together get a place each, or none does.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod one_pool;
-
 use std::collections::BTreeMap;
 
+use crate::one_pool::{World, merge, node, pod, pool};
 use jiff::Timestamp;
 use mortise_planning::reason::{GangShortage, Reason};
 use mortise_planning::scheduling::{
@@ -17,7 +10,6 @@ use mortise_planning::scheduling::{
 };
 use mortise_state::resource_kinds::{Object, ObjectKind};
 use mortise_state::snapshot::{GangKind, Snapshot};
-use one_pool::{World, merge, node, pod, pool};
 use serde_json::{Value, json};
 
 /// The ways in which a pod names its group, and the objects behind them.

@@ -1,11 +1,5 @@
 //! Laws about the price of plans, on clusters so small that every possible plan can be tried.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,17 +1,9 @@
 //! Laws of the solver, on clusters drawn at random.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "../../state/tests/random_world/mod.rs"]
-mod random_world;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::random_world::{World, raw_pods};
 use jiff::Timestamp;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::node_pool_policy::NodePoolPolicy;
@@ -25,7 +17,6 @@ use mortise_planning::scheduling::{
 use mortise_state::pods::HostPort;
 use mortise_state::snapshot::{Pod, PoolUsage, Snapshot};
 use proptest::prelude::*;
-use random_world::{World, raw_pods};
 
 fn answer(snapshot: &Snapshot) -> (LaunchPlan, SolveReport) {
     answer_repacked(snapshot, 0)

@@ -1,17 +1,9 @@
 //! Placements that kube-scheduler once refused to bind (`mortise-bench agreement`), each as small as it gets.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod one_pool;
-
 use std::collections::BTreeMap;
 
+use crate::one_pool::{World, pod};
 use mortise_apis::labels;
-use one_pool::{World, pod};
 use serde_json::{Value, json};
 
 /// A hard spread over a label for pods with `app: a`, with further fields.
@@ -107,7 +99,7 @@ fn a_contradiction_is_not_met_by_absence() {
     ];
     for (name, asked) in cases {
         let world = World::new()
-            .node(one_pool::node("plain", "z1", json!({})))
+            .node(crate::one_pool::node("plain", "z1", json!({})))
             .pending(pod("p", "a", "1", asked));
         let places = world.places();
         assert!(places.is_empty(), "{name}: {places:?}");
@@ -128,7 +120,7 @@ fn apart(key: &str) -> Value {
 /// Where a node has no such label there is no domain, and so no pod to stay away from.
 #[test]
 fn anti_affinity_looks_only_at_nodes_with_the_label() {
-    let here = |name: &str, zone: &str| one_pool::node(name, zone, json!({}));
+    let here = |name: &str, zone: &str| crate::one_pool::node(name, zone, json!({}));
     // One pod of the kind in every zone, and a node outside of all of them.
     let mut outside = here("outside", "z1");
     outside["metadata"]["labels"]
@@ -136,7 +128,7 @@ fn anti_affinity_looks_only_at_nodes_with_the_label() {
         .unwrap()
         .remove(labels::TOPOLOGY_ZONE);
     let mut world = World::new().node(outside);
-    for (at, zone) in one_pool::ZONES.iter().enumerate() {
+    for (at, zone) in crate::one_pool::ZONES.iter().enumerate() {
         let node = format!("n{at}");
         world = world
             .node(here(&node, zone))
@@ -175,7 +167,7 @@ fn a_group_on_a_full_node_is_still_there() {
     let first = World::new().pending(pod("p", "a", "1", together.clone()));
     assert_eq!(pod_counts(&first.places()), [1]);
     let next = World::new()
-        .node(one_pool::node("n", "z1", json!({})))
+        .node(crate::one_pool::node("n", "z1", json!({})))
         .running("n", pod("r", "a", "8", json!({})))
         .pending(pod("p", "a", "1", together));
     assert!(next.places().is_empty(), "{:?}", next.places());

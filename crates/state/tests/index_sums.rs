@@ -6,13 +6,21 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::labels::{self, WellKnown};
+use mortise_apis::names::NodeClassKey;
+use mortise_apis::requirements::Requirements;
+use mortise_apis::resources::Resources;
+use mortise_apis::values::money::MicroUsd;
+use mortise_apis::values::since;
+use mortise_cloudprovider::{CapacityType, InstanceType, Offering};
+use mortise_state::catalog::Catalog;
 use mortise_state::index::Index;
 use mortise_state::ledger::NominationTarget;
 use mortise_state::resource_kinds::{EventSource, Object, ObjectEvent, ObjectKey};
-use mortise_state::snapshot::{PoolUsage, Snapshot};
+use mortise_state::snapshot::{LaunchedByPool, PoolUsage, Snapshot};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -63,10 +71,17 @@ fn apply_node(of: &ClusterEvent, index: &mut Index) {
     let name = format!("node-{}", of.node);
     let id = format!("cloud:///{name}");
     let amounts = json!({"cpu": (of.like + 1).to_string(), "memory": "8Gi", "pods": "110"});
-    let all_labels = json!({labels::NODEPOOL: format!("pool-{}", of.like % 2), labels::REGISTERED: "true", labels::INITIALIZED: (!of.like.is_multiple_of(3)).to_string()});
+    let mut all_labels = json!({labels::NODEPOOL: format!("pool-{}", of.like % 2), labels::REGISTERED: "true", labels::INITIALIZED: (!of.like.is_multiple_of(3)).to_string(),
+        labels::TOPOLOGY_ZONE: format!("zone-{}", of.which % 2), labels::CAPACITY_TYPE: if of.like < 3 { "spot" } else { "on-demand" }});
+    // Some are not launched yet.
+    if of.which < 9 {
+        all_labels[labels::INSTANCE_TYPE] = json!("small");
+    }
+    let requirements = [labels::TOPOLOGY_ZONE, labels::CAPACITY_TYPE]
+        .map(|key| json!({"key": key, "operator": "In", "values": [all_labels[key]]}));
     let mut claim = json!({
-        "metadata": {"name": format!("claim-{}", of.node), "uid": format!("claim-{}", of.node), "labels": all_labels},
-        "spec": {"nodeClassRef": {"group": "g", "kind": "Class", "name": "default"}, "requirements": []},
+        "metadata": {"name": format!("claim-{}", of.node), "uid": format!("claim-{}", of.node), "labels": all_labels, "creationTimestamp": format!("1969-12-31T23:{:02}:00Z", 50 + of.which % 10)},
+        "spec": {"nodeClassRef": {"group": "g", "kind": "Class", "name": "default"}, "requirements": requirements},
         "status": {"providerID": id, "capacity": amounts, "allocatable": amounts},
     });
     if of.which == 0 {
@@ -118,7 +133,7 @@ fn check_order(snapshot: &Snapshot) {
             node.key.clone(),
         )
     });
-    let keys = |node: &std::sync::Arc<mortise_state::snapshot::StateNode>| node.key.clone();
+    let keys = |node: &Arc<mortise_state::snapshot::StateNode>| node.key.clone();
     let order: Vec<_> = order.into_iter().map(keys).collect();
     assert_eq!(
         snapshot.ordered_nodes.iter().map(keys).collect::<Vec<_>>(),
@@ -224,6 +239,90 @@ fn check(snapshot: &Snapshot) {
         .map(|(pool, usage)| (pool.to_string(), usage.clone()))
         .collect();
     assert_eq!(known, usage);
+    assert_eq!(
+        snapshot.launched,
+        LaunchedByPool::of(snapshot.nodes.values())
+    );
+    check_policy(snapshot);
+}
+
+/// What is used of a policy is the sum over all NodeClaims of its NodePools.
+fn check_policy(snapshot: &Snapshot) {
+    let used = snapshot.policy_of("pool-0").unwrap();
+    let (mut count, mut recent, mut cpus, mut on_demand) = (0, 0, 0, 0);
+    let (mut price, mut zones) = (MicroUsd(0), BTreeMap::new());
+    for (name, claim) in snapshot.claims.iter() {
+        let node = snapshot.node_of_claim(name).unwrap();
+        count += 1;
+        let created = claim.metadata.creation_timestamp.as_ref().unwrap().0;
+        recent += i64::from(since(snapshot.taken_at, created) < 5 * 60_000);
+        // Not launched yet: the only price that the NodeClaim allows. A Node may have other labels than its NodeClaim.
+        let is_spot = node.label(labels::CAPACITY_TYPE) == Some("spot");
+        let of_claim = claim.metadata.labels.as_ref().unwrap();
+        let may_be_spot = match node.price {
+            Some(_) => is_spot,
+            None => of_claim[labels::CAPACITY_TYPE] == "spot",
+        };
+        price += MicroUsd(if may_be_spot { 40_000 } else { 100_000 });
+        if !node.deleting {
+            let cpu = node.capacity.cpu;
+            cpus += cpu;
+            on_demand += if is_spot { 0 } else { cpu };
+            *zones.entry(node.zone().unwrap().to_owned()).or_insert(0) += cpu;
+        }
+    }
+    assert_eq!(used.nodes.as_ref().unwrap().used, count);
+    assert_eq!(used.rate.as_ref().unwrap().recent, recent);
+    assert_eq!(used.price.as_ref().unwrap().used, price);
+    let share = used.on_demand.unwrap();
+    assert_eq!((share.all, share.on_demand), (cpus, on_demand));
+    let in_zones = used.zones.as_ref().unwrap().iter();
+    let in_zones: BTreeMap<_, _> = in_zones
+        .map(|(zone, cpus)| (zone.to_owned(), cpus))
+        .collect();
+    assert_eq!(in_zones, zones);
+}
+
+fn policy() -> Object {
+    let policy = json!({
+        "metadata": {"name": "policy", "uid": "policy", "creationTimestamp": "1969-01-01T00:00:00Z"},
+        "spec": {
+            "nodePools": ["pool-0", "pool-1"],
+            "limits": {"nodes": 100, "hourlyPrice": "100"},
+            "scaling": {
+                "maxNewNodesPerWindow": {"nodes": 100, "window": "5m"},
+                "onDemand": {"percentageAboveBase": 20},
+                "zoneBalance": {"maxPriceIncrease": "5%"},
+            },
+        },
+    });
+    Object::Policy(Box::new(serde_json::from_value(policy).unwrap()))
+}
+
+/// One type that costs the same in both zones.
+fn catalog() -> Catalog {
+    let kinds = [
+        (CapacityType::Spot, 40_000),
+        (CapacityType::OnDemand, 100_000),
+    ];
+    let offerings = kinds.iter().flat_map(|(capacity_type, price)| {
+        ["zone-0", "zone-1"].map(|zone| Offering {
+            zone: zone.into(),
+            capacity_type: *capacity_type,
+            price: Some(MicroUsd(*price)),
+            available: true,
+            reservation: None,
+            labels: Vec::new(),
+        })
+    });
+    Catalog::build(vec![InstanceType {
+        name: "small".into(),
+        requirements: Requirements::new(),
+        capacity: Resources::zero().with("cpu", 2_000),
+        overhead: Resources::zero(),
+        offerings: offerings.collect(),
+        devices: Arc::default(),
+    }])
 }
 
 proptest! {
@@ -232,6 +331,9 @@ proptest! {
     fn sums_are_those_of_all_objects(events in proptest::collection::vec(any_event(), 1..120)) {
         let mut index = Index::new(WellKnown::core(), true, Timestamp::UNIX_EPOCH);
         index.set_synced();
+        index.apply(ObjectEvent::Applied(policy(), EventSource::Watch));
+        let class = NodeClassKey { group: "g".into(), kind: "Class".into(), name: "default".into() };
+        index.set_catalog(&class, Arc::new(catalog()));
         let mut earlier = Vec::new();
         for (at, each) in events.iter().enumerate() {
             apply(each, &mut index);

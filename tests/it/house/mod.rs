@@ -10,7 +10,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use modules::Crate;
 
@@ -64,6 +64,14 @@ fn type_names_occur_once_in_a_crate() -> Result<()> {
         }
     }
     known::compare("repeated_names", &found)
+}
+
+/// A file that no module names is not compiled, and its tests run nowhere.
+#[test]
+fn no_source_is_forgotten() -> Result<()> {
+    let forgotten = text::forgotten_sources()?;
+    ensure!(forgotten.is_empty(), "no module names {forgotten:?}");
+    Ok(())
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Text in sources and documents: JSON where decisions are made, names of clouds, retired words.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -118,6 +118,48 @@ fn texts(below: &str) -> Result<Vec<(String, String)>> {
             Ok((name, std::fs::read_to_string(&file)?))
         })
         .collect()
+}
+
+/// Files that are no crate's root and that no file next to or above them names as a module.
+pub(super) fn forgotten_sources() -> Result<Vec<String>> {
+    let all = [
+        texts("crates")?,
+        texts("tests")?,
+        texts("benches")?,
+        texts("src")?,
+    ]
+    .concat();
+    let sources = all.into_iter().filter(|(file, _)| file.ends_with(".rs"));
+    let sources: BTreeMap<PathBuf, String> =
+        sources.map(|(file, text)| (file.into(), text)).collect();
+    let is_named = |file: &Path| {
+        let (Some(folder), Some(own)) = (file.parent(), file.file_stem()) else {
+            return false;
+        };
+        // A folder is a module by the name of its `mod.rs`, or of the file next to it.
+        let (folder, own) = match folder.parent() {
+            Some(above) if own == "mod" => (above, folder.file_name().unwrap_or_default()),
+            _ => (folder, own),
+        };
+        let module = format!("mod {};", own.display());
+        let by_path = format!("{}/mod.rs\"", own.display());
+        sources.iter().any(|(from, text)| {
+            let is_near = from.parent() == Some(folder) || *from == folder.with_extension("rs");
+            (is_near && text.contains(&module)) || text.contains(&by_path)
+        })
+    };
+    let is_root = |file: &Path| {
+        let name = file.file_name().and_then(|name| name.to_str());
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
+        let of_roots = ["tests", "bin", "examples"].iter();
+        let stands_alone = of_roots.into_iter().any(|each| folder.ends_with(each));
+        matches!(name, Some("main.rs" | "lib.rs" | "build.rs"))
+            || (stands_alone && !sources.contains_key(&folder.join("main.rs")))
+    };
+    let forgotten = sources
+        .keys()
+        .filter(|file| !is_root(file) && !is_named(file));
+    Ok(forgotten.map(|file| file.display().to_string()).collect())
 }
 
 fn is_of_tests(file: &str) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::pool_template::PoolTemplate;
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::values::money::MicroUsd;
-use mortise_state::catalog::{Bits, UNKNOWN_PRICE};
+use mortise_state::catalog::{Bits, HighestPrices, UNKNOWN_PRICE};
 use mortise_state::snapshot::{PolicyExceeded, PolicyUse, Snapshot};
 
 /// A policy as one NodePool sees it.
@@ -15,8 +15,8 @@ use mortise_state::snapshot::{PolicyExceeded, PolicyUse, Snapshot};
 pub(super) struct PolicyRoom {
     /// Its limits, and what is used of them, NodeClaims of the pass included.
     policy: PolicyUse,
-    /// What each instance type of the catalog can cost at most, by position; only with a limit on the price.
-    highest_prices: Option<Arc<[MicroUsd]>>,
+    /// What each instance type of the catalog can cost at most; only with a limit on the price.
+    highest_prices: Option<HighestPrices>,
     /// The most that an instance type of the NodePool costs.
     most: MicroUsd,
 }
@@ -43,7 +43,10 @@ impl PolicyRoom {
 
     fn prices<'a>(&'a self, types: &'a Bits) -> impl Iterator<Item = MicroUsd> + 'a {
         let known = self.highest_prices.iter();
-        known.flat_map(|prices| types.iter().filter_map(|at| prices.get(at).copied()))
+        known.flat_map(|prices| {
+            let types = types.iter();
+            types.map(|at| prices.of(at).unwrap_or(UNKNOWN_PRICE))
+        })
     }
 
     /// Why no NodeClaim at all is allowed: the number of nodes, or of new ones, or an unknown price.
@@ -70,8 +73,8 @@ impl PolicyRoom {
         let limit = price.limit().most();
         let beyond = |at: &usize| {
             highest_prices
-                .get(*at)
-                .is_none_or(|own| *own == UNKNOWN_PRICE || price.used + *own > limit)
+                .of(*at)
+                .is_none_or(|own| own == UNKNOWN_PRICE || price.used + own > limit)
         };
         let beyond: Vec<usize> = types.iter().filter(beyond).collect();
         beyond.into_iter().for_each(|at| types.remove(at));

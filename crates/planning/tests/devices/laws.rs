@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::cluster::{
+use super::cluster::{
     DRIVER, brings, claim, claiming, cluster, gpus, on, places, plain, slice, with_devices,
 };
 use crate::one_pool::{World, node};

@@ -12,7 +12,7 @@ use mortise_sim::{Deployment, SimOptions, Simulation};
 use serde_json::{Value, json};
 
 /// Default number of seeds.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 150;
 /// Workloads of a seed, and pods of each.
 const WORKLOADS: u64 = 6;
 const REPLICAS: u64 = 4;

@@ -549,7 +549,7 @@ fn files_that_cannot_be_read_say_why() {
 fn the_service_does_what_the_plan_says() {
     let seeds = Seeds {
         variable: "MORTISE_PLAN_SEEDS",
-        usual: 160,
+        usual: 120,
         test: "plan",
     };
     let (all, same) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -574,6 +574,6 @@ fn the_service_does_what_the_plan_says() {
         println!("{difference}");
     }
     let is_usual = std::env::var_os(seeds.variable).is_none();
-    assert!(all >= 60 || !is_usual, "{all}");
+    assert!(all >= 45 || !is_usual, "{all}");
     assert!(same * 100 >= all * 99, "{same} of {all}");
 }

@@ -9,17 +9,20 @@
 
 mod bits;
 mod diagnostics;
+mod highest_prices;
 mod offers;
 mod table;
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hash, Hasher as _};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::FixedState;
 
 pub use bits::Bits;
 pub use diagnostics::EliminatingRequirement;
+pub use highest_prices::HighestPrices;
+use highest_prices::OfferingsByPrice;
 pub use offers::{MinValuesShortfall, Offer};
 pub use table::{InstanceTypeTable, OfferingGroup, PricedOffering, UNKNOWN_PRICE};
 
@@ -36,6 +39,8 @@ pub struct Catalog {
     hashes: Vec<u64>,
     version: u64,
     table: Arc<InstanceTypeTable>,
+    /// Once a limit on the price asks for it.
+    by_price: OnceLock<Arc<OfferingsByPrice>>,
 }
 
 impl Catalog {
@@ -61,6 +66,7 @@ impl Catalog {
             version: version_of(&hashes),
             hashes,
             table,
+            by_price: OnceLock::new(),
             types,
         }
     }
@@ -153,6 +159,8 @@ impl Catalog {
             version: version_of(&hashes),
             hashes,
             table: Arc::new(self.table.with_offerings(&types)),
+            // Offerings that are not available have prices too.
+            by_price: self.by_price.clone(),
             types,
         }
     }

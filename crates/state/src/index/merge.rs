@@ -13,7 +13,7 @@ use mortise_apis::values::money::MicroUsd;
 use mortise_apis::{k8s, labels};
 use mortise_cloudprovider::CapacityType;
 
-/// Merges the objects of a node; prices come from the catalogs of `state`.
+/// Merges the objects of a node; prices come from the catalogs of `state`, and who pays them from its commitments.
 pub(super) fn merge(
     state: &Snapshot,
     key: NodeKey,
@@ -79,9 +79,11 @@ pub(super) fn merge(
         duplicate_nodes: Vec::new(),
         is_scale_down_disabled: respect_cluster_autoscaler && is_disabled,
         price: None,
+        paid_by: Arc::default(),
         disruption_state: NodeDisruptionState::default(),
     };
     merged.price = price(state, &merged);
+    merged.paid_by = state.paid.paying_for(&merged);
     merged.disruption_state = NodeDisruptionState::new(&merged);
     merged
 }

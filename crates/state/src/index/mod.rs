@@ -28,7 +28,7 @@ pub use changes::{ChangedKeys, Changes};
 pub use object_change::{Diff, ObjectChange};
 
 use crate::catalog::Catalog;
-use crate::snapshot::{Pod, PodClasses, Snapshot};
+use crate::snapshot::{PaidCapacities, Pod, PodClasses, Snapshot};
 use mortise_apis::k8s;
 use mortise_apis::karpenter::capacitybuffer::CapacityBuffer;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
@@ -38,6 +38,7 @@ use mortise_apis::names::{
     ClaimName, NamespacedName, NodeClassKey, NodeName, ObjectRef, PodKey, PoolName,
 };
 use mortise_apis::node_class::served::ServedNodeClasses;
+use mortise_apis::node_pool_policy::NodePoolPolicy;
 use mortise_cloudprovider::UnavailableOffering;
 
 use boot_taints::BootTaintIndex;
@@ -67,6 +68,8 @@ pub struct Index {
     /// Offerings that were marked as unavailable since the last freeze, by class. A catalog is made again once for all of them: a lack
     /// of capacity is reported by many launches at once.
     marked: BTreeMap<NodeClassKey, Vec<UnavailableOffering>>,
+    /// The policies whose commitments are read.
+    policies: Arc<BTreeMap<Arc<str>, Arc<NodePoolPolicy>>>,
     /// Something changed since the last freeze.
     stale: bool,
     /// Annotations of Cluster Autoscaler count.
@@ -90,6 +93,7 @@ impl Index {
             overlays_changed: false,
             changes: Changes::everything(),
             marked: BTreeMap::new(),
+            policies: Arc::default(),
             stale: true,
             respect_cluster_autoscaler: false,
         }
@@ -219,10 +223,13 @@ impl Index {
     /// Freezes the state. Until something changes, every call returns the same shared content. Cost: what changed.
     pub fn freeze(&mut self, now: Timestamp) -> Snapshot {
         self.apply_marks();
+        let paid_until = self.state.paid.until();
+        self.stale |= paid_until.is_some_and(|until| until <= now);
         if self.stale {
             self.apply_overlays();
             demand::resolve_buffers(self);
             requests::resolve(self);
+            self.read_commitments(now);
             self.merge_changed_nodes();
             self.state.generation += 1;
             self.stale = false;
@@ -248,6 +255,21 @@ impl Index {
             }
         }
         self.nodes.mark_all();
+    }
+
+    /// Reads the commitments again if a policy changed or one of them has ended: nodes know which may pay for them.
+    fn read_commitments(&mut self, now: Timestamp) {
+        let until = self.state.paid.until();
+        let has_ended = until.is_some_and(|until| until <= now);
+        if Arc::ptr_eq(&self.policies, &self.state.policies) && !has_ended {
+            return;
+        }
+        self.policies = Arc::clone(&self.state.policies);
+        let paid = PaidCapacities::of(&self.policies, now);
+        if paid.all() != self.state.paid.all() {
+            self.state.paid = Arc::new(paid);
+            self.nodes.mark_all();
+        }
     }
 
     /// Merges the nodes whose objects or pods changed.

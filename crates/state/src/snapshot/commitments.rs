@@ -17,32 +17,17 @@
 //! A pass over the NodeClaims, once per snapshot, and one over the on-demand nodes for each question about the bill; nothing without
 //! commitments.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use jiff::Timestamp;
-
 use super::policy_use::catalog_of;
-use super::{NodeKey, Snapshot, StateNode};
-use crate::catalog::{Catalog, InstanceTypeTable};
+use super::{NodeKey, PaidCapacity, Snapshot, StateNode};
+use crate::catalog::Catalog;
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels::{self, WellKnown};
-use mortise_apis::names::PoolName;
-use mortise_apis::node_pool_policy::{Commitment, CommitmentAmount};
+use mortise_apis::node_pool_policy::CommitmentAmount;
 use mortise_apis::requirements::Requirements;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::CapacityType;
-
-/// A commitment of a policy.
-#[derive(Clone, Debug)]
-pub struct PaidCapacity {
-    /// The policy.
-    pub policy: Arc<str>,
-    /// What it pays for.
-    pub commitment: Commitment,
-    /// The NodePools of the policy.
-    pools: Arc<BTreeSet<PoolName>>,
-}
 
 /// An on-demand node that some commitment may pay for.
 #[derive(Clone, Debug)]
@@ -51,7 +36,7 @@ struct PayableNode {
     key: Option<NodeKey>,
     price: MicroUsd,
     /// Positions of those commitments.
-    by: Vec<usize>,
+    by: Arc<[usize]>,
 }
 
 /// All commitments of a snapshot, and the nodes that they may pay for.
@@ -60,8 +45,8 @@ pub struct Commitments {
     all: Arc<[PaidCapacity]>,
     /// The most expensive first.
     nodes: Vec<PayableNode>,
-    /// What they cost that none of the commitments pays for.
-    bill: MicroUsd,
+    /// What they cost that none of the commitments pays for, once that is asked.
+    bill: OnceLock<MicroUsd>,
 }
 
 /// How much of each commitment is left, in its own unit.
@@ -113,85 +98,10 @@ impl CommitmentsCell {
     }
 }
 
-impl PaidCapacity {
-    /// Whether it pays for nodes of a NodePool.
-    #[must_use]
-    pub fn is_for(&self, pool: &str) -> bool {
-        self.pools.contains(pool)
-    }
-
-    fn pays_for_node(&self, node: &StateNode) -> bool {
-        let mut asked = self.commitment.requirements.iter();
-        let is_met = asked.all(|own| match node.label(own.key()) {
-            Some(value) => own.has(value),
-            None => own.allows_absence(),
-        });
-        is_met && node.pool().is_some_and(|pool| self.is_for(&pool))
-    }
-
-    /// Whether all nodes with these requirements have the labels that it asks for and that no instance type has.
-    #[must_use]
-    pub fn is_met_by(&self, of_node: &Requirements, table: &InstanceTypeTable) -> bool {
-        let mut asked = self.commitment.requirements.iter();
-        asked.all(|own| {
-            table.has_label(own.key())
-                || match of_node.get(own.key()) {
-                    Some(known) => {
-                        !known.is_complement()
-                            && !known.values().is_empty()
-                            && known.values().iter().all(|value| own.has(value))
-                    }
-                    None => own.allows_absence(),
-                }
-        })
-    }
-
-    const fn amount(&self) -> i64 {
-        match self.commitment.amount {
-            CommitmentAmount::OnDemandPrice(price) => price.0,
-            CommitmentAmount::Instances(instances) => instances,
-        }
-    }
-
-    /// Takes what a node of this price uses of what is left. Returns the part of its price that is paid for.
-    fn take(&self, left: &mut i64, price: MicroUsd) -> MicroUsd {
-        match self.commitment.amount {
-            CommitmentAmount::OnDemandPrice(_) => {
-                let paid = price.0.min(*left);
-                *left -= paid;
-                MicroUsd(paid)
-            }
-            CommitmentAmount::Instances(_) if *left > 0 => {
-                *left -= 1;
-                price
-            }
-            CommitmentAmount::Instances(_) => MicroUsd(0),
-        }
-    }
-}
-
 impl Commitments {
     /// Those of the policies, whichever of them is in force; `None` without any.
     fn of(snapshot: &Snapshot) -> Option<Self> {
-        let mut all = Vec::new();
-        for (name, policy) in snapshot.policies.iter() {
-            if policy.metadata.deletion_timestamp.is_some() {
-                continue;
-            }
-            let pools = policy
-                .spec
-                .node_pools
-                .iter()
-                .map(|pool| pool.as_str().into());
-            let pools: Arc<BTreeSet<PoolName>> = Arc::new(pools.collect());
-            let own = policy.commitments(snapshot.taken_at);
-            let own = own.map(|commitment| PaidCapacity {
-                policy: Arc::clone(name),
-                commitment,
-                pools: Arc::clone(&pools),
-            });
-            all.extend(own);
-        }
+        let all = snapshot.paid.all();
         if all.is_empty() {
             return None;
         }
@@ -199,31 +109,24 @@ impl Commitments {
         let expected =
             expected.filter_map(|(name, expected)| Some((name, expected.object.as_ref()?)));
         let unseen = expected.filter(|(name, _)| !snapshot.claims.contains(name.as_str()));
-        let claims = snapshot.claims.iter().chain(unseen);
-        let nodes = claims.filter_map(|(_, claim)| PayableNode::of(claim, &all, snapshot));
-        let mut nodes: Vec<PayableNode> = nodes.collect();
-        nodes.sort_by(|a, b| (b.price, &a.key).cmp(&(a.price, &b.key)));
-        Some(Self::new(all.into(), nodes))
+        let unseen = unseen.filter_map(|(_, claim)| PayableNode::of_claim(claim, snapshot));
+        let known = snapshot.nodes.values();
+        let known = known.filter_map(|node| PayableNode::of_node(node, snapshot));
+        Some(Self::new(Arc::clone(all), known.chain(unseen).collect()))
     }
 
-    fn new(all: Arc<[PaidCapacity]>, nodes: Vec<PayableNode>) -> Self {
-        let nothing = MicroUsd(0);
-        let mut new = Self {
+    fn new(all: Arc<[PaidCapacity]>, mut nodes: Vec<PayableNode>) -> Self {
+        nodes.sort_by(|a, b| (b.price, &a.key).cmp(&(a.price, &b.key)));
+        Self {
             all,
             nodes,
-            bill: nothing,
-        };
-        new.bill = new.left_without(|_| false).bill;
-        new
+            bill: OnceLock::new(),
+        }
     }
 
-    /// When the first of them ends.
-    #[must_use]
-    pub fn until(&self) -> Option<Timestamp> {
-        self.all
-            .iter()
-            .filter_map(|each| each.commitment.until)
-            .min()
+    /// What nodes cost that none of them pays for.
+    fn bill(&self) -> MicroUsd {
+        *self.bill.get_or_init(|| self.left_without(|_| false).bill)
     }
 
     /// What is left of them when these nodes are gone.
@@ -258,7 +161,7 @@ impl Commitments {
         let new = planned.map(|(price, at)| PayableNode {
             key: None,
             price,
-            by: vec![at],
+            by: Arc::new([at]),
         });
         Self::new(Arc::clone(&self.all), stay.chain(new).collect())
     }
@@ -271,7 +174,7 @@ impl Commitments {
         if price.0 == 0 {
             return price;
         }
-        let saved = self.bill - self.left_without(is_gone).bill;
+        let saved = self.bill() - self.left_without(is_gone).bill;
         // Of commitments that overlap, others may be used for what is left.
         MicroUsd((price - saved).0.clamp(0, price.0))
     }
@@ -300,7 +203,7 @@ impl CommitmentUse<'_> {
 impl CommitmentsLeft {
     fn count(&mut self, node: &PayableNode) {
         let mut rest = node.price;
-        for at in &node.by {
+        for at in &*node.by {
             let (Some(of), Some(left)) = (self.all.get(*at), self.left.get_mut(*at)) else {
                 continue;
             };
@@ -316,7 +219,7 @@ impl CommitmentsLeft {
                 return;
             }
         }
-        for at in &node.by {
+        for at in &*node.by {
             self.beyond
                 .get_mut(*at)
                 .into_iter()
@@ -376,44 +279,35 @@ impl PayableNode {
     }
 
     /// `None` if no commitment may pay for it.
-    fn of(claim: &NodeClaim, all: &[PaidCapacity], snapshot: &Snapshot) -> Option<Self> {
-        if claim.metadata.deletion_timestamp.is_some() {
-            return None;
-        }
-        let key = NodeKey::from_claim(claim);
-        let node = snapshot.nodes.get(&key);
-        if node.is_some_and(|node| node.deleting) {
-            return None;
-        }
+    fn of_node(node: &StateNode, snapshot: &Snapshot) -> Option<Self> {
         // A NodeClaim that allows one instance type alone has its label before it is launched.
-        let launched = node.filter(|node| node.price.is_some());
-        let (price, by) = match launched {
-            Some(node) => {
-                let capacity_type = node.label(labels::CAPACITY_TYPE)?;
-                if capacity_type != CapacityType::OnDemand.as_str() {
-                    return None;
-                }
-                let paying =
-                    |(at, of): (usize, &PaidCapacity)| of.pays_for_node(node).then_some(at);
-                (
-                    node.price?,
-                    all.iter().enumerate().filter_map(paying).collect(),
-                )
-            }
-            None => planned(claim, all, snapshot)?,
-        };
-        let by: Vec<usize> = by;
-        let key = Some(key);
-        (!by.is_empty() && price.0 > 0).then_some(Self { key, price, by })
+        match node.price {
+            Some(price) => Self::new(&node.key, price, &node.paid_by),
+            None if node.deleting => None,
+            None => Self::of_claim(node.claim.as_ref()?, snapshot),
+        }
+    }
+
+    /// The same of a NodeClaim that is not launched yet.
+    fn of_claim(claim: &NodeClaim, snapshot: &Snapshot) -> Option<Self> {
+        let (price, by) = planned(claim, snapshot)?;
+        Self::new(&NodeKey::from_claim(claim), price, &by)
+    }
+
+    fn new(key: &NodeKey, price: MicroUsd, by: &Arc<[usize]>) -> Option<Self> {
+        (!by.is_empty() && price.0 > 0).then(|| Self {
+            key: Some(key.clone()),
+            price,
+            by: Arc::clone(by),
+        })
     }
 }
 
 /// The price of a NodeClaim that is not launched yet, and who may pay for it; `None` if it may be anything but on-demand.
-fn planned(
-    claim: &NodeClaim,
-    all: &[PaidCapacity],
-    snapshot: &Snapshot,
-) -> Option<(MicroUsd, Vec<usize>)> {
+fn planned(claim: &NodeClaim, snapshot: &Snapshot) -> Option<(MicroUsd, Arc<[usize]>)> {
+    if claim.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
     let allowed = claim.requirements();
     let asked = allowed.get(labels::CAPACITY_TYPE)?;
     let others = [CapacityType::Spot, CapacityType::Reserved];
@@ -429,17 +323,12 @@ fn planned(
     let labels = claim.metadata.labels.iter().flatten();
     let labels = labels.map(|(key, value)| (key.as_str(), value.as_str()));
     let labels = Requirements::from_labels(labels);
-    let paying = |(at, of): (usize, &PaidCapacity)| {
+    let paying = snapshot.paid.of_pool(&pool).filter(|(_, of)| {
         let asked = &of.commitment.requirements;
-        let pays = of.is_for(&pool)
-            && of.is_met_by(&labels, table)
-            && is_about((cheapest, offer.kind), asked, catalog, &snapshot.well_known);
-        pays.then_some(at)
-    };
-    Some((
-        offer.price?,
-        all.iter().enumerate().filter_map(paying).collect(),
-    ))
+        of.is_met_by(&labels, table)
+            && is_about((cheapest, offer.kind), asked, catalog, &snapshot.well_known)
+    });
+    Some((offer.price?, paying.map(|(at, _)| at).collect()))
 }
 
 fn is_about(
@@ -455,6 +344,7 @@ fn is_about(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mortise_apis::node_pool_policy::Commitment;
 
     use CommitmentAmount::{Instances, OnDemandPrice};
 
@@ -481,7 +371,7 @@ mod tests {
             .map(|(n, (price, by))| PayableNode {
                 key: Some(key(n)),
                 price: MicroUsd(*price),
-                by: by.to_vec(),
+                by: (*by).into(),
             });
         Commitments::new(all.collect(), nodes.collect())
     }

@@ -12,11 +12,13 @@ mod devices;
 mod from_api;
 mod gang;
 mod launch_hold;
+mod launched_nodes;
 mod node;
 mod node_disruption_state;
 mod on_demand_use;
 mod ordered_nodes;
 mod other_controllers;
+mod paid_capacity;
 mod pod;
 mod pod_class;
 mod pod_label_index;
@@ -28,6 +30,7 @@ mod protecting_annotation;
 pub(crate) mod requested_room;
 mod rollout;
 mod stalled;
+mod uses_by_policy;
 mod workloads;
 mod zone_use;
 
@@ -37,7 +40,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use boot_taints::{BootTaint, BootTaints};
-pub use commitments::{CommitmentUse, Commitments, CommitmentsCell, CommitmentsLeft, PaidCapacity};
+pub use commitments::{CommitmentUse, Commitments, CommitmentsCell, CommitmentsLeft};
 pub use deletion_cost::DeletionCost;
 pub use demand::{
     BufferDemand, BufferFailure, BufferTemplate, MOST_PODS, ResolvedBuffer, TemplateKey,
@@ -47,11 +50,13 @@ pub use devices::{ClaimSource, DeviceObjects, PodClaim};
 pub use gang::{Gang, GangKey, GangKind, Gangs};
 pub(crate) use launch_hold::HoldAnnotations;
 pub use launch_hold::LaunchHold;
+pub use launched_nodes::{LaunchedByPool, LaunchedNodes, ZoneCpus};
 pub use node::{NodeKey, StateNode};
 pub use node_disruption_state::NodeDisruptionState;
 pub use on_demand_use::{NodeCpu, OnDemandUse, OnDemandUses};
 pub use ordered_nodes::OrderedNodes;
 pub use other_controllers::OtherController;
+pub use paid_capacity::{PaidCapacities, PaidCapacity};
 pub use pod::{Owner, Pod, PodPhase, Refusal};
 pub use pod_class::{PodClass, PodClasses, PodLabels, PodVolume};
 pub use pod_label_index::{AntiAffinityPods, NodePodCounts, PodLabelIndex, PodLabelKey};
@@ -66,6 +71,7 @@ pub use protecting_annotation::ProtectingAnnotation;
 pub use requested_room::{RequestFailure, RequestedPods, RequestedRoom};
 pub use rollout::{Rollout, Rollouts};
 pub use stalled::Stalled;
+pub use uses_by_policy::UsesByPolicy;
 pub use workloads::Workloads;
 pub use zone_use::{ZoneUse, ZoneUses};
 
@@ -111,6 +117,8 @@ pub struct Snapshot {
     pub deleting: Arc<BTreeSet<NodeKey>>,
     /// Resources per NodePool that count against its limits; nodes that are being deleted are left out.
     pub pool_usage: Arc<BTreeMap<PoolName, PoolUsage>>,
+    /// Sums over the launched nodes of NodePools, for policies.
+    pub launched: LaunchedByPool,
     /// Bound pods, indexed for constraints between pods.
     pub pod_labels: PodLabelIndex,
     /// The newest active pod of each DaemonSet, by namespace and name of the DaemonSet.
@@ -137,7 +145,9 @@ pub struct Snapshot {
     pub boot_taints: Arc<BootTaints>,
     /// What policies ask and what is used of it: see [`Self::policy_of`].
     pub policy_use: PolicyUseCell,
-    /// What is paid for in advance: see [`Self::commitments`].
+    /// What policies say is paid for in advance.
+    pub paid: Arc<PaidCapacities>,
+    /// Who uses it: see [`Self::commitments`].
     pub commitments_cell: CommitmentsCell,
     /// CapacityBuffers; empty while their feature gate is off.
     pub buffers: Arc<BTreeMap<NamespacedName, Arc<CapacityBuffer>>>,
@@ -224,6 +234,7 @@ impl Snapshot {
             label_values: ShardedMap::default(),
             deleting: Arc::default(),
             pool_usage: Arc::default(),
+            launched: LaunchedByPool::default(),
             pod_labels: PodLabelIndex::default(),
             daemon_pods: Arc::default(),
             named: ShardedMap::default(),
@@ -237,6 +248,7 @@ impl Snapshot {
             policies: Arc::default(),
             boot_taints: Arc::default(),
             policy_use: PolicyUseCell::default(),
+            paid: Arc::default(),
             commitments_cell: CommitmentsCell::default(),
             buffers: Arc::default(),
             templates: ShardedMap::default(),
@@ -298,6 +310,7 @@ impl Snapshot {
 
     /// Updates the aggregates over all nodes after one node changed.
     fn update_aggregates(&mut self, old: Option<&StateNode>, new: Option<&StateNode>) {
+        self.launched.update(old, new);
         let is_deleting = |node: &&StateNode| node.deleting;
         match (old.filter(is_deleting), new.filter(is_deleting)) {
             (None, Some(new)) => drop(Arc::make_mut(&mut self.deleting).insert(new.key.clone())),
@@ -408,9 +421,8 @@ impl Snapshot {
             return None;
         }
         let policies = self.policy_use.get(self).values();
-        let commitments = self.commitments().and_then(|all| all.until());
         let all = policies.filter_map(|policy| policy.outlived_at());
-        all.chain(commitments).min()
+        all.chain(self.paid.until()).min()
     }
 
     /// The policies by NodePool: of those that name it and ask anything of it, the oldest, and of equally old ones the first by name.

@@ -109,6 +109,8 @@ pub struct StateNode {
     pub is_scale_down_disabled: bool,
     /// Price of its offering; `None` when unknown.
     pub price: Option<MicroUsd>,
+    /// Positions of the commitments that may pay for it, among those of the snapshot.
+    pub paid_by: Arc<[usize]>,
     /// What its objects and pods mean for disruption and packing.
     pub disruption_state: NodeDisruptionState,
 }
@@ -135,6 +137,7 @@ impl StateNode {
             duplicate_nodes: Vec::new(),
             is_scale_down_disabled: false,
             price: None,
+            paid_by: Arc::default(),
             disruption_state: NodeDisruptionState::default(),
         };
         expected.disruption_state = NodeDisruptionState::new(&expected);

@@ -5,13 +5,10 @@
 //! launched yet counts as the cheapest instance type that it allows, and as spot if it allows spot, because providers prefer it.
 //! Reserved capacity counts as on-demand: it is not reclaimed for its price.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use super::{Snapshot, StateNode};
+use super::{Snapshot, StateNode, UsesByPolicy};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
-use mortise_apis::names::{ClaimName, PoolName};
+use mortise_apis::names::ClaimName;
 use mortise_apis::node_pool_policy::OnDemandShare;
 use mortise_apis::requirements::Requirements;
 use mortise_cloudprovider::CapacityType;
@@ -28,8 +25,7 @@ pub struct OnDemandUse {
 }
 
 /// What is on-demand, by policy.
-#[derive(Clone, Debug, Default)]
-pub struct OnDemandUses(BTreeMap<Arc<str>, OnDemandUse>);
+pub type OnDemandUses = UsesByPolicy<OnDemandUse>;
 
 /// CPUs of one node, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,44 +82,9 @@ impl OnDemandUse {
 
 impl OnDemandUses {
     /// Those of the policies that ask for a share.
-    ///
-    /// # Cost
-    /// A look-up per NodePool; nothing without policies.
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
-        if snapshot.policies.is_empty() {
-            return Self::default();
-        }
-        let pools = snapshot.pools.keys();
-        let policies = pools.filter_map(|pool| snapshot.policy_of(pool));
-        let uses =
-            policies.filter_map(|policy| Some((Arc::clone(&policy.name), policy.on_demand?)));
-        Self(uses.collect())
-    }
-
-    /// No policy asks for a share.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Each by the name of its policy.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &OnDemandUse)> {
-        self.0.iter()
-    }
-
-    /// That of a policy.
-    #[must_use]
-    pub fn get(&self, policy: &str) -> Option<&OnDemandUse> {
-        self.0.get(policy)
-    }
-
-    /// That of the policy that is in force for a NodePool.
-    pub fn of_pool(&mut self, pool: &PoolName, snapshot: &Snapshot) -> Option<&mut OnDemandUse> {
-        if self.is_empty() {
-            return None;
-        }
-        self.0.get_mut(&snapshot.policy_of(pool)?.name)
+        Self::of_policies(snapshot, |policy| policy.on_demand)
     }
 
     /// Counts a node no more.

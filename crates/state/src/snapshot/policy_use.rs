@@ -8,8 +8,8 @@
 //! Unknown is not zero: where the price of a NodeClaim is unknown, nothing is launched under the limit, and the NodeClaim is named.
 //!
 //! # Cost
-//! Computed when a policy is first asked for, once per snapshot: the number of NodeClaims, and of the instance types of the
-//! policies' NodePools. Nothing without policies.
+//! Computed when a policy is first asked for, once per snapshot: the number of NodeClaims that are not launched yet, and of the
+//! NodePools. Nothing without policies.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -19,18 +19,15 @@ use jiff::Timestamp;
 use super::on_demand_use::{NodeCpu, OnDemandUse};
 use super::price_use::{PriceLimit, PriceUse};
 use super::zone_use::{ZoneUse, zone_of};
-use super::{Snapshot, StateNode};
-use crate::catalog::{Catalog, UNKNOWN_PRICE};
+use super::{LaunchedNodes, Snapshot, StateNode};
+use crate::catalog::{Catalog, HighestPrices, UNKNOWN_PRICE};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
-use mortise_apis::labels;
 use mortise_apis::names::{ClaimName, PoolName};
 use mortise_apis::node_pool_policy::{
     DriftWaves, LaunchRate, LimitSource, NodePoolPolicy, StatedPause,
 };
-use mortise_apis::requirements::Requirements;
 use mortise_apis::values::money::MicroUsd;
 use mortise_apis::values::{after, since, span_text};
-use mortise_cloudprovider::{InstanceType, Offering};
 
 /// A policy that is in force for at least one NodePool.
 #[derive(Clone, Debug)]
@@ -63,8 +60,8 @@ pub struct PolicyUse {
     pub expires_within_budgets: bool,
     /// A pause of the voluntary disruption of its NodePools.
     pub pause: Option<StatedPause>,
-    /// By NodePool, what each instance type of its catalog can cost at most, by position; only with a limit on the price.
-    highest_prices: BTreeMap<PoolName, Arc<[MicroUsd]>>,
+    /// By NodePool, what each instance type of its catalog can cost at most; only with a limit on the price.
+    highest_prices: BTreeMap<PoolName, HighestPrices>,
 }
 
 /// Use of a limit on nodes.
@@ -146,7 +143,7 @@ pub enum PolicyExceeded {
 impl PolicyUse {
     /// What each instance type of a NodePool's catalog can cost at most; `None` without a limit on the price.
     #[must_use]
-    pub fn highest_prices(&self, pool: &str) -> Option<&Arc<[MicroUsd]>> {
+    pub fn highest_prices(&self, pool: &str) -> Option<&HighestPrices> {
         self.highest_prices.get(pool)
     }
 
@@ -275,6 +272,29 @@ impl PolicyUse {
         }
     }
 
+    fn count_launched(&mut self, nodes: &LaunchedNodes, now: Timestamp) {
+        if let Some(of_nodes) = &mut self.nodes {
+            of_nodes.used += nodes.count;
+        }
+        if let Some(price) = &mut self.price {
+            price.count_launched(nodes.price());
+        }
+        for (zone, cpus) in nodes.zones() {
+            if let Some(on_demand) = &mut self.on_demand {
+                on_demand.all += cpus.all;
+                on_demand.on_demand += cpus.on_demand;
+            }
+            if let Some(zones) = &mut self.zones {
+                zones.add(zone, cpus.all);
+            }
+        }
+        if let Some(rate) = &mut self.rate {
+            let start = after(now, -rate.limit.window_ms);
+            let recent = nodes.created_after(start);
+            recent.for_each(|(created, count)| rate.count(created, count));
+        }
+    }
+
     fn count_existing(&mut self, name: &ClaimName, claim: &NodeClaim, snapshot: &Snapshot) {
         if (self.on_demand.is_some() || self.zones.is_some())
             && let Some(cpu) = NodeCpu::of_claim(name, claim, snapshot)
@@ -302,27 +322,19 @@ impl PolicyUse {
                 .or_else(|| expected.map(|expected| expected.from))
                 .unwrap_or(snapshot.taken_at);
             if since(snapshot.taken_at, created) < rate.limit.window_ms {
-                rate.recent += 1;
-                let end = after(created, rate.limit.window_ms);
-                rate.frees_at = Some(rate.frees_at.map_or(end, |known| known.min(end)));
+                rate.count(created, 1);
             }
         }
     }
 }
 
-/// The most that the offerings of an instance type cost that these requirements allow; `None` if they allow none.
-fn highest_price(of: &InstanceType, allowed: &Requirements) -> Option<MicroUsd> {
-    let allows = |key: &str, value: &str| allowed.get(key).is_none_or(|own| own.has(value));
-    let is_allowed = |offering: &&Offering| {
-        allows(labels::TOPOLOGY_ZONE, &offering.zone)
-            && allows(labels::CAPACITY_TYPE, offering.capacity_type.as_str())
-            && offering
-                .labels
-                .iter()
-                .all(|(key, value)| allows(key, value))
-    };
-    let prices = of.offerings.iter().filter(is_allowed);
-    prices.map(|each| each.price.unwrap_or(UNKNOWN_PRICE)).max()
+impl RateUse {
+    /// Counts NodeClaims that were created within the window.
+    fn count(&mut self, created: Timestamp, count: i64) {
+        self.recent += count;
+        let end = after(created, self.limit.window_ms);
+        self.frees_at = Some(self.frees_at.map_or(end, |known| known.min(end)));
+    }
 }
 
 /// The most that a NodeClaim can cost that is not launched yet: the most expensive offering that it allows. [`UNKNOWN_PRICE`] without a
@@ -334,11 +346,9 @@ pub fn highest_price_of(claim: &NodeClaim, snapshot: &Snapshot) -> MicroUsd {
     };
     let allowed = claim.requirements();
     let types = catalog.table().meeting(&allowed);
-    let types = types.iter().filter_map(|at| catalog.types().get(at));
-    types
-        .filter_map(|each| highest_price(each, &allowed))
-        .max()
-        .unwrap_or(UNKNOWN_PRICE)
+    let prices = HighestPrices::within(catalog, &allowed);
+    let prices = types.iter().filter_map(|at| prices.of(at));
+    prices.max().unwrap_or(UNKNOWN_PRICE)
 }
 
 fn price_of_existing(name: &ClaimName, claim: &NodeClaim, snapshot: &Snapshot) -> MicroUsd {
@@ -349,10 +359,11 @@ fn price_of_existing(name: &ClaimName, claim: &NodeClaim, snapshot: &Snapshot) -
     let Some(launched) = node.and_then(|node| node.instance_type()) else {
         return highest_price_of(claim, snapshot);
     };
-    let catalog = catalog_of(claim, snapshot);
-    let of = catalog.and_then(|catalog| catalog.get(launched));
-    of.and_then(|of| highest_price(of, &claim.requirements()))
-        .unwrap_or(UNKNOWN_PRICE)
+    let highest = catalog_of(claim, snapshot).and_then(|catalog| {
+        let prices = HighestPrices::within(catalog, &claim.requirements());
+        prices.of(catalog.position(launched)?)
+    });
+    highest.unwrap_or(UNKNOWN_PRICE)
 }
 
 pub(super) fn catalog_of<'a>(
@@ -411,21 +422,29 @@ fn uses(snapshot: &Snapshot) -> BTreeMap<PoolName, Arc<PolicyUse>> {
             && let Some(pool) = snapshot.pools.get(name)
             && let Some(catalog) = snapshot.catalog_of(pool)
         {
-            let allowed = pool.requirements();
-            let types = catalog.types().iter();
-            let prices = types.map(|each| highest_price(each, &allowed));
-            let prices = prices.map(|price| price.unwrap_or(UNKNOWN_PRICE));
-            of.highest_prices.insert(name.clone(), prices.collect());
+            let prices = HighestPrices::within(catalog, &pool.requirements());
+            of.highest_prices.insert(name.clone(), prices);
         }
     }
     let expected = snapshot.ledger.expected_claims().iter();
     let expected = expected.filter_map(|(name, expected)| Some((name, expected.object.as_ref()?)));
     let unseen = expected.filter(|(name, _)| !snapshot.claims.contains(name.as_str()));
-    let claims = snapshot.claims.iter().chain(unseen);
-    for (name, claim) in claims {
+    for (name, claim) in unseen {
         let policy = claim.pool().and_then(|pool| in_force.get(&pool).copied());
         if let Some(of) = policy.and_then(|policy| uses.get_mut(&policy.name())) {
             of.count_existing(name, claim, snapshot);
+        }
+    }
+    for (pool, policy) in &in_force {
+        if let Some(of) = uses.get_mut(&policy.name())
+            && let Some(nodes) = snapshot.launched.get(pool)
+        {
+            of.count_launched(nodes, snapshot.taken_at);
+            for name in nodes.unknown() {
+                if let Some(claim) = snapshot.claims.get(name) {
+                    of.count_existing(name, claim, snapshot);
+                }
+            }
         }
     }
     for (name, of) in &mut uses {

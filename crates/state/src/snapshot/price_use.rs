@@ -137,6 +137,12 @@ impl PriceUse {
         self.used += price;
     }
 
+    /// Counts nodes whose prices are known.
+    pub(super) fn count_launched(&mut self, price: MicroUsd) {
+        self.known += price;
+        self.used += price;
+    }
+
     /// Once all NodeClaims are counted: what was spent, and what that leaves.
     pub(super) fn close(&mut self, so_far: Option<MonthlySpending>, now: Timestamp) {
         let Some(month) = &mut self.month else { return };

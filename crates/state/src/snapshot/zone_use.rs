@@ -7,10 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Snapshot, StateNode};
+use super::{Snapshot, StateNode, UsesByPolicy};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::labels;
-use mortise_apis::names::PoolName;
 use mortise_apis::node_pool_policy::PriceIncrease;
 
 /// CPUs of a policy's NodePools by zone, in thousandths.
@@ -22,8 +21,7 @@ pub struct ZoneUse {
 }
 
 /// What zones have, by policy.
-#[derive(Clone, Debug, Default)]
-pub struct ZoneUses(BTreeMap<Arc<str>, ZoneUse>);
+pub type ZoneUses = UsesByPolicy<ZoneUse>;
 
 impl ZoneUse {
     /// Nothing counted yet.
@@ -60,27 +58,9 @@ impl ZoneUse {
 
 impl ZoneUses {
     /// Those of the policies that balance zones.
-    ///
-    /// # Cost
-    /// A look-up per NodePool; nothing without policies.
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
-        if snapshot.policies.is_empty() {
-            return Self::default();
-        }
-        let pools = snapshot.pools.keys();
-        let policies = pools.filter_map(|pool| snapshot.policy_of(pool));
-        let uses =
-            policies.filter_map(|policy| Some((Arc::clone(&policy.name), policy.zones.clone()?)));
-        Self(uses.collect())
-    }
-
-    /// That of the policy that is in force for a NodePool.
-    pub fn of_pool(&mut self, pool: &PoolName, snapshot: &Snapshot) -> Option<&mut ZoneUse> {
-        if self.0.is_empty() {
-            return None;
-        }
-        self.0.get_mut(&snapshot.policy_of(pool)?.name)
+        Self::of_policies(snapshot, |policy| policy.zones.clone())
     }
 
     /// Counts a node no more.

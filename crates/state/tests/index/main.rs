@@ -7,6 +7,7 @@
 
 mod boot_taints;
 mod buffers;
+mod commitments;
 mod foreign;
 mod nodes;
 mod nominations;

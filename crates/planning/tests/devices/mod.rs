@@ -1,15 +1,7 @@
 //! Devices that pods claim: who gets which, on what node, and what is said when there are none.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 mod cluster;
 mod laws;
-#[path = "../one_pool/mod.rs"]
-mod one_pool;
 
 use std::collections::BTreeSet;
 
@@ -18,11 +10,11 @@ use mortise_planning::scheduling::{SolveOptions, solve};
 use mortise_state::resource_kinds::Object;
 use serde_json::{Value, json};
 
+use crate::one_pool::{World, instance_type, merge, node, pod};
 use cluster::{
     DRIVER, brings, claim, claiming, cluster, goes, gpus, on, placed, plain, read, refusal, slice,
     with_devices,
 };
-use one_pool::{World, instance_type, merge, node, pod};
 
 #[test]
 fn devices_of_a_node_are_given_once() {
