@@ -142,7 +142,9 @@ pub(super) fn forgotten_sources() -> Result<Vec<String>> {
             _ => (folder, own),
         };
         let module = format!("mod {};", own.display());
-        let by_path = format!("{}/mod.rs\"", own.display());
+        let own_folder = file.parent().and_then(Path::file_name).unwrap_or_default();
+        let own_name = file.file_name().unwrap_or_default();
+        let by_path = format!("{}/{}\"", own_folder.display(), own_name.display());
         sources.iter().any(|(from, text)| {
             let is_near = from.parent() == Some(folder) || *from == folder.with_extension("rs");
             (is_near && text.contains(&module)) || text.contains(&by_path)
