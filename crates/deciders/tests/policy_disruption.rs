@@ -1,8 +1,9 @@
 //! What NodePoolPolicies ask of consolidation: nodes that are used well enough stay, and moves save enough.
 
-use crate::automatic_cluster::{drift, ordinary_cluster, refusals};
+use crate::automatic_cluster::{automatic_cluster, drift, ordinary_cluster, refusals};
 use mortise_planning::reason::DisruptionBlocker;
-use mortise_sim::test_cluster::TestCluster;
+use mortise_planning::settings::Settings;
+use mortise_sim::test_cluster::{TestCluster, instance_type};
 use serde_json::{Value, json};
 
 fn policy(minimum: &str) -> Value {
@@ -120,4 +121,30 @@ fn moves_are_made_only_for_what_the_policy_asks_per_pod() {
     world.scale_down("web", 9);
     world.pass(30 * 60_000);
     assert!(world.node_types().is_empty(), "{:?}", world.node_types());
+}
+
+/// The first node is on-demand and paid for, the second is spot; an on-demand node would do for its pod, and nothing else costs less.
+#[test]
+fn what_is_paid_for_is_free_when_the_node_that_uses_it_is_gone() {
+    let types = vec![
+        instance_type("paid", 2, &[("on-demand", 200)]),
+        instance_type("large", 8, &[("spot", 160)]),
+    ];
+    let mut world = automatic_cluster(types, Settings::default());
+    world.put(&json!({
+        "kind": "NodePoolPolicy",
+        "metadata": { "name": "team", "generation": 1, "creationTimestamp": "2025-01-01T00:00:00Z" },
+        "spec": { "nodePools": ["default"], "commitments": [{ "name": "ri", "instances": 1 }] },
+    }));
+    world.running_node("m0", "paid", "default");
+    world.running_node("m1", "large", "default");
+    let running = json!({ "spec": { "nodeName": "m1" }, "status": { "phase": "Running" } });
+    world.pods("web", 1, 500, &running);
+    // It takes half an hour to drain.
+    world.delete("NodeClaim/m0");
+    world.plan_drain("m0", 30 * 60_000);
+    world.pass(25 * 60_000);
+    assert_eq!(world.names("NodeClaim"), ["m0", "m1"]);
+    world.pass(20 * 60_000);
+    assert_eq!(world.node_types(), ["paid"], "it was worth to wait for");
 }

@@ -10,13 +10,15 @@
 //! first. Dollars pay for parts of nodes as well, instances for whole ones. What commitments do not pay for is the bill; what a node
 //! costs is the difference that it makes to the bill.
 //!
-//! A node counts from the creation of its NodeClaim until it is being deleted: what leaves is replaced already. A NodeClaim that is not
+//! A node counts from the creation of its NodeClaim until it is being deleted: what leaves is replaced already. Where it can wait, as
+//! consolidation can, it counts until it is gone: a drain may take long, and both would use the same commitment. A NodeClaim that is not
 //! launched yet counts as the cheapest instance type that it allows, if it allows on-demand alone.
 //!
 //! # Cost
 //! A pass over the NodeClaims, once per snapshot, and one over the on-demand nodes for each question about the bill; nothing without
 //! commitments.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
 
 use super::policy_use::catalog_of;
@@ -45,6 +47,8 @@ pub struct Commitments {
     all: Arc<[PaidCapacity]>,
     /// The most expensive first.
     nodes: Vec<PayableNode>,
+    /// Those that are being deleted, in any order.
+    leaving: Vec<PayableNode>,
     /// What they cost that none of the commitments pays for, once that is asked.
     bill: OnceLock<MicroUsd>,
 }
@@ -110,16 +114,25 @@ impl Commitments {
             expected.filter_map(|(name, expected)| Some((name, expected.object.as_ref()?)));
         let unseen = expected.filter(|(name, _)| !snapshot.claims.contains(name.as_str()));
         let unseen = unseen.filter_map(|(_, claim)| PayableNode::of_claim(claim, snapshot));
-        let known = snapshot.nodes.values();
-        let known = known.filter_map(|node| PayableNode::of_node(node, snapshot));
-        Some(Self::new(Arc::clone(all), known.chain(unseen).collect()))
+        let known = |is_leaving: bool| {
+            let nodes = snapshot.nodes.values();
+            let nodes = nodes.filter(move |node| node.deleting == is_leaving);
+            nodes.filter_map(|node| PayableNode::of_node(node, snapshot))
+        };
+        let nodes = known(false).chain(unseen).collect();
+        Some(Self::new(Arc::clone(all), nodes, known(true).collect()))
     }
 
-    fn new(all: Arc<[PaidCapacity]>, mut nodes: Vec<PayableNode>) -> Self {
+    fn new(
+        all: Arc<[PaidCapacity]>,
+        mut nodes: Vec<PayableNode>,
+        leaving: Vec<PayableNode>,
+    ) -> Self {
         nodes.sort_by(|a, b| (b.price, &a.key).cmp(&(a.price, &b.key)));
         Self {
             all,
             nodes,
+            leaving,
             bill: OnceLock::new(),
         }
     }
@@ -129,9 +142,26 @@ impl Commitments {
         *self.bill.get_or_init(|| self.left_without(|_| false).bill)
     }
 
-    /// What is left of them when these nodes are gone.
+    /// What is left of them when these nodes are gone, and those that are being deleted too.
     #[must_use]
     pub fn left_without(&self, is_gone: impl Fn(&NodeKey) -> bool) -> CommitmentsLeft {
+        self.left_by(self.nodes.iter(), is_gone)
+    }
+
+    /// What is left of them when these nodes are gone, while those that are being deleted still use them.
+    #[must_use]
+    pub fn left_meanwhile(&self, is_gone: impl Fn(&NodeKey) -> bool) -> CommitmentsLeft {
+        let mut nodes: Vec<&PayableNode> = self.nodes.iter().chain(&self.leaving).collect();
+        nodes.sort_by_key(|node| Reverse(node.price));
+        self.left_by(nodes.into_iter(), is_gone)
+    }
+
+    /// What these nodes leave, the most expensive first.
+    fn left_by<'n>(
+        &self,
+        nodes: impl Iterator<Item = &'n PayableNode>,
+        is_gone: impl Fn(&NodeKey) -> bool,
+    ) -> CommitmentsLeft {
         let nothing = || vec![MicroUsd(0); self.all.len()];
         let mut found = CommitmentsLeft {
             all: Arc::clone(&self.all),
@@ -140,30 +170,29 @@ impl Commitments {
             beyond: nothing(),
             nodes: vec![0; self.all.len()],
         };
-        for node in self.nodes.iter().filter(|node| !node.is_one(&is_gone)) {
+        for node in nodes.filter(|node| !node.is_one(&is_gone)) {
             found.count(node);
         }
         found
     }
 
-    /// Some nodes are gone, and nodes of these prices are there that the commitments at these positions pay for.
+    /// Some nodes leave, and nodes of these prices are there that the commitments at these positions pay for.
     #[must_use]
     pub fn with_planned(
         &self,
-        is_gone: impl Fn(&NodeKey) -> bool,
+        leaves: impl Fn(&NodeKey) -> bool,
         planned: impl Iterator<Item = (MicroUsd, usize)>,
     ) -> Self {
-        let stay = self
-            .nodes
-            .iter()
-            .filter(|node| !node.is_one(&is_gone))
-            .cloned();
+        let nodes = self.nodes.iter().cloned();
+        let (leave, stay): (Vec<_>, Vec<_>) = nodes.partition(|node| node.is_one(&leaves));
         let new = planned.map(|(price, at)| PayableNode {
             key: None,
             price,
             by: Arc::new([at]),
         });
-        Self::new(Arc::clone(&self.all), stay.chain(new).collect())
+        let stay = stay.into_iter().chain(new).collect();
+        let leaving = self.leaving.iter().cloned().chain(leave).collect();
+        Self::new(Arc::clone(&self.all), stay, leaving)
     }
 
     /// What of the price of these nodes is paid whether they are there or not: removing them does not save it.
@@ -373,7 +402,7 @@ mod tests {
                 price: MicroUsd(*price),
                 by: (*by).into(),
             });
-        Commitments::new(all.collect(), nodes.collect())
+        Commitments::new(all.collect(), nodes.collect(), Vec::new())
     }
 
     /// What removing each of the nodes does not save.
@@ -403,6 +432,18 @@ mod tests {
         // Nothing pays.
         let of = commitments(&[Instances(0)], &[(60, first)]);
         assert_eq!((used(&of), sunk(&of)), (vec![(0, 0, 60)], vec![0]));
+    }
+
+    #[test]
+    fn what_leaves_uses_its_commitment_until_it_is_gone() {
+        let first: &[usize] = &[0];
+        let of = commitments(&[Instances(1)], &[(60, first)]);
+        let planned = [(MicroUsd(70), 0)].into_iter();
+        let then = of.with_planned(|each| *each == key(0), planned);
+        let uses = |left: &CommitmentsLeft| left.uses().map(|each| each.nodes).sum::<usize>();
+        let (later, now) = (then.left_without(|_| false), then.left_meanwhile(|_| false));
+        assert_eq!((uses(&later), later.bill), (1, MicroUsd(0)));
+        assert_eq!((uses(&now), now.bill), (1, MicroUsd(60)));
     }
 
     #[test]

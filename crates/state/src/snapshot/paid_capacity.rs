@@ -81,10 +81,9 @@ impl PaidCapacities {
         all.filter_map(|at| Some((*at, self.all.get(*at)?)))
     }
 
-    /// The positions of those that may pay for a node: nothing pays for one that is not on-demand or is being deleted.
+    /// The positions of those that may pay for a node: nothing pays for one that is not on-demand.
     pub(crate) fn paying_for(&self, node: &StateNode) -> Arc<[usize]> {
         let is_payable = !self.all.is_empty()
-            && !node.deleting
             && node.label(labels::CAPACITY_TYPE) == Some(CapacityType::OnDemand.as_str());
         let pool = node.label(labels::NODEPOOL).filter(|_| is_payable);
         let of_pool = pool.into_iter().flat_map(|pool| self.of_pool(pool));
