@@ -132,24 +132,24 @@ pub(super) fn forgotten_sources() -> Result<Vec<String>> {
     let sources = all.into_iter().filter(|(file, _)| file.ends_with(".rs"));
     let sources: BTreeMap<PathBuf, String> =
         sources.map(|(file, text)| (file.into(), text)).collect();
-    let is_named = |file: &Path| {
-        let (Some(folder), Some(own)) = (file.parent(), file.file_stem()) else {
-            return false;
-        };
-        // A folder is a module by the name of its `mod.rs`, or of the file next to it.
-        let (folder, own) = match folder.parent() {
-            Some(above) if own == "mod" => (above, folder.file_name().unwrap_or_default()),
-            _ => (folder, own),
-        };
-        let module = format!("mod {};", own.display());
-        let own_folder = file.parent().and_then(Path::file_name).unwrap_or_default();
-        let own_name = file.file_name().unwrap_or_default();
-        let by_path = format!("{}/{}\"", own_folder.display(), own_name.display());
-        sources.iter().any(|(from, text)| {
-            let is_near = from.parent() == Some(folder) || *from == folder.with_extension("rs");
-            (is_near && text.contains(&module)) || text.contains(&by_path)
-        })
-    };
+    let mut named: BTreeSet<PathBuf> = BTreeSet::new();
+    for (from, text) in &sources {
+        let folder = from.parent().unwrap_or_else(|| Path::new(""));
+        for line in text.lines().map(str::trim) {
+            let path = line.strip_prefix("#[path = \"");
+            if let Some(path) = path.and_then(|rest| rest.strip_suffix("\"]")) {
+                named.insert(without_dots(&folder.join(path)));
+            }
+            let module = line
+                .split_once("mod ")
+                .and_then(|(_, rest)| rest.strip_suffix(';'));
+            for folder in [folder.to_owned(), from.with_extension("")] {
+                let below = module.map(|module| folder.join(module));
+                named.extend(below.iter().map(|below| below.join("mod.rs")));
+                named.extend(below.iter().map(|below| below.with_extension("rs")));
+            }
+        }
+    }
     let is_root = |file: &Path| {
         let name = file.file_name().and_then(|name| name.to_str());
         let folder = file.parent().unwrap_or_else(|| Path::new(""));
@@ -160,8 +160,21 @@ pub(super) fn forgotten_sources() -> Result<Vec<String>> {
     };
     let forgotten = sources
         .keys()
-        .filter(|file| !is_root(file) && !is_named(file));
+        .filter(|file| !is_root(file) && !named.contains(*file));
     Ok(forgotten.map(|file| file.display().to_string()).collect())
+}
+
+/// A path in which no folder is left again.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == std::path::Component::ParentDir {
+            plain.pop();
+        } else {
+            plain.push(part);
+        }
+    }
+    plain
 }
 
 fn is_of_tests(file: &str) -> bool {
