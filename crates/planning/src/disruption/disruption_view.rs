@@ -391,21 +391,21 @@ impl<'a> DisruptionView<'a> {
         Some(prices? - commitments.sunk(|key| gone.contains(key)))
     }
 
-    /// What is left of commitments without these nodes and those that are being deleted; `None` without commitments.
-    pub(super) fn commitments_without(&self, candidates: &[&Candidate]) -> Option<CommitmentsLeft> {
-        let all = self.commitments.as_ref()?;
-        let gone: BTreeSet<&NodeKey> = candidates.iter().map(|each| each.key()).collect();
-        Some(all.left_without(|key| gone.contains(key)))
-    }
-
-    /// The same while those that are being deleted still use them.
-    pub(super) fn commitments_meanwhile(
+    /// What is left of commitments without these nodes; `None` without commitments. `waits`: while nodes that are being deleted still use
+    /// them.
+    pub(super) fn commitments_without(
         &self,
         candidates: &[&Candidate],
+        waits: bool,
     ) -> Option<CommitmentsLeft> {
         let all = self.commitments.as_ref()?;
         let gone: BTreeSet<&NodeKey> = candidates.iter().map(|each| each.key()).collect();
-        Some(all.left_meanwhile(|key| gone.contains(key)))
+        let is_gone = |key: &NodeKey| gone.contains(key);
+        Some(if waits {
+            all.left_meanwhile(is_gone)
+        } else {
+            all.left_without(is_gone)
+        })
     }
 
     /// Whether anything is paid for in advance: then what a node costs depends on the others.

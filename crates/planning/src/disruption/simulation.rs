@@ -56,14 +56,10 @@ pub fn what_if(
     view: &DisruptionView<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<RelocationPlan, DisruptionRejection> {
-    let paid = match rules {
-        // They take the place of nodes that leave in any case, also in what is paid for.
-        SimulationRules::AnyPrice => view.commitments_without(candidates),
-        // A drain may take long, and what saves nothing until it ends can wait for that.
-        SimulationRules::ExistingOnly
-        | SimulationRules::Cheaper
-        | SimulationRules::CheaperTogether => view.commitments_meanwhile(candidates),
-    };
+    // A drain may take long, and what saves nothing until it ends can wait for that. What is replaced at any price takes the place of nodes
+    // that leave in any case, also in what is paid for.
+    let waits = rules != SimulationRules::AnyPrice;
+    let paid = view.commitments_without(candidates, waits);
     let costs_something = paid.as_ref().is_none_or(|paid| !paid.is_anything());
     // The bounds are those of new nodes that nothing pays for.
     if rules == SimulationRules::Cheaper && costs_something {

@@ -109,10 +109,7 @@ impl Commitments {
         if all.is_empty() {
             return None;
         }
-        let expected = snapshot.ledger.expected_claims().iter();
-        let expected =
-            expected.filter_map(|(name, expected)| Some((name, expected.object.as_ref()?)));
-        let unseen = expected.filter(|(name, _)| !snapshot.claims.contains(name.as_str()));
+        let unseen = snapshot.unseen_claims();
         let unseen = unseen.filter_map(|(_, claim)| PayableNode::of_claim(claim, snapshot));
         let known = |is_leaving: bool| {
             let nodes = snapshot.nodes.values();

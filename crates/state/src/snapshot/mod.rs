@@ -388,6 +388,13 @@ impl Snapshot {
         self.nodes.get(&NodeKey::from_claim(claim))
     }
 
+    /// NodeClaims that were created and that no watch has shown yet.
+    pub(crate) fn unseen_claims(&self) -> impl Iterator<Item = (&ClaimName, &Arc<NodeClaim>)> {
+        let expected = self.ledger.expected_claims().iter();
+        let known = expected.filter_map(|(name, expected)| Some((name, expected.object.as_ref()?)));
+        known.filter(|(name, _)| !self.claims.contains(name.as_str()))
+    }
+
     /// Nodes of a NodePool.
     pub fn nodes_of_pool<'a>(&'a self, pool: &'a str) -> impl Iterator<Item = &'a Arc<StateNode>> {
         self.nodes

@@ -426,10 +426,7 @@ fn uses(snapshot: &Snapshot) -> BTreeMap<PoolName, Arc<PolicyUse>> {
             of.highest_prices.insert(name.clone(), prices);
         }
     }
-    let expected = snapshot.ledger.expected_claims().iter();
-    let expected = expected.filter_map(|(name, expected)| Some((name, expected.object.as_ref()?)));
-    let unseen = expected.filter(|(name, _)| !snapshot.claims.contains(name.as_str()));
-    for (name, claim) in unseen {
+    for (name, claim) in snapshot.unseen_claims() {
         let policy = claim.pool().and_then(|pool| in_force.get(&pool).copied());
         if let Some(of) = policy.and_then(|policy| uses.get_mut(&policy.name())) {
             of.count_existing(name, claim, snapshot);
