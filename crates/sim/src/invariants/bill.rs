@@ -46,7 +46,10 @@ impl Bill {
                         price.0 -= paid;
                         rest -= paid;
                     }
-                    CommitmentAmount::Instances(count) if *count > 0 && rest > 0 => {
+                    // For whole nodes: not for what dollars have left of one.
+                    CommitmentAmount::Instances(count)
+                        if *count > 0 && rest == instance.price.0 =>
+                    {
                         *count -= 1;
                         rest = 0;
                     }

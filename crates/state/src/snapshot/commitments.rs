@@ -233,7 +233,7 @@ impl CommitmentsLeft {
             let (Some(of), Some(left)) = (self.all.get(*at), self.left.get_mut(*at)) else {
                 continue;
             };
-            let paid = of.take(left, rest);
+            let paid = of.take(left, rest, node.price);
             rest = rest - paid;
             if paid.0 > 0 {
                 self.nodes
@@ -280,7 +280,7 @@ impl CommitmentsLeft {
     /// Uses what a node of this price takes of one.
     pub fn take(&mut self, at: usize, price: MicroUsd) {
         if let (Some(of), Some(left)) = (self.all.get(at), self.left.get_mut(at)) {
-            of.take(left, price);
+            of.take(left, price, price);
         }
     }
 
@@ -441,6 +441,16 @@ mod tests {
         let (later, now) = (then.left_without(|_| false), then.left_meanwhile(|_| false));
         assert_eq!((uses(&later), later.bill), (1, MicroUsd(0)));
         assert_eq!((uses(&now), now.bill), (1, MicroUsd(60)));
+    }
+
+    #[test]
+    fn instances_pay_for_no_part_of_a_node() {
+        let both: &[usize] = &[0, 1];
+        let amounts = [OnDemandPrice(MicroUsd(80)), Instances(1)];
+        let of = commitments(&amounts, &[(60, both), (40, both), (30, both)]);
+        // The rest of the second node is 20, and the third one is paid for.
+        assert_eq!(used(&of), [(80, 2, 20), (1, 1, 20)]);
+        assert_eq!(of.bill(), MicroUsd(20));
     }
 
     #[test]

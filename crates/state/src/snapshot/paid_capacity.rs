@@ -132,15 +132,16 @@ impl PaidCapacity {
         }
     }
 
-    /// Takes what a node of this price uses of what is left. Returns the part of its price that is paid for.
-    pub(super) fn take(&self, left: &mut i64, price: MicroUsd) -> MicroUsd {
+    /// Takes what a node uses of what is left, of which this part of its price is not paid for yet. Returns what is paid of that.
+    /// Instances pay for whole nodes: not for the rest of one that dollars have paid for in part.
+    pub(super) fn take(&self, left: &mut i64, rest: MicroUsd, price: MicroUsd) -> MicroUsd {
         match self.commitment.amount {
             CommitmentAmount::OnDemandPrice(_) => {
-                let paid = price.0.min(*left);
+                let paid = rest.0.min(*left);
                 *left -= paid;
                 MicroUsd(paid)
             }
-            CommitmentAmount::Instances(_) if *left > 0 => {
+            CommitmentAmount::Instances(_) if *left > 0 && rest == price => {
                 *left -= 1;
                 price
             }
