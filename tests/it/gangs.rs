@@ -1,10 +1,13 @@
 //! Gangs: pods that run together or not at all get all nodes that they need, or none.
 
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::objects::{deployment, kwok_class, limited_pool, merged, open_definition};
 use crate::scene::{Scene, Setting};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// What `mortise explain pod` prints about the first pod of an app.
 async fn explained(scene: &Scene, app: &str) -> Result<String> {
@@ -67,6 +70,92 @@ async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
     scene.settled(8).await?;
     scene.end().await;
     Ok(())
+}
+
+/// Topology of Kubernetes' own groups: all nodes of a gang in one zone, as kube-scheduler demands before it binds the first pod.
+#[tokio::test]
+async fn kubernetes_gets_the_nodes_of_a_gang_in_one_zone() -> Result<()> {
+    let scene = Scene::start(Setting {
+        api_server: vec![
+            "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true".to_owned(),
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned(),
+        ],
+        scheduler_gates: vec![
+            ("GenericWorkload", true),
+            ("GangScheduling", true),
+            ("TopologyAwareWorkloadScheduling", true),
+        ],
+        extender: true,
+        ..Setting::default()
+    })
+    .await?;
+    let group = |name: &str, key: &str| {
+        json!({
+            "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": { "name": name },
+            "spec": {
+                "schedulingPolicy": { "gang": { "minCount": 3 } },
+                "schedulingConstraints": { "topology": [{ "key": key }] },
+            },
+        })
+    };
+    let workers = |name: &str| {
+        let over = json!({ "schedulingGroup": { "podGroupName": name } });
+        deployment(name, 3, ("1500m", "256Mi"), over)
+    };
+    // A node that is free, in the last zone: one worker alone would start there, and the others in the first zone.
+    let there = json!({ "nodeSelector": { ZONE: "test-zone-d" } });
+    scene
+        .apply(&[
+            kwok_class(),
+            limited_pool(&json!({ "cpu": "100" })),
+            deployment("web", 1, ("1500m", "256Mi"), there),
+        ])
+        .await?;
+    scene.running("web", 1).await?;
+    scene.scale("web", 0).await?;
+    scene.running("web", 0).await?;
+
+    scene
+        .apply(&[group("train", ZONE), workers("train")])
+        .await?;
+    scene.running("train", 3).await?;
+    scene.settled(3).await?;
+    ensure!(zones(&scene, "train").await? == ["test-zone-d"; 3]);
+    // One more goes to where the others run.
+    scene.scale("train", 4).await?;
+    scene.running("train", 4).await?;
+    scene.settled(4).await?;
+    ensure!(zones(&scene, "train").await? == ["test-zone-d"; 4]);
+
+    scene
+        .apply(&[group("late", "example.com/rack"), workers("late")])
+        .await?;
+    let text = "PodGroup default/late runs in one example.com/rack, and no value of that label is known that new nodes may have";
+    scene.event("FailedScheduling", "late-", text).await?;
+    let said = explained(&scene, "late").await?;
+    ensure!(said.contains(text), "{said}");
+    scene.stays_at(4).await?;
+    scene.end().await;
+    Ok(())
+}
+
+/// The zones of the nodes that the pods of an app run on.
+async fn zones(scene: &Scene, app: &str) -> Result<Vec<String>> {
+    let (pods, nodes) = (scene.pods(app).await?, scene.nodes().await?);
+    let zone = |pod: &Pod| {
+        let node = pod.spec.as_ref()?.node_name.as_ref()?;
+        nodes
+            .get(node)?
+            .metadata
+            .labels
+            .as_ref()?
+            .get(ZONE)
+            .cloned()
+    };
+    let zones = pods
+        .iter()
+        .map(|pod| zone(pod).context("a pod with a zone"));
+    zones.collect()
 }
 
 /// Groups of schedulers that are no part of Kubernetes: what they write is read from their objects, whoever binds the pods.

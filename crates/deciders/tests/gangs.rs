@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::automatic_cluster::{automatic_cluster, random, running};
+use mortise_apis::labels::TOPOLOGY_ZONE;
+use mortise_apis::values::money::MicroUsd;
 use mortise_engine::record::Verdict;
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;
@@ -110,6 +112,58 @@ fn a_gang_is_launched_when_its_group_comes_or_the_limit_is_raised() {
     );
     world.pass(MINUTE);
     assert_eq!(running(&world, "train"), 3);
+}
+
+/// The zones of the NodeClaims.
+fn zones(world: &TestCluster) -> Vec<Value> {
+    let zone = |name: &String| {
+        let claim = world.get(&format!("NodeClaim/{name}"));
+        let all = claim["spec"]["requirements"].as_array().unwrap();
+        let own = all.iter().find(|each| each["key"] == TOPOLOGY_ZONE);
+        own.unwrap()["values"].clone()
+    };
+    world.names("NodeClaim").iter().map(zone).collect()
+}
+
+#[test]
+fn a_gang_stays_with_the_zone_of_its_nodes_when_another_one_becomes_cheaper() {
+    let settings = Settings {
+        gangs: [GangKind::Kubernetes].into(),
+        ..Settings::default()
+    };
+    // Zone a is cheaper.
+    let mut small = ordinary_types().swap_remove(0);
+    let cheap = small.offerings.iter_mut();
+    for offering in cheap.filter(|offering| &*offering.zone == "a") {
+        offering.price = Some(MicroUsd(1_000));
+    }
+    let mut world = automatic_cluster(vec![small], settings);
+    let in_zones = |values: Value| {
+        let zones = json!([{ "key": TOPOLOGY_ZONE, "operator": "In", "values": values }]);
+        json!({ "spec": { "template": { "spec": { "requirements": zones } } } })
+    };
+    world.pool("default", &in_zones(json!(["b"])));
+    world.put(&json!({
+        "kind": "PodGroup", "metadata": { "name": "train", "namespace": "default" },
+        "spec": {
+            "schedulingPolicy": { "gang": { "minCount": 3 } },
+            "schedulingConstraints": { "topology": [{ "key": TOPOLOGY_ZONE }] },
+        },
+    }));
+    let member = json!({ "spec": { "schedulingGroup": { "podGroupName": "train" } } });
+    world.pods("train", 3, CPU, &member);
+    world.pass(2 * SECOND);
+    assert_eq!(zones(&world), [json!(["b"]), json!(["b"]), json!(["b"])]);
+    assert_eq!(running(&world, "train"), 0, "the nodes are coming");
+    world.pool("default", &in_zones(json!(["a", "b"])));
+    // One more pod has the gang planned again.
+    world.pods("train", 1, CPU, &member);
+    world.pass(MINUTE);
+    assert_eq!(running(&world, "train"), 4);
+    assert_eq!(
+        zones(&world),
+        [json!(["b"]), json!(["b"]), json!(["b"]), json!(["b"])]
+    );
 }
 
 #[test]

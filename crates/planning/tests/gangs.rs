@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// The ways in which a pod names its group, and the objects behind them.
 const KINDS: [GangKind; 3] = GangKind::POD_GROUPS;
 
-fn member_of(kind: GangKind, group: &str, mut pod: Value) -> Value {
+pub(crate) fn member_of(kind: GangKind, group: &str, mut pod: Value) -> Value {
     let more = match kind {
         GangKind::Kubernetes => json!({ "spec": { "schedulingGroup": { "podGroupName": group } } }),
         GangKind::Coscheduling => {
@@ -78,7 +78,7 @@ fn members(
     })
 }
 
-fn options() -> SolveOptions {
+pub(crate) fn options() -> SolveOptions {
     SolveOptions {
         pending: true,
         gangs: KINDS.into(),
@@ -86,12 +86,12 @@ fn options() -> SolveOptions {
     }
 }
 
-fn solved(snapshot: &Snapshot) -> (LaunchPlan, SolveReport) {
+pub(crate) fn solved(snapshot: &Snapshot) -> (LaunchPlan, SolveReport) {
     solve(Timestamp::UNIX_EPOCH, snapshot, &options(), &|| false)
 }
 
 /// Pods with a place, by their app.
-fn placed(plan: &LaunchPlan) -> BTreeMap<String, usize> {
+pub(crate) fn placed(plan: &LaunchPlan) -> BTreeMap<String, usize> {
     let launched = plan.claims.iter().flat_map(|claim| &claim.pods);
     let existing = plan.placements.iter().map(|placement| &placement.pod);
     let mut all = BTreeMap::new();
@@ -102,7 +102,7 @@ fn placed(plan: &LaunchPlan) -> BTreeMap<String, usize> {
     all
 }
 
-fn shortages(report: &SolveReport) -> Vec<&GangShortage> {
+pub(crate) fn shortages(report: &SolveReport) -> Vec<&GangShortage> {
     let reasons = report.unplaced.iter().flat_map(|each| &each.reasons);
     let of_gangs = reasons.filter_map(|reason| match reason {
         Reason::GangWaits(blocker) => Some(&blocker.lacks),
@@ -152,6 +152,7 @@ fn a_gang_without_room_for_all_gets_none_and_leaves_it_to_others() {
             GangShortage::Places {
                 found: 4,
                 needed: 5,
+                domain: None,
                 first: Some(first),
             },
         ] = shortages(&report)[..]

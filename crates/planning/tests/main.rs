@@ -11,6 +11,7 @@ mod devices;
 mod explain;
 mod facts_disruption;
 mod facts_scheduling;
+mod gang_topology;
 mod gangs;
 mod laws_packing;
 mod laws_scheduling;

@@ -42,6 +42,26 @@ object! {
 pub struct PodGroupSpec {
     /// One by one, or together.
     pub scheduling_policy: SchedulingPolicy,
+    /// Where.
+    #[serde(skip_serializing_if = "is_default")]
+    pub scheduling_constraints: SchedulingConstraints,
+}
+
+/// Where the pods of a group run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SchedulingConstraints {
+    /// All of them on nodes with one value of each of these labels.
+    #[serde(skip_serializing_if = "is_default")]
+    pub topology: Vec<TopologyConstraint>,
+}
+
+/// A label of which all nodes of a group have the same value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TopologyConstraint {
+    /// The label.
+    pub key: String,
 }
 
 /// One by one without `gang`, together with it.

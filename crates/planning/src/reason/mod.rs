@@ -20,7 +20,7 @@ use serde::Serialize;
 pub use balanced_score::BalancedScore;
 pub use disruption_blocker::{DisruptionBlocker, MoveBudgetSource};
 pub use fit_error::{FitError, NominationFailure, UnschedulableNode};
-pub use gang_blocker::{GangBlocker, GangShortage};
+pub use gang_blocker::{GangBlocker, GangDomain, GangShortage};
 pub use launch_timeout::LaunchTimeout;
 pub use pool_blocker::PoolBlocker;
 pub use scheduling_failure::SchedulingFailure;
@@ -224,7 +224,7 @@ pub enum Reason {
         why: String,
     },
     /// The pods of its gang run together or not at all.
-    GangWaits(GangBlocker),
+    GangWaits(Box<GangBlocker>),
     /// Pods with device claims are not scheduled, because device claims are ignored.
     DeviceClaimsIgnored,
     /// The instance types of a planned NodeClaim do not satisfy minValues of these labels.

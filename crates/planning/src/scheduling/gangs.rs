@@ -15,7 +15,8 @@ use foldhash::fast::FixedState;
 use super::plan::{LaunchPlan, SolveOptions, SolveReport, Unplaced};
 use super::pod_queue::PodQueue;
 use crate::reason::{
-    GangBlocker, GangShortage, NominationFailure, Reason, UnschedulableCause, UnschedulablePod,
+    GangBlocker, GangDomain, GangShortage, NominationFailure, Reason, UnschedulableCause,
+    UnschedulablePod,
 };
 use mortise_apis::names::Uid;
 use mortise_state::snapshot::{Gang, GangKey, GangKind, Pod, Snapshot};
@@ -28,6 +29,8 @@ const MOST_PASSES: usize = 16;
 pub(super) struct GangDemands {
     /// Places that each needs in the pass, and in all.
     needed: BTreeMap<Arc<GangKey>, PlacesNeeded>,
+    /// The domains of gangs that run in one.
+    pub(super) domains: BTreeMap<Arc<GangKey>, Arc<GangDomain>>,
     /// Pods of gangs that are left out, and why.
     left_out: Vec<Unplaced>,
     /// Those of them whose gangs got some places, and not all.
@@ -64,7 +67,7 @@ struct LackingGang {
 }
 
 /// The gang of a pod, where its kind holds.
-fn gang_of<'p>(pod: &'p Pod, options: &SolveOptions) -> Option<&'p Arc<GangKey>> {
+pub(super) fn gang_of<'p>(pod: &'p Pod, options: &SolveOptions) -> Option<&'p Arc<GangKey>> {
     let gang = pod.gang.as_ref();
     gang.filter(|gang| options.gangs.contains(&gang.kind) && is_of_whole(pod, gang))
 }
@@ -174,7 +177,11 @@ impl GangDemands {
             .iter()
             .enumerate()
             .filter(|(at, each)| is_left_out(*at, each))
-            .map(|(_, each)| (Arc::clone(&each.gang), each.shortage(queue, report)))
+            .map(|(_, each)| {
+                let domain = self.domains.get(&each.gang).cloned();
+                let shortage = each.shortage(queue, report, domain);
+                (Arc::clone(&each.gang), shortage)
+            })
             .collect();
         for (gang, lacks) in left_out {
             self.leave_out(queue, gang, lacks);
@@ -251,7 +258,33 @@ impl GangDemands {
             .collect()
     }
 
-    fn leave_out(&mut self, queue: &mut PodQueue, gang: Arc<GangKey>, lacks: GangShortage) {
+    /// How many places a gang lacks in a plan.
+    pub(super) fn missing_places(
+        &self,
+        gang: &Arc<GangKey>,
+        queue: &PodQueue,
+        plan: &LaunchPlan,
+        report: &SolveReport,
+    ) -> usize {
+        if self.needed.contains_key(gang) {
+            let lacking = self.lacking(queue, plan, report);
+            let own = lacking.iter().find(|each| each.gang == *gang);
+            return own.map_or(0, |own| own.needed.in_pass - own.found);
+        }
+        let own = queue.pods.iter().map(|(pod, _)| pod);
+        let own = own.filter(|pod| pod.gang.as_ref() == Some(gang));
+        let own: BTreeSet<&Uid> = own.map(|pod| &pod.uid).collect();
+        let unplaced = report.unplaced.iter().flat_map(|each| &each.pods);
+        unplaced.filter(|(_, uid)| own.contains(uid)).count()
+    }
+
+    /// Takes the waiting pods of a gang out of the queue.
+    pub(super) fn leave_out(
+        &mut self,
+        queue: &mut PodQueue,
+        gang: Arc<GangKey>,
+        lacks: GangShortage,
+    ) {
         self.needed.remove(&gang);
         let (own, others) = std::mem::take(&mut queue.pods)
             .into_iter()
@@ -262,10 +295,10 @@ impl GangDemands {
             let pods = own.iter().map(|(pod, _)| pod.uid.clone());
             self.without_places.extend(pods);
         }
-        let reason = Reason::GangWaits(GangBlocker {
+        let reason = Reason::GangWaits(Box::new(GangBlocker {
             gang: GangKey::clone(&gang),
             lacks,
-        });
+        }));
         let pods = own.iter();
         self.left_out.push(Unplaced {
             pods: pods
@@ -285,13 +318,19 @@ impl LackingGang {
         self.needed.cpu.0 >= other.needed.cpu.1 && self.needed.in_pass > self.found + other.found
     }
 
-    fn shortage(&self, queue: &PodQueue, report: &SolveReport) -> GangShortage {
+    fn shortage(
+        &self,
+        queue: &PodQueue,
+        report: &SolveReport,
+        domain: Option<Arc<GangDomain>>,
+    ) -> GangShortage {
         let PlacesNeeded {
             in_pass, in_all, ..
         } = self.needed;
         GangShortage::Places {
             found: in_all - in_pass + self.found,
             needed: in_all,
+            domain,
             first: first_unplaced(&self.gang, queue, report),
         }
     }
@@ -343,7 +382,10 @@ fn running_elsewhere(gang: &GangKey, queued: &[Arc<Pod>], snapshot: &Snapshot) -
 }
 
 /// Pods of the gang that are not being deleted.
-fn existing<'s>(gang: &GangKey, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Arc<Pod>> {
+pub(super) fn existing<'s>(
+    gang: &GangKey,
+    snapshot: &'s Snapshot,
+) -> impl Iterator<Item = &'s Arc<Pod>> {
     let members = snapshot.gangs.members(gang);
     let members = members.filter_map(|key| snapshot.pods.get(key));
     members.filter(|pod| pod.deleted.is_none())

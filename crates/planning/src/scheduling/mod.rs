@@ -24,6 +24,7 @@ mod equivalence_class;
 mod existing_node;
 mod explain;
 mod fits;
+mod gang_topology;
 mod gangs;
 mod in_flight_node_claim;
 mod instance_type_reasons;

@@ -1,6 +1,6 @@
 //! Which pods a pass places, and in which order.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -11,10 +11,11 @@ use super::default_spread::DefaultSpread;
 use super::gangs::{GangOrder, siblings};
 use super::plan::SolveOptions;
 use super::volumes::{VolumeNeeds, needs};
-use crate::reason::Reason;
+use crate::reason::{GangDomain, Reason};
 use mortise_apis::k8s::PodDisruptionBudget;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::names::{PodKey, Uid};
+use mortise_apis::requirements::Requirement;
 use mortise_cloudprovider::CapacityType;
 use mortise_state::pods::Selector;
 use mortise_state::snapshot::{Pod, PodClass, Snapshot};
@@ -109,6 +110,36 @@ impl PodQueue {
         });
         queue.ignored.sort_by(|(a, _), (b, _)| a.cmp(b));
         queue
+    }
+
+    /// The same queue, in which the nodes of these pods have this value of a label. Equal classes stay one class.
+    pub(super) fn pinned(&self, is_meant: impl Fn(&Pod) -> bool, domain: &GangDomain) -> Self {
+        let mut classes: HashMap<usize, Arc<PodClass>, FixedState> = HashMap::default();
+        let pods = self.pods.iter().map(|(pod, volumes)| {
+            if !is_meant(pod) {
+                return (Arc::clone(pod), volumes.clone());
+            }
+            let address = Arc::as_ptr(&pod.class).cast::<()>() as usize;
+            let class = classes.entry(address).or_insert_with(|| {
+                let mut class = PodClass::clone(&pod.class);
+                let own = Requirement::is(&*domain.key, &*domain.value);
+                class
+                    .strict
+                    .iter_mut()
+                    .for_each(|each| each.add(own.clone()));
+                Arc::new(class)
+            });
+            let pinned = Pod {
+                class: Arc::clone(class),
+                ..Pod::clone(pod)
+            };
+            (Arc::new(pinned), volumes.clone())
+        });
+        Self {
+            pods: pods.collect(),
+            ignored: self.ignored.clone(),
+            considered: self.considered,
+        }
     }
 }
 

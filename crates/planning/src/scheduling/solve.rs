@@ -48,6 +48,9 @@ pub fn solve(
 ) -> (LaunchPlan, SolveReport) {
     let mut queue = PodQueue::new(now, snapshot, options);
     let mut gangs = GangDemands::take(&mut queue, snapshot, options);
+    gangs.choose_domains(&mut queue, (snapshot, options), |queue| {
+        solve_once(snapshot, options, queue, stop)
+    });
     loop {
         let (mut plan, mut report) = solve_once(snapshot, options, &queue, stop);
         if report.stopped {

@@ -159,6 +159,18 @@ impl Gangs {
         known.unwrap_or(Gang::Unknown)
     }
 
+    /// The label of which all nodes of a group have the same value, if its group demands that. Only groups of Kubernetes do; of several
+    /// labels the first counts.
+    #[must_use]
+    pub fn topology_key(&self, key: &GangKey) -> Option<&str> {
+        if key.kind != GangKind::Kubernetes {
+            return None;
+        }
+        let group = self.groups.get(&key.group)?;
+        let first = group.spec.scheduling_constraints.topology.first();
+        first.map(|constraint| &*constraint.key)
+    }
+
     /// Pods that name the group and have not ended, in the order of their keys.
     pub fn members(&self, key: &GangKey) -> impl Iterator<Item = &PodKey> {
         self.members.get(key).into_iter().flat_map(|all| all.iter())
