@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan as _};
+use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use mortise_apis::karpenter::capacitybuffer::ReplicaPeaks;
 use mortise_apis::{CapacityBuffer, Condition};
 use mortise_tests::harness::wait_until;
 use serde_json::{Value, json};
@@ -16,6 +17,8 @@ use crate::scene::{LaunchedNode, SOON, Scene, Setting, provider_id};
 
 const READY: &str = "ReadyForProvisioning";
 const PROVISIONING: &str = "Provisioning";
+const LEARNED: &str = "DemandLearned";
+const PEAKS: &str = "mortise.sh/replica-peaks";
 
 async fn scene() -> Result<Scene> {
     Scene::start(Setting {
@@ -246,7 +249,7 @@ async fn limits_of_buffer_and_pool_hold() -> Result<()> {
     has_room(&scene, "room").await?;
     let shown = scene.mortise.debug("buffers").await?;
     let expected = json!([{
-        "buffer": "default/room", "pods": 4, "ready": 4, "coming": 0, "failed": 0, "closedUntil": null, "problem": null,
+        "buffer": "default/room", "pods": 4, "ready": 4, "coming": 0, "failed": 0, "closedUntil": null, "learned": null, "problem": null,
     }]);
     ensure!(shown == expected, "{shown}");
     scene.end().await;
@@ -387,5 +390,99 @@ async fn a_buffer_with_a_schedule_keeps_room_while_it_holds() -> Result<()> {
     let next = tomorrow.strftime("%Y-%m-%dT%H:%M:00Z").to_string();
     ensure!(message.ends_with(&next), "{message}");
     scene.end().await;
+    Ok(())
+}
+
+/// Annotations of a buffer that learns, and has two weeks of this number of replicas.
+fn learning(mode: &str, peaks: &str) -> Value {
+    let first = Timestamp::now() - SignedDuration::from_hours(2 * 168);
+    let first = first.strftime("%Y-%m-%dT%H:00:00Z");
+    json!({ "mortise.sh/buffer-learning": mode, PEAKS: format!("{first} {peaks}*336") })
+}
+
+/// Room by what was recorded; it is the buffer's own annotation that remembers, so a start in between changes nothing.
+#[tokio::test]
+async fn a_buffer_that_learned_has_room_before_the_pods_come() -> Result<()> {
+    let mut scene = scene().await?;
+    let workload = json!({ "apiGroup": "apps", "kind": "Deployment", "name": "web" });
+    let mut of = buffer("room", json!({ "scalableRef": workload, "replicas": 0 }));
+    of["metadata"]["annotations"] = learning("observe", "3");
+    scene
+        .apply(&[
+            kwok_class(),
+            small_pool("default", json!({})),
+            deployment("web", 1, ("1200m", "64Mi"), json!({})),
+            of,
+        ])
+        .await?;
+    let message = told(&scene, "room", LEARNED, ("True", "Observed")).await?;
+    let rest = "(percentile 90 of 2 weeks); in the last week 168 of 168 hours had no more than were expected";
+    ensure!(
+        message.starts_with("3 replicas are expected until ") && message.ends_with(rest),
+        "{message}"
+    );
+    // What the workload has now is recorded next to it.
+    wait_until("this hour is recorded", SOON, || async {
+        let now: ReplicaPeaks = recorded(&scene).await?.parse()?;
+        ensure!(now.peak_at(Timestamp::now()) == Some(1), "{now}");
+        Ok(())
+    })
+    .await?;
+    scene.settled(1).await?;
+    let shown = scene.mortise.debug("buffers").await?;
+    let learned = &shown[0]["learned"];
+    ensure!(
+        learned["missing"] == 2 && learned["expected"] == 3,
+        "{shown}"
+    );
+
+    let applied = json!({ "mortise.sh/buffer-learning": "apply" });
+    annotate(&scene, &applied).await?;
+    told(&scene, "room", LEARNED, ("True", "Applied")).await?;
+    let spare = names(&scene.settled(3).await?);
+    has_room(&scene, "room").await?;
+    let before = recorded(&scene).await?;
+    scene.mortise.kill9().await;
+    scene.mortise.start_again(&[]).await?;
+    scene.mortise.wait_ready().await?;
+    scene.scale("web", 3).await?;
+    scene.running("web", 3).await?;
+    ensure!(
+        names(&scene.settled(3).await?) == spare,
+        "{spare:?} were there"
+    );
+    told(&scene, "room", PROVISIONING, ("False", "BufferEmpty")).await?;
+    wait_until("the new peak is recorded", SOON, || async {
+        let now: ReplicaPeaks = recorded(&scene).await?.parse()?;
+        ensure!(
+            now.peak_at(Timestamp::now()) == Some(3),
+            "{now} after {before}"
+        );
+        Ok(())
+    })
+    .await?;
+
+    annotate(&scene, &json!({ PEAKS: "2026-01-05T07:00:00Z 3 many" })).await?;
+    let message = told(&scene, "room", LEARNED, ("False", "RecordingUnreadable")).await?;
+    ensure!(message.contains("\"many\" is not a number"), "{message}");
+    ensure!(recorded(&scene).await?.ends_with("many"), "left as it is");
+    annotate(&scene, &json!({ PEAKS: null })).await?;
+    told(&scene, "room", LEARNED, ("False", "Recording")).await?;
+    scene.end().await;
+    Ok(())
+}
+
+async fn recorded(scene: &Scene) -> Result<String> {
+    let buffer = api(scene).get("room").await?;
+    let text = buffer.annotation(PEAKS).context("no peaks")?;
+    Ok(text.to_owned())
+}
+
+async fn annotate(scene: &Scene, annotations: &Value) -> Result<()> {
+    let patch = json!({ "metadata": { "annotations": annotations } });
+    let params = PatchParams::default();
+    api(scene)
+        .patch("room", &params, &Patch::Merge(&patch))
+        .await?;
     Ok(())
 }

@@ -70,6 +70,7 @@ const EVERYWHERE: &[(&str, &str, &[&str])] = &[
     ("mortise.sh", "nodepoolpolicies", READ),
     ("mortise.sh", "nodepoolpolicies/status", &["patch"]),
     ("autoscaling.x-k8s.io", "capacitybuffers", READ),
+    ("autoscaling.x-k8s.io", "capacitybuffers", &["patch"]),
     ("autoscaling.x-k8s.io", "capacitybuffers/status", &["patch"]),
     ("autoscaling.x-k8s.io", "provisioningrequests", READ),
     (

@@ -368,6 +368,12 @@ pub const ON_DEMAND_BASE_CAPACITY: &str = "mortise.sh/on-demand-base-capacity";
 pub const BUFFER_SCHEDULE: &str = "mortise.sh/buffer-schedule";
 /// Annotation next to [`BUFFER_SCHEDULE`]: how long it keeps room from each beginning, such as `11h`.
 pub const BUFFER_DURATION: &str = "mortise.sh/buffer-duration";
+/// Annotation of CapacityBuffers: what follows from the replicas that their workload had in the last weeks, `observe` or `apply`.
+pub const BUFFER_LEARNING: &str = "mortise.sh/buffer-learning";
+/// Annotation next to [`BUFFER_LEARNING`]: which percentile of the same hours of the last weeks is expected, such as `90`.
+pub const BUFFER_PERCENTILE: &str = "mortise.sh/buffer-percentile";
+/// Annotation of CapacityBuffers that learn: the most replicas of their workload in each hour of the last weeks.
+pub const REPLICA_PEAKS: &str = "mortise.sh/replica-peaks";
 /// Annotation of Nodes: when the extender last requested that pending pods be retried.
 pub const CAPACITY_FREED_AT: &str = "mortise.sh/capacity-freed-at";
 /// Label of namespaces: scheduler of new pods, if its webhook is installed.

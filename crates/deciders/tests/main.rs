@@ -9,6 +9,7 @@
 mod automatic_cluster;
 mod brake;
 mod buffers;
+mod buffers_learned;
 mod churn;
 mod cluster_autoscaler;
 mod disruption;

@@ -19,7 +19,7 @@ macro_rules! scenarios {
 }
 
 /// All of them, by name.
-pub const GALLERY: [GalleryScenario; 17] = scenarios![
+pub const GALLERY: [GalleryScenario; 18] = scenarios![
     "bad-image-300",
     "bad-image",
     "black-friday",
@@ -32,6 +32,7 @@ pub const GALLERY: [GalleryScenario; 17] = scenarios![
     "frozen-cluster",
     "gangs",
     "heavy-agents",
+    "learned-morning",
     "office-hours",
     "rolling-upgrade",
     "room-kept-free",

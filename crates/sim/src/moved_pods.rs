@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use mortise_apis::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
-use mortise_apis::names::ClaimName;
+use mortise_apis::names::{ClaimName, NamespacedName};
 use mortise_apis::values::{after, since};
 use mortise_planning::disruption::command::{DisruptionCommand, DisruptionReason};
 
@@ -59,6 +59,8 @@ pub(crate) struct MovedPods {
     /// Nodes that consolidation decided to remove, and when.
     consolidated: BTreeMap<ClaimName, Timestamp>,
     workloads: BTreeMap<String, MovedWorkloadPods>,
+    /// Pods of CapacityBuffers.
+    buffers: BTreeMap<NamespacedName, i64>,
     back: u64,
     /// Until when something that is not consolidation changes the cluster; `None` in recordings, which do not tell.
     changes_until: Option<Timestamp>,
@@ -93,6 +95,13 @@ impl MovedPods {
     pub(crate) fn change(&mut self, at: Timestamp) {
         let until = after(at, SETTLES_MS);
         self.changes_until = self.changes_until.max(Some(until));
+    }
+
+    /// A CapacityBuffer is written, with room for this number of pods. One that grows or shrinks changes the cluster as a workload does.
+    pub(crate) fn note_buffer(&mut self, key: &NamespacedName, pods: i64, at: Timestamp) {
+        if self.buffers.insert(key.clone(), pods) != Some(pods) {
+            self.change(at);
+        }
     }
 
     /// Whether consolidation decided to remove a node.
@@ -240,5 +249,19 @@ mod tests {
             "the first move was decided while it changed"
         );
         assert_eq!(then(Some(20)), cycles, "it had settled");
+    }
+    #[test]
+    fn a_buffer_of_another_size_changes_the_cluster() {
+        let then = |pods: i64| {
+            let mut moved = MovedPods::default();
+            let key = NamespacedName::new("default", "room");
+            moved.note_buffer(&key, 2, at(0));
+            move_pod(&mut moved, 30, "a", "b");
+            moved.note_buffer(&key, pods, at(45));
+            move_pod(&mut moved, 60, "b", "a");
+            moved.take_cycles().len()
+        };
+        assert_eq!(then(5), 0);
+        assert_eq!(then(2), 1, "a status of the same size");
     }
 }

@@ -316,7 +316,12 @@ impl Simulation {
             }
         }
         for event in &events {
-            cluster.gangs.observe(cluster.clock.now(), event);
+            let now = cluster.clock.now();
+            cluster.gangs.observe(now, event);
+            if let (ObjectKey::Buffer(key), Some(buffer)) = (&event.key, &event.object) {
+                let pods = buffer["status"]["replicas"].as_i64().unwrap_or_default();
+                cluster.scores.moved.note_buffer(key, pods, now);
+            }
         }
         self.kube_scheduler.observe(&events, &mut cluster.clock);
         self.watches.send(events, &mut cluster.clock);

@@ -1,5 +1,7 @@
 //! CapacityBuffer: room that is kept free in advance.
 
+mod learning;
+mod replica_peaks;
 mod schedule;
 
 use std::collections::BTreeMap;
@@ -26,6 +28,10 @@ object! {
     }
 }
 
+pub use learning::{BufferLearning, BufferLearningError, LearningMode, buffer_learning};
+pub use replica_peaks::{
+    ExpectedReplicas, Hindsight, ParseReplicaPeaksError, ReplicaPeaks, next_hour,
+};
 pub use schedule::{BufferScheduleError, buffer_window};
 
 /// The strategy that is served: nodes are launched in advance. It is the default.
@@ -45,6 +51,13 @@ impl CapacityBuffer {
     #[must_use]
     pub fn key(&self) -> NamespacedName {
         NamespacedName::from(&self.metadata)
+    }
+
+    /// The value of an annotation.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        let all = self.metadata.annotations.as_ref()?;
+        all.get(key).map(String::as_str)
     }
 
     /// The provisioning strategy, or the default.

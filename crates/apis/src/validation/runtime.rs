@@ -44,7 +44,8 @@ pub(super) fn faults(
         "NodeOverlay" => overlay(spec, well_known, &mut sink),
         "CapacityBuffer" => {
             capacity_buffer::schedule(object, &mut sink);
-            capacity_buffer::spec(spec, &mut sink);
+            let learns = capacity_buffer::learning(object, &mut sink);
+            capacity_buffer::spec(spec, learns, &mut sink);
         }
         "NodePoolPolicy" => node_pool_policy::spec(spec, well_known, &mut sink),
         _ => {

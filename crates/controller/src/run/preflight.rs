@@ -122,7 +122,7 @@ fn needed_permissions(kinds: &[ResourceKind], needs: &RequiredPermissions) -> Ve
         if kind.is_written() {
             all.push(right("patch", kind.api.group, kind.api.plural));
         }
-        if kind.is_written() || matches!(kind.index, ObjectKind::Buffer | ObjectKind::Request) {
+        if kind.is_written() || matches!(kind.index, ObjectKind::Request) {
             let status = format!("{}/status", kind.api.plural);
             all.push(right("patch", kind.api.group, &status));
         }

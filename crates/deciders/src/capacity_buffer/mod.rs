@@ -1,17 +1,20 @@
 //! Capacity buffers: what they were resolved to, and whether there is room for it.
 //!
-//! May: write the status of CapacityBuffers, when it changes.
+//! May: write the status of CapacityBuffers, when it changes; and to those that learn, in an annotation, the most replicas that
+//! their workload had in each hour.
 //!
-//! Must never: decide what a buffer asks for, or where its room is. The index resolves buffers
+//! Must never: write recorded peaks that it cannot read; decide what a buffer asks for, or where its room is. The index resolves buffers
 //! ([`BufferDemand`](mortise_state::snapshot::BufferDemand)), provisioning places their virtual pods and records the result in the ledger; both appear
 //! in the status here. It never touches buffers whose strategy is of another domain: another controller serves them.
 //!
 //! Implements karpenter-core 1.5 (status, conditions) and 7.4. With the feature gate off it does nothing.
 
+mod peak_recorder;
 mod status;
 
 use jiff::Timestamp;
 
+use self::peak_recorder::PeakRecorder;
 use crate::tracking::status_reports::{StatusReports, StatusWriter};
 use mortise_apis::names::{NamespacedName, ObjectRef};
 use mortise_engine::decider::{Decider, Step, StepInput};
@@ -24,17 +27,42 @@ use mortise_state::index::Changes;
 #[derive(Debug)]
 pub struct CapacityBufferDecider {
     statuses: StatusReports<NamespacedName>,
+    peaks: PeakRecorder,
 }
 
 impl Default for CapacityBufferDecider {
     fn default() -> Self {
         Self {
             statuses: StatusReports::new(DeciderId::CapacityBuffer),
+            peaks: PeakRecorder::default(),
         }
     }
 }
 
 fn look(
+    (writer, peaks): (&mut StatusWriter, &mut PeakRecorder),
+    input: &StepInput<'_>,
+    key: &NamespacedName,
+    step: &mut Step,
+) -> Option<Timestamp> {
+    let demand = input.snapshot.demand.get(key);
+    let Some(learned) = demand.and_then(|demand| demand.learned.as_ref()) else {
+        peaks.forget(key);
+        return look_at_status(writer, input, key, step);
+    };
+    let again = look_at_status(writer, input, key, step);
+    let recorded = match peaks.see(key, learned, input.now) {
+        Ok(all) => {
+            let write = ObjectWrite::set_replica_peaks(key.clone(), all);
+            let sent = writer.send(input.now, write, step);
+            sent.map(|()| peaks.sent(key, input.now))
+        }
+        Err(at) => Err(at),
+    };
+    again.into_iter().chain(recorded.err().flatten()).min()
+}
+
+fn look_at_status(
     writer: &mut StatusWriter,
     input: &StepInput<'_>,
     key: &NamespacedName,
@@ -75,7 +103,11 @@ impl Decider for CapacityBufferDecider {
             ObjectRef::Buffer(key) => Some(key.clone()),
             _ => None,
         };
+        let peaks = &mut self.peaks;
+        let changed = changed.into_iter().flatten();
         self.statuses
-            .step(input, key_of, changed.into_iter().flatten(), look)
+            .step(input, key_of, changed, |writer, input, key, step| {
+                look((writer, &mut *peaks), input, key, step)
+            })
     }
 }

@@ -3,18 +3,21 @@
 use jiff::Timestamp;
 
 use mortise_apis::karpenter::capacitybuffer::{
-    CapacityBuffer, CapacityBufferStatus, LocalObjectRef,
+    CapacityBuffer, CapacityBufferStatus, Hindsight, LearningMode, LocalObjectRef,
 };
+use mortise_apis::labels::REPLICA_PEAKS;
 use mortise_apis::schema::conditions::{CAPACITY_BUFFER, Conditions};
 use mortise_state::ledger::BufferRoom;
-use mortise_state::snapshot::{BufferDemand, ResolvedBuffer};
+use mortise_state::snapshot::{BufferDemand, LearnedDemand, ResolvedBuffer};
 
 /// Whether template and size are known.
 const READY: &str = "ReadyForProvisioning";
 /// Whether there is room for all its pods.
 const PROVISIONING: &str = "Provisioning";
-/// Both conditions.
-pub(super) const TYPES: [&str; 2] = [READY, PROVISIONING];
+/// Whether it is known what to expect of the workload. Only on buffers that learn.
+const LEARNED: &str = "DemandLearned";
+/// All conditions.
+pub(super) const TYPES: [&str; 3] = [READY, PROVISIONING, LEARNED];
 
 /// The new status; `None` if it is as it should be.
 pub(super) fn new_status(
@@ -51,6 +54,12 @@ pub(super) fn new_status(
             }
         }
     }
+    match &demand.learned {
+        Some(learned) => set_learned(&mut conditions, learned),
+        None => {
+            conditions.clear(LEARNED);
+        }
+    }
     status.conditions = list;
     (status != buffer.status).then_some(status)
 }
@@ -76,4 +85,42 @@ fn set_room(conditions: &mut Conditions<'_>, room: &BufferRoom) {
             format!("{coming}/{pods} virtual pods required new capacity, {failed} failed");
         conditions.set_false(PROVISIONING, "RequiresNewCapacity", &message);
     }
+}
+
+fn set_learned(conditions: &mut Conditions<'_>, learned: &LearnedDemand) {
+    let peaks = match &learned.peaks {
+        Ok(peaks) => peaks,
+        Err(error) => {
+            let message = format!(
+                "annotation {REPLICA_PEAKS} cannot be read: {error}; correct it, or remove it to begin again"
+            );
+            conditions.set_false(LEARNED, "RecordingUnreadable", &message);
+            return;
+        }
+    };
+    let Some(expected) = learned.expected else {
+        let message = match peaks.since() {
+            Some(since) => format!(
+                "the replicas of the workload are recorded since {since}; after a week of records some are expected"
+            ),
+            None => "nothing is recorded yet".to_owned(),
+        };
+        conditions.set_false(LEARNED, "Recording", &message);
+        return;
+    };
+    let mut message = format!(
+        "{} replicas are expected until {} (percentile {} of {} weeks)",
+        expected.replicas, learned.until, learned.learning.percentile, expected.weeks
+    );
+    let Hindsight { hours, covered } = learned.hindsight;
+    if hours > 0 {
+        message += &format!(
+            "; in the last week {covered} of {hours} hours had no more than were expected"
+        );
+    }
+    let reason = match learned.learning.mode {
+        LearningMode::Observe => "Observed",
+        LearningMode::Apply => "Applied",
+    };
+    conditions.set_true_with_reason(LEARNED, reason, &message);
 }

@@ -49,7 +49,7 @@ impl<K: Ord + Clone> StatusReports<K> {
         input: &StepInput<'_>,
         key_of: impl Fn(&ObjectRef) -> Option<K>,
         changed: impl Iterator<Item = K>,
-        judge: impl Fn(&mut StatusWriter, &StepInput<'_>, &K, &mut Step) -> Option<Timestamp>,
+        mut judge: impl FnMut(&mut StatusWriter, &StepInput<'_>, &K, &mut Step) -> Option<Timestamp>,
     ) -> Step {
         let mut step = Step::default();
         let mut keys: BTreeSet<K> = self.agenda.due(input.now).into_iter().collect();
@@ -78,6 +78,19 @@ impl<K: Ord + Clone> StatusReports<K> {
 }
 
 impl StatusWriter {
+    /// Sends a write of something else than the status of an object of this kind.
+    ///
+    /// # Errors
+    /// It was not sent: when to come back, or `None` while an earlier one is under way (its outcome comes).
+    pub(crate) fn send(
+        &mut self,
+        now: Timestamp,
+        write: ObjectWrite,
+        step: &mut Step,
+    ) -> Result<(), Option<Timestamp>> {
+        self.outbox.send(now, write, step)
+    }
+
     /// Writes a status, and records these of its conditions. Returns when to try again, if it cannot be written now.
     pub(crate) fn write(
         &mut self,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use mortise_apis::karpenter::capacitybuffer::ReplicaPeaks;
 use mortise_apis::names::Uid;
 use mortise_apis::taints::has_disrupted;
 use mortise_cloudprovider::PlannedInterruption;
@@ -67,6 +68,8 @@ pub enum ObjectEdit {
     SetTaints(NodeTaints),
     /// Sets the cost of deleting a pod, and that it is ours; `None` removes both.
     SetDeletionCost(Option<i32>),
+    /// Records on a CapacityBuffer the most replicas of its workload in each hour.
+    SetReplicaPeaks(ReplicaPeaks),
     /// Restarts a Deployment so that the pod with this UID is replaced. For the same pod it does nothing a second time.
     HandOver(Uid),
     /// Changes the status subresource.
@@ -106,6 +109,8 @@ pub enum EditKind {
     Taints,
     /// [`ObjectEdit::SetDeletionCost`].
     DeletionCost,
+    /// [`ObjectEdit::SetReplicaPeaks`].
+    ReplicaPeaks,
     /// [`ObjectEdit::HandOver`].
     HandOver,
     /// [`ObjectEdit::SetStatus`].
@@ -132,6 +137,7 @@ impl EditKind {
             Self::Initialization => "initialization",
             Self::Taints => "taints",
             Self::DeletionCost => "deletion_cost",
+            Self::ReplicaPeaks => "replica_peaks",
             Self::HandOver => "hand_over",
             Self::Status => "status",
         }
@@ -167,6 +173,7 @@ impl ObjectEdit {
             Self::Initialize => EditKind::Initialization,
             Self::SetTaints(_) => EditKind::Taints,
             Self::SetDeletionCost(_) => EditKind::DeletionCost,
+            Self::SetReplicaPeaks(_) => EditKind::ReplicaPeaks,
             Self::HandOver(_) => EditKind::HandOver,
             Self::SetStatus(_) => EditKind::Status,
         }
@@ -192,6 +199,7 @@ impl ObjectEdit {
             | Self::SetDeadline { .. }
             | Self::Initialize
             | Self::SetDeletionCost(_)
+            | Self::SetReplicaPeaks(_)
             | Self::HandOver(_)
             | Self::SetStatus(_) => None,
         };

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mortise_apis::k8s::ProvisioningRequest;
-use mortise_apis::karpenter::capacitybuffer::{CapacityBuffer, CapacityBufferStatus};
+use mortise_apis::karpenter::capacitybuffer::{CapacityBuffer, CapacityBufferStatus, ReplicaPeaks};
 use mortise_apis::karpenter::nodeclaim::NodeClaim;
 use mortise_apis::karpenter::nodeoverlay::NodeOverlay;
 use mortise_apis::karpenter::nodepool::NodePool;
@@ -255,6 +255,13 @@ impl ObjectWrite {
         let target = ObjectRef::Buffer(buffer.key());
         let edit = StatusEdit::CapacityBuffer(status);
         Self::status(target, Some(&buffer.metadata), edit)
+    }
+
+    /// Records the most replicas of the workload of a CapacityBuffer in each hour.
+    #[must_use]
+    pub const fn set_replica_peaks(buffer: NamespacedName, peaks: ReplicaPeaks) -> Self {
+        let edit = ObjectEdit::SetReplicaPeaks(peaks);
+        Self::unversioned(ObjectRef::Buffer(buffer), edit)
     }
 
     /// Sets the deletion cost of a pod; `None` removes it.

@@ -85,6 +85,10 @@ impl ObjectEdit {
                     both.into_iter().map(|key| (key, &text)).collect();
                 metadata("annotations", &both)
             }
+            Self::SetReplicaPeaks(peaks) => {
+                let annotation = BTreeMap::from([(labels::REPLICA_PEAKS, peaks.to_string())]);
+                metadata("annotations", &annotation)
+            }
             Self::HandOver(pod) => handed_over(pod),
             Self::SetStatus(edit) => json!({ "status": status(edit) }),
         };

@@ -87,6 +87,15 @@ fn a_capacity_type_replaces_the_labels_of_the_former() {
             (EditKind::DeletionCost, None)
         );
     }
+    let peaks = "2026-11-02T08:00:00Z 3 5*2";
+    let write =
+        ObjectWrite::set_replica_peaks(NamespacedName::new("ns", "room"), peaks.parse().unwrap());
+    let expected = json!({ "metadata": { "annotations": { "mortise.sh/replica-peaks": peaks } } });
+    assert_eq!(write.render().merge, expected);
+    assert_eq!(
+        (write.edit.kind(), write.lifecycle_step()),
+        (EditKind::ReplicaPeaks, None)
+    );
 }
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {

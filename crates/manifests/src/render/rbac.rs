@@ -134,6 +134,11 @@ fn rules_of_all() -> Vec<Value> {
         rule(&["mortise.sh"], &["nodepoolpolicies/status"], &["patch"]),
         rule(
             &["autoscaling.x-k8s.io"],
+            &["capacitybuffers"],
+            &["get", "list", "watch", "patch"],
+        ),
+        rule(
+            &["autoscaling.x-k8s.io"],
             &["capacitybuffers/status", "provisioningrequests/status"],
             &["patch"],
         ),

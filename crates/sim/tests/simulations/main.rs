@@ -19,6 +19,7 @@ mod faults;
 mod gangs;
 mod history;
 mod lean_nodes;
+mod learned_buffers;
 mod lease_matrix;
 mod on_demand_share;
 mod plan;

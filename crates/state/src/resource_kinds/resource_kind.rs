@@ -79,7 +79,10 @@ impl ResourceKind {
     pub const fn is_written(&self) -> bool {
         matches!(
             self.index,
-            ObjectKind::Claim | ObjectKind::Pool | ObjectKind::NodeClass { .. }
+            ObjectKind::Claim
+                | ObjectKind::Pool
+                | ObjectKind::NodeClass { .. }
+                | ObjectKind::Buffer
         )
     }
 }

@@ -43,8 +43,8 @@ pub use boot_taints::{BootTaint, BootTaints};
 pub use commitments::{CommitmentUse, Commitments, CommitmentsCell, CommitmentsLeft};
 pub use deletion_cost::DeletionCost;
 pub use demand::{
-    BufferDemand, BufferFailure, BufferTemplate, MOST_PODS, ResolvedBuffer, TemplateKey,
-    TemplateKind, buffer_size,
+    BufferDemand, BufferFailure, BufferTemplate, LearnedDemand, MOST_PODS, ResolvedBuffer,
+    TemplateKey, TemplateKind, buffer_size,
 };
 pub use devices::{ClaimSource, DeviceObjects, PodClaim};
 pub use gang::{Gang, GangKey, GangKind, Gangs};

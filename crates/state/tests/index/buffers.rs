@@ -272,6 +272,93 @@ fn a_buffer_with_a_schedule_keeps_room_while_it_holds() {
     assert_eq!(index.next_expiry(), None);
 }
 
+/// Ten replicas at eight in the last two weeks, and two in other hours.
+fn peaks(first: &str) -> String {
+    let week = "2*8 10 2*15 ".repeat(7);
+    format!("{first} {week}{week}")
+}
+
+/// A buffer that learns, at four replicas of its workload.
+fn put_learning(index: &mut Index, annotations: &Value) {
+    put_workload(index, TemplateKind::Deployment, Some(4), "1");
+    let value = json!({
+        "metadata": { "name": "room", "namespace": "ns", "uid": "u", "annotations": annotations },
+        "spec": { "scalableRef": { "apiGroup": "apps", "kind": "Deployment", "name": "web" } },
+    });
+    let buffer = serde_json::from_value(value).unwrap();
+    apply(index, Object::Buffer(Box::new(buffer)));
+}
+
+#[test]
+fn a_buffer_that_learned_has_room_for_what_is_expected_and_not_there() {
+    let mut index = index();
+    let two_weeks = peaks("1970-01-01T00:00:00Z");
+    put_learning(
+        &mut index,
+        &json!({ "mortise.sh/buffer-learning": "apply", "mortise.sh/replica-peaks": two_weeks }),
+    );
+    let hour = |hour: i64| Timestamp::from_second(hour * 3_600).unwrap();
+    let then = |after: i64| hour(14 * 24 + after);
+    let look = |index: &mut Index, now: Timestamp| {
+        index.expire(now);
+        let snapshot = index.freeze(now);
+        let demand = Arc::clone(&snapshot.demand[&NamespacedName::new("ns", "room")]);
+        let learned = demand.learned.as_ref().unwrap();
+        assert_eq!(index.next_expiry(), Some(learned.until));
+        let expected = learned
+            .expected
+            .map(|expected| (expected.replicas, expected.weeks));
+        (demand.pods.len(), expected, demand)
+    };
+    // From an hour before the rush to its end.
+    let pods = [6, 7, 8, 9].map(|hour| look(&mut index, then(hour)).0);
+    assert_eq!(pods, [0, 6, 6, 0]);
+    let (_, expected, before) = look(&mut index, then(31));
+    assert_eq!(expected, Some((10, 2)));
+    // What is recorded meanwhile is the same room.
+    index.take_changes();
+    put_learning(
+        &mut index,
+        &json!({ "mortise.sh/buffer-learning": "apply", "mortise.sh/replica-peaks": format!("{two_weeks} 4") }),
+    );
+    let (pods, _, after) = look(&mut index, then(31));
+    assert_eq!((pods, after.revision), (6, before.revision));
+    assert!(Arc::ptr_eq(&before.pods, &after.pods));
+    assert_ne!(before.learned, after.learned);
+    // Who only observes keeps the size of the spec, which is none.
+    put_learning(
+        &mut index,
+        &json!({ "mortise.sh/buffer-learning": "observe", "mortise.sh/replica-peaks": two_weeks }),
+    );
+    let (pods, expected, demand) = look(&mut index, then(31));
+    assert_eq!((pods, expected), (0, Some((10, 2))));
+    assert_eq!(demand.learned.as_ref().unwrap().missing(), Some(6));
+    // Until a week is recorded nothing is expected.
+    put_learning(
+        &mut index,
+        &json!({ "mortise.sh/buffer-learning": "apply", "mortise.sh/replica-peaks": peaks("1970-01-12T00:00:00Z") }),
+    );
+    assert_eq!(look(&mut index, then(7)).1, None);
+    let unreadable =
+        json!({ "mortise.sh/buffer-learning": "apply", "mortise.sh/replica-peaks": "many" });
+    put_learning(&mut index, &unreadable);
+    let (pods, expected, demand) = look(&mut index, then(7));
+    assert_eq!((pods, expected), (0, None));
+    assert!(demand.learned.as_ref().unwrap().peaks.is_err());
+    // One whose annotations cannot be used has no room, and says so.
+    put_learning(
+        &mut index,
+        &json!({ "mortise.sh/buffer-learning": "maybe" }),
+    );
+    index.freeze(then(7));
+    let text = resolved(&mut index).unwrap_err();
+    assert!(
+        text.starts_with("ResolutionFailed: annotation mortise.sh/buffer-learning is \"maybe\""),
+        "{text}"
+    );
+    assert_eq!(index.next_expiry(), None);
+}
+
 #[test]
 fn buffers_of_another_controller_and_those_that_go_ask_for_nothing() {
     let mut index = index();

@@ -64,9 +64,9 @@ impl CapacityBuffer {
     /// # Errors
     /// Its annotations cannot be used.
     pub fn window(&self) -> Result<Option<BudgetWindow>, BufferScheduleError> {
-        let annotations = self.metadata.annotations.as_ref();
-        let text = |key: &str| annotations?.get(key).map(String::as_str);
-        buffer_window(text(BUFFER_SCHEDULE), text(BUFFER_DURATION))
+        let [schedule, duration] =
+            [BUFFER_SCHEDULE, BUFFER_DURATION].map(|key| self.annotation(key));
+        buffer_window(schedule, duration)
     }
 }
 

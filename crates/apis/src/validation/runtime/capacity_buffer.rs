@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::text;
 use crate::issues::{IssueCollector, meant};
 use crate::karpenter::capacitybuffer::{
-    ACTIVE_CAPACITY, BufferScheduleError, buffer_window, is_foreign_strategy,
+    ACTIVE_CAPACITY, BufferLearningError, BufferScheduleError, LearningMode, buffer_learning,
+    buffer_window, is_foreign_strategy,
 };
 use crate::labels;
 use crate::values::RecurrenceError;
@@ -43,8 +44,48 @@ pub(super) fn schedule(object: &Value, sink: &mut IssueCollector) {
     sink.unusable(field, &value, problem, fix);
 }
 
-/// What is wrong with the spec of a buffer.
-pub(super) fn spec(spec: &Value, sink: &mut IssueCollector) {
+/// The annotations that say what a buffer learns from its workload. Returns whether its size follows from that.
+pub(super) fn learning(object: &Value, sink: &mut IssueCollector) -> bool {
+    let annotations = object.pointer("/metadata/annotations");
+    let text = |key: &str| annotations?.get(key)?.as_str();
+    let workload = object.pointer("/spec/scalableRef");
+    let [mode, percentile] = [labels::BUFFER_LEARNING, labels::BUFFER_PERCENTILE].map(text);
+    let has_workload = workload.is_some_and(|value| !value.is_null());
+    let error = match buffer_learning(mode, percentile, has_workload) {
+        Err(error) => error,
+        Ok(learning) => {
+            return learning.is_some_and(|learning| learning.mode == LearningMode::Apply);
+        }
+    };
+    let modes = LearningMode::ALL.map(LearningMode::as_str);
+    let (problem, fix) = match &error {
+        BufferLearningError::UnknownMode(mode) => (
+            "is neither observe nor apply".to_owned(),
+            meant(mode, modes, || {
+                "write observe to see what would be kept free".to_owned()
+            }),
+        ),
+        BufferLearningError::BadPercentile(_) => (
+            "is not a whole number from 1 to 100".to_owned(),
+            "write 90".to_owned(),
+        ),
+        BufferLearningError::NoMode => (
+            format!("has no effect without {}", labels::BUFFER_LEARNING),
+            format!("add {}: observe", labels::BUFFER_LEARNING),
+        ),
+        BufferLearningError::NoWorkload => (
+            "has no replicas to learn from: a PodTemplate has none".to_owned(),
+            "use scalableRef, or remove the annotation".to_owned(),
+        ),
+    };
+    let key = error.annotation();
+    let field = format!("metadata.annotations[{key:?}]");
+    sink.unusable(field, &Value::from(text(key)), problem, fix);
+    false
+}
+
+/// What is wrong with the spec of a buffer. `learns`: its size follows from what it learned.
+pub(super) fn spec(spec: &Value, learns: bool, sink: &mut IssueCollector) {
     let has = |name: &str| spec.get(name).is_some_and(|value| !value.is_null());
     if !has("podTemplateRef") && !has("scalableRef") {
         sink.unusable(
@@ -74,7 +115,7 @@ pub(super) fn spec(spec: &Value, sink: &mut IssueCollector) {
                 "write apiGroup: apps (without a version)",
             );
         }
-        if !has("replicas") && !has("percentage") && !has("limits") {
+        if !learns && !has("replicas") && !has("percentage") && !has("limits") {
             sink.suspicious(
                 "spec.replicas".to_owned(),
                 &Value::Null,

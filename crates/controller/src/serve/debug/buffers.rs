@@ -1,7 +1,7 @@
 //! Capacity buffers: how much room each asks for, and how much the last pass found.
 
 use mortise_state::ledger::BufferRoom;
-use mortise_state::snapshot::BufferDemand;
+use mortise_state::snapshot::{BufferDemand, LearnedDemand};
 use serde_json::{Value, json};
 
 use super::DebugView;
@@ -19,6 +19,7 @@ pub(super) fn view(shared: &ServiceState) -> DebugView {
         "COMING",
         "FAILED",
         "CLOSED UNTIL",
+        "EXPECTED",
         "PROBLEM",
     ]);
     let mut rows: Vec<Value> = Vec::new();
@@ -36,6 +37,7 @@ pub(super) fn view(shared: &ServiceState) -> DebugView {
             "coming": room.map(|room| room.coming),
             "failed": room.map(|room| room.failed),
             "closedUntil": closed_until(demand),
+            "learned": demand.learned.as_ref().map(learned),
             "problem": problem,
         }));
     }
@@ -49,6 +51,39 @@ pub(super) fn view(shared: &ServiceState) -> DebugView {
 fn closed_until(demand: &BufferDemand) -> Option<String> {
     let resolved = demand.resolution.as_ref().ok()?;
     resolved.closed_until.map(|until| until.to_string())
+}
+
+/// What a buffer has learned.
+fn learned(learned: &LearnedDemand) -> Value {
+    let expected = learned.expected;
+    let since = learned.peaks.as_ref().ok().and_then(|peaks| peaks.since());
+    json!({
+        "mode": learned.learning.mode.as_str(),
+        "percentile": learned.learning.percentile,
+        "recordedSince": since.map(|since| since.to_string()),
+        "replicas": learned.replicas,
+        "expected": expected.map(|expected| expected.replicas),
+        "missing": learned.missing(),
+        "until": learned.until.to_string(),
+        "weeks": expected.map(|expected| expected.weeks),
+        "lastWeek": { "hours": learned.hindsight.hours, "covered": learned.hindsight.covered },
+    })
+}
+
+/// Replicas that are expected, and how many of them the workload does not have yet.
+fn expected(demand: &BufferDemand) -> String {
+    let Some(learned) = &demand.learned else {
+        return "-".to_owned();
+    };
+    match (learned.expected, learned.missing()) {
+        (Some(expected), Some(missing)) => {
+            format!(
+                "{} (+{missing}), {}",
+                expected.replicas, learned.learning.mode
+            )
+        }
+        _ => "not yet".to_owned(),
+    }
 }
 
 fn cells(
@@ -67,6 +102,7 @@ fn cells(
         of_room(|room| room.coming),
         of_room(|room| room.failed),
         closed_until(demand).unwrap_or_else(|| "-".to_owned()),
+        expected(demand),
         problem.unwrap_or("-").to_owned(),
     ]
 }

@@ -4,7 +4,9 @@ use std::fmt;
 
 use super::size::MOST_PODS;
 use super::template::TemplateKind;
-use mortise_apis::karpenter::capacitybuffer::{ACTIVE_CAPACITY, BufferScheduleError};
+use mortise_apis::karpenter::capacitybuffer::{
+    ACTIVE_CAPACITY, BufferLearningError, BufferScheduleError,
+};
 use mortise_apis::nearest::nearest;
 
 /// Why a buffer could not be resolved.
@@ -44,6 +46,8 @@ pub enum BufferFailure {
     TooManyPods(i64),
     /// Its schedule cannot be used.
     Schedule(BufferScheduleError),
+    /// It cannot learn as its annotations demand.
+    Learning(BufferLearningError),
 }
 
 impl BufferFailure {
@@ -110,6 +114,7 @@ impl fmt::Display for BufferFailure {
                 "spec.limits is the only size, and the pods request no {names}; set replicas, or limit a resource that they request"
             ),
             Self::Schedule(error) => error.fmt(f),
+            Self::Learning(error) => error.fmt(f),
             Self::TooManyPods(pods) => write!(
                 f,
                 "the buffer is for {pods} pods; at most {MOST_PODS} are allowed, lower replicas, percentage or limits"

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::super::{Pod, Snapshot};
 use super::failure::BufferFailure;
+use super::learned::LearnedDemand;
 use super::size::buffer_size;
 use super::template::{BufferTemplate, TemplateKey, TemplateKind};
 use mortise_apis::karpenter::capacitybuffer::{ACTIVE_CAPACITY, CapacityBuffer};
@@ -40,6 +41,8 @@ pub struct BufferDemand {
     /// # Errors
     /// Why it could not be resolved.
     pub resolution: Result<ResolvedBuffer, BufferFailure>,
+    /// What it has learned of its workload, if it learns.
+    pub learned: Option<LearnedDemand>,
     /// Its virtual pods. Empty if it could not be resolved.
     pub pods: Arc<[Arc<Pod>]>,
 }
@@ -72,10 +75,13 @@ pub(crate) fn reference_of(buffer: &CapacityBuffer) -> Result<TemplateKey, Buffe
 }
 
 impl BufferDemand {
-    /// When its schedule begins or ends next after a time; `None` without one.
+    /// When its schedule begins or ends next after a time, or another hour is expected; `None` without either.
     pub(crate) fn changes_after(&self, now: Timestamp) -> Option<Timestamp> {
         let resolved = self.resolution.as_ref().ok()?;
-        resolved.window.as_ref()?.changes_after(now)
+        let window = resolved.window.as_ref();
+        let window = window.and_then(|window| window.changes_after(now));
+        let learned = self.learned.as_ref().map(|learned| learned.until);
+        window.into_iter().chain(learned).min()
     }
 }
 
@@ -83,7 +89,7 @@ fn resolve(
     buffer: &CapacityBuffer,
     state: &Snapshot,
     now: Timestamp,
-) -> Result<ResolvedBuffer, BufferFailure> {
+) -> Result<(ResolvedBuffer, Option<LearnedDemand>), BufferFailure> {
     let strategy = buffer.strategy();
     if strategy != ACTIVE_CAPACITY {
         return Err(BufferFailure::UnknownStrategy(strategy.to_owned()));
@@ -95,11 +101,17 @@ fn resolve(
     if let Some(fault) = &template.class().malformed {
         return Err(BufferFailure::InvalidTemplate(fault.to_string()));
     }
-    let size = buffer_size(&buffer.spec, template.replicas, &template.class().requests)?;
+    let learning = buffer.learning().map_err(BufferFailure::Learning)?;
+    let replicas = template.replicas.unwrap_or_default();
+    let replicas = u32::try_from(replicas).unwrap_or_default();
+    let learned = learning.map(|learning| LearnedDemand::of(buffer, learning, replicas, now));
+    let of_learned = learned.as_ref().and_then(LearnedDemand::size);
+    let requests = &template.class().requests;
+    let size = buffer_size(&buffer.spec, template.replicas, of_learned, requests)?;
     let window = buffer.window().map_err(BufferFailure::Schedule)?;
     let closed = window.as_ref().filter(|window| !window.is_active(now));
     let closed_until = closed.and_then(|window| window.schedule.next(now));
-    Ok(ResolvedBuffer {
+    let resolved = ResolvedBuffer {
         pod_template: (key.kind == TemplateKind::PodTemplate).then_some(key.name.name),
         template: Arc::clone(template),
         window,
@@ -108,7 +120,8 @@ fn resolve(
             Some(_) => 0,
         },
         closed_until,
-    })
+    };
+    Ok((resolved, learned))
 }
 
 fn not_found(key: &TemplateKey, state: &Snapshot) -> BufferFailure {
@@ -136,9 +149,19 @@ pub(crate) fn demand_of(
     (revision, now): (u64, Timestamp),
 ) -> Arc<BufferDemand> {
     let uid: Uid = buffer.metadata.uid.as_deref().unwrap_or_default().into();
-    let resolution = resolve(buffer, state, now);
+    let (resolution, learned) = match resolve(buffer, state, now) {
+        Ok((resolved, learned)) => (Ok(resolved), learned),
+        Err(failure) => (Err(failure), None),
+    };
     if let Some(known) = known.filter(|known| known.uid == uid && known.resolution == resolution) {
-        return Arc::clone(known);
+        if known.learned == learned {
+            return Arc::clone(known);
+        }
+        // The same room: what was found for it still counts.
+        return Arc::new(BufferDemand {
+            learned,
+            ..BufferDemand::clone(known)
+        });
     }
     let pods = match &resolution {
         Ok(resolved) => virtual_pods(buffer, &uid, resolved),
@@ -148,6 +171,7 @@ pub(crate) fn demand_of(
         revision,
         uid,
         resolution,
+        learned,
         pods,
     })
 }

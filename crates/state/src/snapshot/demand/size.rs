@@ -10,13 +10,15 @@ pub const MOST_PODS: i64 = 10_000;
 /// The number of pods: the larger of `replicas` and `percentage` of the workload's replicas, rounded up and at least one if
 /// both factors are positive, but no more than fit into `limits`. Without either of them, as many as fit into `limits`.
 ///
-/// `scalable`: replicas of the workload; `None` with `podTemplateRef`, where a percentage has no effect.
+/// `scalable`: replicas of the workload; `None` with `podTemplateRef`, where a percentage has no effect. `learned`: the pods that
+/// its size follows from as well, as far as a buffer applies what it learned.
 ///
 /// # Errors
 /// The limits cannot be read, or leave the size open; or the buffer is too large.
 pub fn buffer_size(
     spec: &CapacityBufferSpec,
     scalable: Option<i32>,
+    learned: Option<i64>,
     requests: &Resources,
 ) -> Result<i64, BufferFailure> {
     let fixed = spec.replicas.map(|count| i64::from(count).max(0));
@@ -25,7 +27,7 @@ pub fn buffer_size(
         .zip(scalable)
         .map(|(percent, replicas)| i64::from(percent.max(0)) * i64::from(replicas.max(0)))
         .map(|hundredths| hundredths.saturating_add(99) / 100);
-    let wanted = fixed.into_iter().chain(share).max();
+    let wanted = fixed.into_iter().chain(share).chain(learned).max();
     let limit = limit(spec, requests)?;
     let size = match (wanted, limit) {
         (Some(wanted), Limit::Pods(most)) => wanted.min(most),
@@ -75,9 +77,17 @@ mod tests {
     use serde_json::{Value, json};
 
     fn size(spec: Value, scalable: Option<i32>) -> Result<i64, String> {
+        size_of_both(spec, scalable, None)
+    }
+
+    fn size_of_both(
+        spec: Value,
+        scalable: Option<i32>,
+        learned: Option<i64>,
+    ) -> Result<i64, String> {
         let spec: CapacityBufferSpec = serde_json::from_value(spec).unwrap();
         let requests = Resources::new(500, 1 << 30).with("pods", 1);
-        buffer_size(&spec, scalable, &requests).map_err(|failure| failure.to_string())
+        buffer_size(&spec, scalable, learned, &requests).map_err(|failure| failure.to_string())
     }
 
     /// Every combination of present and absent sizes, by hand.
@@ -143,6 +153,23 @@ mod tests {
         for (spec, scalable, want) in cases {
             let found = size(spec.clone(), scalable);
             assert_eq!(found, Ok(want), "{spec} of {scalable:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_learned_is_one_more_size() {
+        let cases = [
+            (json!({}), Some(7), 7),
+            (json!({ "replicas": 9 }), Some(7), 9),
+            (json!({ "percentage": 50 }), Some(7), 7),
+            (json!({ "percentage": 100 }), Some(7), 10),
+            (json!({ "limits": { "cpu": "2" } }), None, 4),
+            (json!({ "limits": { "cpu": "2" } }), Some(0), 0),
+            (json!({ "limits": { "cpu": "2" } }), Some(7), 4),
+        ];
+        for (spec, learned, want) in cases {
+            let found = size_of_both(spec.clone(), Some(10), learned);
+            assert_eq!(found, Ok(want), "{spec} and {learned:?}");
         }
     }
 
