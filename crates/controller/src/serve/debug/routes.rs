@@ -73,7 +73,7 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
     DebugRoute {
         path: "/debug/buffers",
         query: &[],
-        shows: "capacity buffers: pods that room is kept for, how many of them fit on ready and on coming nodes and how many nowhere (on the replica that leads), until when its schedule is closed, or why the buffer is not served",
+        shows: "capacity buffers: pods that room is kept for, how many of them fit on ready and on coming nodes and how many nowhere (on the replica that leads), until when its schedule is closed, what it has learned of its workload, or why the buffer is not served",
         view: View::Page(|state, _| Ok(buffers::view(&state.shared))),
     },
     DebugRoute {
