@@ -23,7 +23,7 @@ use crate::brake::Brake;
 use crate::context::PlanningContext;
 use crate::drain::pdb::Pdbs;
 use crate::replica_counts::ReplicaCounts;
-use crate::scheduling::TemplateCache;
+use crate::scheduling::{PlannedClaim, TemplateCache, payable};
 use mortise_apis::names::{PoolName, Uid};
 use mortise_apis::schema::conditions::find;
 use mortise_apis::values::money::MicroUsd;
@@ -406,6 +406,27 @@ impl<'a> DisruptionView<'a> {
         } else {
             all.left_without(is_gone)
         })
+    }
+
+    /// What these NodeClaims cost in place of the candidates; `None` if a price is unknown. Those that a commitment pays for cost what they
+    /// raise the bill by.
+    pub(super) fn cost_of_new(
+        &self,
+        claims: &[PlannedClaim],
+        candidates: &[&Candidate],
+    ) -> Option<MicroUsd> {
+        let cost: Option<MicroUsd> = claims.iter().map(PlannedClaim::cost).sum();
+        let Some(all) = &self.commitments else {
+            return cost;
+        };
+        let Some(left) = self.commitments_without(candidates, true) else {
+            return cost;
+        };
+        let paid = claims
+            .iter()
+            .filter_map(|claim| payable(claim, &left, self.snapshot()));
+        let gone: BTreeSet<&NodeKey> = candidates.iter().map(|each| each.key()).collect();
+        Some(cost? + all.raised_by(paid, |key| gone.contains(key)))
     }
 
     /// Whether anything is paid for in advance: then what a node costs depends on the others.

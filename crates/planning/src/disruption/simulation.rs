@@ -218,8 +218,8 @@ fn check_savings(
             };
             if let Some(claim) = moves.claims.pop() {
                 let claim = cheaper(claim, candidates, old, view)?;
-                moves.new = claim.cost();
                 moves.claims.push(claim);
+                moves.new = view.cost_of_new(&moves.claims, candidates);
             }
         }
         count => {
@@ -267,7 +267,7 @@ fn check_savings_together(
     if !moves.claims.is_empty() {
         let claims = std::mem::take(&mut moves.claims);
         moves.claims = cheaper_together(claims, candidates, (old, old - least), view)?;
-        moves.new = moves.claims.iter().map(PlannedClaim::cost).sum();
+        moves.new = view.cost_of_new(&moves.claims, candidates);
     }
     check_sunk(&moves, candidates, view)?;
     check_balance(&moves, candidates, view)?;

@@ -19,8 +19,9 @@ use serde::Serialize;
 
 use super::narrowed_offerings::NarrowedOfferings;
 use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId};
-use super::plan::SolveOptions;
+use super::plan::{PlannedClaim, SolveOptions};
 use super::pool_template::PoolTemplate;
+use mortise_apis::labels::{CAPACITY_TYPE, TOPOLOGY_ZONE};
 use mortise_apis::requirements::Requirements;
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::catalog::Bits;
@@ -127,6 +128,35 @@ impl CommitmentRoom {
             left.take(paid.by.at, paid.price);
         }
     }
+}
+
+/// The price of a planned NodeClaim that a commitment pays for, and the positions of all that may pay for it; `None` for others.
+pub(crate) fn payable(
+    claim: &PlannedClaim,
+    left: &CommitmentsLeft,
+    snapshot: &Snapshot,
+) -> Option<(MicroUsd, Arc<[usize]>)> {
+    claim.paid_by.as_ref()?;
+    let cheapest = claim.cheapest.as_ref()?;
+    let catalog = snapshot.catalog_of(snapshot.pools.get(&claim.pool)?)?;
+    let of_type = &catalog.get(&cheapest.instance_type)?.requirements;
+    let value = |key: &str| match key {
+        TOPOLOGY_ZONE => Some(Arc::clone(&cheapest.zone)),
+        CAPACITY_TYPE => Some(cheapest.capacity_type.as_str().into()),
+        _ => {
+            let known = of_type.get(key).or_else(|| claim.requirements.get(key))?;
+            known.values().first().cloned()
+        }
+    };
+    let pays = |of: &PaidCapacity| {
+        let mut asked = of.commitment.requirements.iter();
+        of.is_for(&claim.pool)
+            && asked.all(|own| {
+                value(own.key()).map_or_else(|| own.allows_absence(), |value| own.has(&value))
+            })
+    };
+    let paying = left.iter().filter(|(_, of)| pays(of));
+    Some((cheapest.price?, paying.map(|(at, _)| at).collect()))
 }
 
 /// The on-demand offerings of a narrowed template that a commitment pays for; `None` without any.

@@ -58,6 +58,7 @@ mod zone_balance;
 
 pub use buffer_rooms::buffer_rooms;
 pub use commitments::PayingCommitment;
+pub(crate) use commitments::payable;
 pub use daemon_set_pods::{DaemonSetOverhead, DaemonSetPod, DaemonSetPods};
 pub use default_spread::{
     DefaultConstraint, InvalidDefaultConstraint, PodTopologySpread, SchedulerConfig, SpreadDefaults,

@@ -192,6 +192,33 @@ impl Commitments {
         Self::new(Arc::clone(&self.all), stay, leaving)
     }
 
+    /// What new nodes raise the bill by, each with its price and the positions of the commitments that may pay for it, when these nodes
+    /// are gone, and while those that are being deleted still use the commitments. More than nothing also where a commitment has room for
+    /// each: a new node may take the place of a cheaper one in the first, and what is left of the next is less than that needs.
+    #[must_use]
+    pub fn raised_by(
+        &self,
+        new: impl Iterator<Item = (MicroUsd, Arc<[usize]>)>,
+        is_gone: impl Fn(&NodeKey) -> bool,
+    ) -> MicroUsd {
+        let new = new.map(|(price, by)| PayableNode {
+            key: None,
+            price,
+            by,
+        });
+        let new: Vec<PayableNode> = new.collect();
+        let stays = |node: &&PayableNode| !node.is_one(&is_gone);
+        let mut nodes: Vec<&PayableNode> = self.nodes.iter().chain(&self.leaving).collect();
+        nodes.retain(stays);
+        let bill = |nodes: &mut Vec<&PayableNode>| {
+            nodes.sort_by_key(|node| Reverse(node.price));
+            self.left_by(nodes.iter().copied(), |_| false).bill
+        };
+        let before = bill(&mut nodes);
+        nodes.extend(&new);
+        bill(&mut nodes) - before
+    }
+
     /// What of the price of these nodes is paid whether they are there or not: removing them does not save it.
     #[must_use]
     pub fn sunk(&self, is_gone: impl Fn(&NodeKey) -> bool) -> MicroUsd {
@@ -441,6 +468,21 @@ mod tests {
         let (later, now) = (then.left_without(|_| false), then.left_meanwhile(|_| false));
         assert_eq!((uses(&later), later.bill), (1, MicroUsd(0)));
         assert_eq!((uses(&now), now.bill), (1, MicroUsd(60)));
+    }
+
+    #[test]
+    fn a_new_node_may_take_the_place_of_a_cheaper_one() {
+        let both: &[usize] = &[0, 1];
+        let amounts = [OnDemandPrice(MicroUsd(80)), Instances(1)];
+        let of = commitments(&amounts, &[(50, both)]);
+        let raised = |price: i64, gone: Option<usize>| {
+            let new = std::iter::once((MicroUsd(price), both.into()));
+            of.raised_by(new, |each| gone.is_some_and(|gone| *each == key(gone)))
+                .0
+        };
+        // The dollars have room; they pay for a part of the new one; they pay for all of it and for a part of the other.
+        assert_eq!([30, 40, 60].map(|price| raised(price, None)), [0, 10, 30]);
+        assert_eq!([80, 90].map(|price| raised(price, Some(0))), [0, 10]);
     }
 
     #[test]
