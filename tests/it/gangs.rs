@@ -16,19 +16,29 @@ async fn explained(scene: &Scene, app: &str) -> Result<String> {
     scene.explained(name.context("a pod")?).await
 }
 
-/// The gang scheduling of Kubernetes itself, as kube-scheduler does it with the extender.
-#[tokio::test]
-async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
-    let scene = Scene::start(Setting {
+/// Kubernetes with its own gangs, and a scheduler that calls the extender. `topology`: also those that run in one zone.
+async fn with_gangs_of_kubernetes(topology: bool) -> Result<Scene> {
+    const TOPOLOGY: &str = "TopologyAwareWorkloadScheduling";
+    Scene::start(Setting {
         api_server: vec![
-            "--feature-gates=GenericWorkload=true".to_owned(),
+            format!("--feature-gates=GenericWorkload=true,{TOPOLOGY}={topology}"),
             "--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned(),
         ],
-        scheduler_gates: vec![("GenericWorkload", true), ("GangScheduling", true)],
+        scheduler_gates: vec![
+            ("GenericWorkload", true),
+            ("GangScheduling", true),
+            (TOPOLOGY, topology),
+        ],
         extender: true,
         ..Setting::default()
     })
-    .await?;
+    .await
+}
+
+/// The gang scheduling of Kubernetes itself, as kube-scheduler does it with the extender.
+#[tokio::test]
+async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
+    let scene = with_gangs_of_kubernetes(false).await?;
     let group = |name: &str, min: i32| {
         json!({
             "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": { "name": name },
@@ -75,20 +85,7 @@ async fn kubernetes_gets_all_nodes_of_a_gang_or_none() -> Result<()> {
 /// Topology of Kubernetes' own groups: all nodes of a gang in one zone, as kube-scheduler demands before it binds the first pod.
 #[tokio::test]
 async fn kubernetes_gets_the_nodes_of_a_gang_in_one_zone() -> Result<()> {
-    let scene = Scene::start(Setting {
-        api_server: vec![
-            "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true".to_owned(),
-            "--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned(),
-        ],
-        scheduler_gates: vec![
-            ("GenericWorkload", true),
-            ("GangScheduling", true),
-            ("TopologyAwareWorkloadScheduling", true),
-        ],
-        extender: true,
-        ..Setting::default()
-    })
-    .await?;
+    let scene = with_gangs_of_kubernetes(true).await?;
     let group = |name: &str, key: &str| {
         json!({
             "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": { "name": name },

@@ -22,6 +22,11 @@ fn deciders(_: &Settings) -> Vec<Box<dyn Decider>> {
 
 /// Types of 2, 4 and 8 CPUs, and a NodePool `default`.
 fn cluster() -> TestCluster {
+    cluster_with(deciders)
+}
+
+/// The same with other deciders.
+pub(crate) fn cluster_with(deciders: fn(&Settings) -> Vec<Box<dyn Decider>>) -> TestCluster {
     let settings = Settings {
         gates: FeatureGates {
             capacity_buffer: true,

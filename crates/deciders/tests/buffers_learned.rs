@@ -5,9 +5,11 @@ use mortise_deciders::{CapacityBufferDecider, ProvisioningDecider};
 use mortise_engine::decider::Decider;
 use mortise_engine::effect::Effect;
 use mortise_engine::write::{ObjectEdit, ObjectWrite};
-use mortise_planning::settings::{FeatureGates, Settings};
-use mortise_sim::test_cluster::{TestCluster, ordinary_types};
+use mortise_planning::settings::Settings;
+use mortise_sim::test_cluster::TestCluster;
 use serde_json::{Value, json};
+
+use crate::buffers::cluster_with;
 
 const PEAKS: &str = "mortise.sh/replica-peaks";
 const MINUTE: i64 = 60_000;
@@ -20,16 +22,7 @@ fn deciders(_: &Settings) -> Vec<Box<dyn Decider>> {
 }
 
 fn cluster() -> TestCluster {
-    let settings = Settings {
-        gates: FeatureGates {
-            capacity_buffer: true,
-            ..FeatureGates::default()
-        },
-        ..Settings::default()
-    };
-    let mut cluster = TestCluster::with_types(deciders, settings, ordinary_types());
-    cluster.put_automatic_pool();
-    cluster
+    cluster_with(deciders)
 }
 
 fn scale(world: &mut TestCluster, replicas: u32) {

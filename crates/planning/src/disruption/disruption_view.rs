@@ -416,7 +416,9 @@ impl<'a> DisruptionView<'a> {
         candidates: &[&Candidate],
     ) -> Option<MicroUsd> {
         let cost: Option<MicroUsd> = claims.iter().map(PlannedClaim::cost).sum();
-        let Some(all) = &self.commitments else {
+        let all = self.commitments.as_ref();
+        let is_paid = claims.iter().any(|claim| claim.paid_by.is_some());
+        let Some(all) = all.filter(|_| is_paid) else {
             return cost;
         };
         let Some(left) = self.commitments_without(candidates, true) else {
