@@ -209,7 +209,13 @@ impl Methods {
         for candidate in graceful {
             match search::eligible(&candidate, world, received) {
                 Ok(()) if rests(&candidate.pool_name) => {}
-                Ok(()) => eligible.push(candidate),
+                Ok(()) => match world.waits_for_others_until(&candidate) {
+                    None => eligible.push(candidate),
+                    Some(until) => {
+                        sooner(until);
+                        words.waits_for_others(&candidate, until);
+                    }
+                },
                 Err(Ineligible::NotYet) => {}
                 // Its record says until when the NodePool rests.
                 Err(Ineligible::Resting(_)) if rests(&candidate.pool_name) => {}

@@ -4,12 +4,13 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::budgets::PoolBudgets;
 use super::buffer_room::HeldRoom;
 use super::candidate::Candidate;
 use super::command::{DisruptionCommand, RelocationPlan};
+use super::consolidate_after::{UpcomingNodes, closed_until};
 use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
 use super::move_budget::RecentMoves;
@@ -25,7 +26,6 @@ use crate::drain::pdb::Pdbs;
 use crate::replica_counts::ReplicaCounts;
 use crate::scheduling::{PlannedClaim, TemplateCache, payable};
 use mortise_apis::names::{PoolName, Uid};
-use mortise_apis::schema::conditions::find;
 use mortise_apis::values::money::MicroUsd;
 use mortise_state::ledger::{LedgerOp, Nomination, NominationTarget};
 use mortise_state::snapshot::{Commitments, CommitmentsLeft, NodeKey, Snapshot, StateNode};
@@ -51,6 +51,7 @@ pub struct DisruptionView<'a> {
     destinations: BTreeSet<NodeKey>,
     closed: BTreeSet<NodeKey>,
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
+    upcoming: OnceCell<UpcomingNodes>,
     totals: RefCell<BTreeMap<PoolName, Totals>>,
     churning: OnceCell<ChurningWorkloads>,
     recent_moves: OnceCell<RecentMoves>,
@@ -67,9 +68,6 @@ pub struct DisruptionView<'a> {
     drift_waves: OnceCell<BTreeMap<PoolName, DriftWave>>,
     upgrade_drift: OnceCell<BTreeMap<PoolName, UpgradeDrift>>,
 }
-
-/// The condition `Consolidatable` is true at most this long after `consolidateAfter` has elapsed.
-const CONDITION_LATE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Most simulations of one step.
 const MOST_SIMULATIONS: usize = 300;
@@ -278,6 +276,7 @@ impl<'a> DisruptionView<'a> {
             destinations,
             closed,
             closed_to_consolidation: OnceCell::new(),
+            upcoming: OnceCell::new(),
             bound: OnceCell::new(),
             room: OnceCell::new(),
             left: Cell::new(most),
@@ -335,12 +334,19 @@ impl<'a> DisruptionView<'a> {
         self.closed_to_consolidation.get_or_init(|| {
             let nodes = self.snapshot().nodes.values();
             let closed = nodes.filter(|node| {
-                is_within_consolidate_after(node, self.snapshot(), self.now)
+                closed_until(node, self.snapshot()).is_some_and(|at| at > self.now)
                     || node.is_removed_by_cluster_autoscaler()
             });
             let closed = closed.map(|node| node.key.clone());
             self.closed.iter().cloned().chain(closed).collect()
         })
+    }
+
+    /// Until when a node that may be consolidated waits for others, to be consolidated together with them or onto them.
+    pub fn waits_for_others_until(&self, candidate: &Candidate) -> Option<Timestamp> {
+        let upcoming = || UpcomingNodes::new(self.snapshot(), self.now);
+        let upcoming = self.upcoming.get_or_init(upcoming);
+        upcoming.waits_until(&candidate.claim, &candidate.pool)
     }
 
     /// Whether consolidation may relocate pods to the node: it is initialized, stays, and its pods have not changed just now.
@@ -517,28 +523,4 @@ impl<'a> DisruptionView<'a> {
             NominationTarget::Claim(claim) => format!("nodeclaim/{claim}"),
         }
     }
-}
-
-/// Whether `consolidateAfter` has not elapsed since pods were bound or removed: pods relocated there would restart it.
-fn is_within_consolidate_after(node: &StateNode, snapshot: &Snapshot, now: Timestamp) -> bool {
-    let Some(claim) = node.claim.as_ref().filter(|_| node.initialized) else {
-        return false;
-    };
-    let pool = node.pool().and_then(|pool| snapshot.pools.get(&pool));
-    let Some(wait) = pool.and_then(|pool| pool.consolidate_after()) else {
-        return false;
-    };
-    let initialized = || {
-        let condition = find(&claim.status.conditions, "Initialized")?;
-        condition.last_transition_time.clone()
-    };
-    let event = claim.status.last_pod_event_time.clone();
-    let since = event.or_else(initialized).map(|time| time.0);
-    // It is a candidate as soon as its condition says so, and may be the better one to remove. Without a wait, pods restart nothing.
-    let wait = if wait.is_zero() || claim.is_true("Consolidatable") {
-        wait
-    } else {
-        wait.saturating_add(CONDITION_LATE)
-    };
-    since.is_some_and(|since| now.duration_since(since) < wait)
 }

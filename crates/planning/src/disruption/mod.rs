@@ -14,6 +14,7 @@ pub mod candidate;
 pub mod candidate_cache;
 pub mod command;
 mod command_improvement;
+pub mod consolidate_after;
 pub mod cost;
 mod covering_dual;
 pub mod disruption_view;

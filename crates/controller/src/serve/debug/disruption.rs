@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::names::PoolName;
 use mortise_apis::schema::conditions::{ConditionStatus, find};
+use mortise_planning::disruption::consolidate_after::elapses_at;
 use mortise_planning::disruption::upgrade_drift::UpgradeDrift;
 use mortise_planning::disruption::{
     BlockerFacts, BlockerScope, BudgetState, budget_states, node_blockers, upgrade_drift,
@@ -82,11 +83,15 @@ pub(super) fn times(snapshot: &Snapshot, node: &StateNode) -> Value {
         .claim_name()
         .and_then(|claim| snapshot.ledger.fence(&claim))
         .map(|fence| json!({ "reason": fence.reason.label(), "since": fence.from }));
+    let consolidatable_at = pool
+        .zip(claim)
+        .filter(|(pool, _)| !pool.is_static())
+        .and_then(|(pool, claim)| elapses_at(claim, pool));
     json!({
         "consolidation_policy": disruption.and_then(|each| each.consolidation_policy.as_deref()),
         "consolidate_after": disruption.and_then(|each| each.consolidate_after.as_ref()).map(|text| text.as_str()),
         "consolidatable": claim.is_some_and(|claim| claim.is_true("Consolidatable")),
-        "consolidatable_at": pool.and_then(|pool| consolidatable_at(pool, node)),
+        "consolidatable_at": consolidatable_at,
         "drifted": drifted,
         "expires_at": claim.and_then(|claim| claim.expires_at()),
         "termination_grace_period": claim.and_then(|claim| claim.spec.termination_grace_period.as_ref()).map(|text| text.as_str()),
@@ -94,20 +99,6 @@ pub(super) fn times(snapshot: &Snapshot, node: &StateNode) -> Value {
         "terminates_by": claim.and_then(|claim| claim.termination_deadline()),
         "fence": fence,
     })
-}
-
-/// When `consolidateAfter` has passed since the last pod event that is written, or since initialization; `None` for never.
-fn consolidatable_at(pool: &NodePool, node: &StateNode) -> Option<Timestamp> {
-    if pool.is_static() {
-        return None;
-    }
-    let wait = pool.consolidate_after()?;
-    let claim = node.claim.as_ref()?;
-    let initialized = find(&claim.status.conditions, "Initialized")
-        .filter(|condition| condition.status == ConditionStatus::True)?;
-    let last = claim.status.last_pod_event_time.as_ref();
-    let last = last.or(initialized.last_transition_time.as_ref())?.0;
-    Some(last.checked_add(wait).unwrap_or(Timestamp::MAX))
 }
 
 /// What the budgets of a NodePool allow now, and the budgets with the next time at which each begins or ends.

@@ -1,5 +1,7 @@
 //! Faults around every lifecycle step of nodes, in random order.
 
+use jiff::Timestamp;
+use mortise_apis::labels;
 use mortise_apis::node_class::served::ServedNodeClasses;
 use mortise_apis::values::SplitMix64;
 use mortise_cloudprovider::LaunchWindow;
@@ -22,6 +24,11 @@ const WINDOW: LaunchWindow = LaunchWindow {
 };
 /// Interval of edits of the NodePool's template while a node must be replaced, in milliseconds.
 const EDIT_MS: i64 = 15 * 60_000;
+/// On-demand nodes that are paid for in advance, where any are.
+const PAID: usize = 3;
+/// After a crash between the launch of a replacement and the fence of what it replaces, both run. One of them goes within this time, in
+/// milliseconds.
+const DOUBLED_MS: i64 = 5 * 60_000;
 /// A step that does not occur for this long is helped by the deletion of the oldest Node, in milliseconds.
 const DELETE_MS: i64 = 2 * 60 * 60_000;
 
@@ -53,6 +60,57 @@ fn small(seed: u64) -> SimOptions {
     options.interruption_every_s = 180;
     options.pools[0]["spec"]["template"]["spec"]["terminationGracePeriod"] = json!("60s");
     options
+}
+
+/// In every fourth seed on-demand nodes are paid for in advance. Spot capacity never runs short there: no further node is on-demand.
+fn pay_in_advance(options: &mut SimOptions) {
+    options.shortage_per_mille = 0;
+    let policy = json!({
+        "apiVersion": "mortise.sh/v1alpha1", "kind": "NodePoolPolicy", "metadata": { "name": "paid", "generation": 1 },
+        "spec": { "nodePools": ["general"], "commitments": [{ "name": "ri", "instances": PAID }] },
+    });
+    options
+        .others
+        .push((ObjectKey::Policy("paid".into()), policy));
+}
+
+/// What on-demand nodes there were.
+#[derive(Default)]
+struct OnDemandNodes {
+    most: usize,
+    /// Since when more run than are paid for.
+    beyond_since: Option<Timestamp>,
+    /// More ran for too long.
+    found: Vec<String>,
+}
+
+impl OnDemandNodes {
+    fn check(&mut self, simulation: &mut Simulation) {
+        let (count, now) = (on_demand_nodes(simulation), simulation.now());
+        self.most = self.most.max(count);
+        if count <= PAID {
+            self.beyond_since = None;
+            return;
+        }
+        let from = *self.beyond_since.get_or_insert(now);
+        if mortise_apis::values::since(now, from) > DOUBLED_MS {
+            self.beyond_since = Some(now);
+            self.found.push(format!(
+                "{PAID} nodes are paid for in advance, and {count} are on-demand at {now}"
+            ));
+        }
+    }
+}
+
+/// On-demand nodes that stay.
+fn on_demand_nodes(simulation: &mut Simulation) -> usize {
+    let snapshot = simulation.snapshot();
+    let claims = snapshot.claims.values().filter(|claim| {
+        claim.metadata.deletion_timestamp.is_none()
+            && snapshot.ledger.fence(&claim.name()).is_none()
+            && claim.label(labels::CAPACITY_TYPE) == Some("on-demand")
+    });
+    claims.count()
 }
 
 /// Steps that do not occur here. Only a claim that a user created lacks the finalizer; and the condition that a node is drained
@@ -107,6 +165,11 @@ fn play(matrix: &Matrix, steps: &mut Steps) -> Vec<String> {
         }];
     }
     options.settings.pod_deletion_costs = matrix.seed.is_multiple_of(3);
+    let are_paid = matrix.seed % 4 == 1;
+    if are_paid {
+        pay_in_advance(&mut options);
+    }
+    let mut on_demand = OnDemandNodes::default();
     let mut simulation = Simulation::new(options, mortise_deciders::all());
     for _ in 1..matrix.replicas {
         simulation.add_replica(mortise_deciders::all());
@@ -142,6 +205,9 @@ fn play(matrix: &Matrix, steps: &mut Steps) -> Vec<String> {
                 edited = Some(now);
             }
             simulation.run_until(mortise_apis::values::after(simulation.now(), 5_000));
+            if are_paid {
+                on_demand.check(&mut simulation);
+            }
         }
     }
     let rest = |simulation: &mut Simulation, minutes: i64| {
@@ -163,6 +229,13 @@ fn play(matrix: &Matrix, steps: &mut Steps) -> Vec<String> {
             .map(|each| format!("{each} is left")),
     );
     violations.extend(simulation.stats().violations);
+    violations.extend(on_demand.found);
+    if are_paid && steps.are_all() && on_demand.most < PAID {
+        violations.push(format!(
+            "{PAID} nodes are paid for in advance, and {} were on-demand",
+            on_demand.most
+        ));
+    }
     violations
 }
 

@@ -36,6 +36,11 @@ impl Steps {
         }
     }
 
+    /// Whether none is left out.
+    pub(crate) const fn are_all(&self) -> bool {
+        self.kept.is_none()
+    }
+
     /// Whether the next step is played. Random numbers are to be drawn before, so that they do not depend on it.
     pub(crate) fn take(&mut self, text: impl FnOnce() -> String) -> bool {
         let number = self.count;
