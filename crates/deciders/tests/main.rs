@@ -12,7 +12,6 @@ mod buffers;
 mod buffers_learned;
 mod churn;
 mod cluster_autoscaler;
-mod consolidated_together;
 mod disruption;
 mod disruption_fair;
 mod disruption_laws;

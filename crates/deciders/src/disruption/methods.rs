@@ -209,13 +209,7 @@ impl Methods {
         for candidate in graceful {
             match search::eligible(&candidate, world, received) {
                 Ok(()) if rests(&candidate.pool_name) => {}
-                Ok(()) => match world.waits_for_others_until(&candidate) {
-                    None => eligible.push(candidate),
-                    Some(until) => {
-                        sooner(until);
-                        words.waits_for_others(&candidate, until);
-                    }
-                },
+                Ok(()) => eligible.push(candidate),
                 Err(Ineligible::NotYet) => {}
                 // Its record says until when the NodePool rests.
                 Err(Ineligible::Resting(_)) if rests(&candidate.pool_name) => {}

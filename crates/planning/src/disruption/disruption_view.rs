@@ -10,7 +10,7 @@ use super::budgets::PoolBudgets;
 use super::buffer_room::HeldRoom;
 use super::candidate::Candidate;
 use super::command::{DisruptionCommand, RelocationPlan};
-use super::consolidate_after::{UpcomingNodes, closed_until};
+use super::consolidate_after::closed_until;
 use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
 use super::move_budget::RecentMoves;
@@ -51,7 +51,6 @@ pub struct DisruptionView<'a> {
     destinations: BTreeSet<NodeKey>,
     closed: BTreeSet<NodeKey>,
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
-    upcoming: OnceCell<UpcomingNodes>,
     totals: RefCell<BTreeMap<PoolName, Totals>>,
     churning: OnceCell<ChurningWorkloads>,
     recent_moves: OnceCell<RecentMoves>,
@@ -276,7 +275,6 @@ impl<'a> DisruptionView<'a> {
             destinations,
             closed,
             closed_to_consolidation: OnceCell::new(),
-            upcoming: OnceCell::new(),
             bound: OnceCell::new(),
             room: OnceCell::new(),
             left: Cell::new(most),
@@ -340,13 +338,6 @@ impl<'a> DisruptionView<'a> {
             let closed = closed.map(|node| node.key.clone());
             self.closed.iter().cloned().chain(closed).collect()
         })
-    }
-
-    /// Until when a node that may be consolidated waits for others, to be consolidated together with them or onto them.
-    pub fn waits_for_others_until(&self, candidate: &Candidate) -> Option<Timestamp> {
-        let upcoming = || UpcomingNodes::new(self.snapshot(), self.now);
-        let upcoming = self.upcoming.get_or_init(upcoming);
-        upcoming.waits_until(&candidate.claim, &candidate.pool)
     }
 
     /// Whether consolidation may relocate pods to the node: it is initialized, stays, and its pods have not changed just now.
