@@ -115,10 +115,19 @@ impl Methods {
             },
         };
         let Look {
-            world, words, stop, ..
+            world,
+            words,
+            wakes,
+            stop,
+            ..
         } = look;
         let refused = |candidate: &Candidate, refusal: &simulation::DisruptionRejection| {
-            words.unconsolidatable(candidate, refusal);
+            if let Some(until) = refusal.waits_until() {
+                *wakes = Some(wakes.map_or(until, |known| known.min(until)));
+                words.waits_for_others(candidate, until);
+            } else {
+                words.unconsolidatable(candidate, refusal);
+            }
         };
         world.give_rest();
         let looked = self

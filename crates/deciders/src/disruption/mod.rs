@@ -247,6 +247,7 @@ impl DisruptionDecider {
         let others = &self.commands;
         let (world, is_same) =
             DisruptionView::resumed(input.context(), others, &mut self.methods.assumed);
+        let world = world.waiting_for_others();
         if is_fresh || !is_same {
             self.methods.refresh(&world);
         }

@@ -175,13 +175,19 @@ impl DisruptionReporter<'_, '_> {
 
     /// A node that rests after a move.
     pub(super) fn rests(&mut self, candidate: &Candidate, until: jiff::Timestamp) {
+        self.postponed(candidate, "resting", Reason::CooldownActive { until });
+    }
+
+    /// A node that is not replaced before others are consolidatable.
+    pub(super) fn waits_for_others(&mut self, candidate: &Candidate, until: jiff::Timestamp) {
+        let why = Reason::OthersConsolidatableSoon { until };
+        self.postponed(candidate, "waits-for-others", why);
+    }
+
+    fn postponed(&mut self, candidate: &Candidate, topic: &'static str, why: Reason) {
         let subject = subject(&candidate.node);
-        if self.is_news(&subject, "resting", &until, UNCONSOLIDATABLE_EVERY_MS) {
-            self.record(
-                subject,
-                Verdict::Refused,
-                vec![Reason::CooldownActive { until }],
-            );
+        if self.is_news(&subject, topic, &why, UNCONSOLIDATABLE_EVERY_MS) {
+            self.record(subject, Verdict::Refused, vec![why]);
         }
     }
 

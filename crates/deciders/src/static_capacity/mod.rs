@@ -38,8 +38,9 @@ use mortise_engine::effect::{Effect, EffectError, Outcome};
 use mortise_engine::record::Verdict;
 use mortise_planning::pause;
 use mortise_planning::reason::Reason;
-use mortise_planning::scheduling::plan_static_claim;
+use mortise_planning::scheduling::{SolveOptions, StaticClaimPlanner};
 use mortise_state::index::Changes;
+use mortise_state::snapshot::Snapshot;
 
 /// Creating a claim fails for a reason of its pool (a denied template, a limit): 1 s, doubling to 1 min.
 const BACKOFF_MS: (i64, i64) = (1_000, 60_000);
@@ -49,6 +50,15 @@ const SHORT_EVERY_MS: i64 = 5 * 60_000;
 const MOST_AT_ONCE: i64 = 100;
 /// After this many the step is repeated at once.
 const AGAIN_MS: i64 = 100;
+
+/// What the NodeClaims of one look are made by.
+struct NewStaticClaims<'a> {
+    names: NameGenerator,
+    /// Made for the first one, since it reads all nodes.
+    planner: Option<StaticClaimPlanner<'a>>,
+    /// What the planner is made from.
+    from: (&'a Snapshot, &'a SolveOptions),
+}
 
 /// The decider. See the module's documentation.
 #[derive(Debug)]
@@ -125,7 +135,7 @@ impl StaticCapacityDecider {
         input: &StepInput<'_>,
         pool: &Arc<NodePool>,
         census: &ReplicaCounts,
-        namer: &mut NameGenerator,
+        new: &mut NewStaticClaims<'_>,
         step: &mut Step,
     ) {
         let Some(replicas) = pool.spec.replicas else {
@@ -139,7 +149,7 @@ impl StaticCapacityDecider {
         match census.missing(replicas) {
             0 => self.told.forget(&target, "short"),
             missing if missing > 0 => {
-                self.grow(input, pool, (replicas, missing), census, namer, step);
+                self.grow(input, pool, (replicas, missing), census, new, step);
             }
             surplus => {
                 self.told.forget(&target, "short");
@@ -154,7 +164,7 @@ impl StaticCapacityDecider {
         pool: &Arc<NodePool>,
         (replicas, missing): (i64, i64),
         census: &ReplicaCounts,
-        namer: &mut NameGenerator,
+        new: &mut NewStaticClaims<'_>,
         step: &mut Step,
     ) {
         let (name, now) = (pool.name(), input.now);
@@ -171,9 +181,14 @@ impl StaticCapacityDecider {
         if is_coming_up || input.snapshot.catalog_of(pool).is_none() {
             return; // a moment after its creation; its conditions say what keeps it from being ready
         }
-        let planned = match plan_static_claim(pool, input.snapshot, &input.settings.solve_options())
-        {
-            Ok(planned) => planned,
+        let NewStaticClaims {
+            names,
+            planner,
+            from,
+        } = new;
+        let planner = planner.get_or_insert_with(|| StaticClaimPlanner::new(from.0, from.1));
+        let template = match planner.template(pool) {
+            Ok(template) => template,
             Err(why) => {
                 let reasons = vec![Reason::NoStaticPlan { why }, nodes(there)];
                 self.short(input, &target, reasons, step);
@@ -204,10 +219,11 @@ impl StaticCapacityDecider {
         }
         let wanted = missing.min(room);
         for _ in 0..wanted.min(MOST_AT_ONCE) {
+            let planned = planner.plan(&template);
             let claim = NodeClaimRequest {
                 planned: &planned,
                 pool,
-                name: namer.claim(&name, input.snapshot),
+                name: names.claim(&name, input.snapshot),
                 replaces: &[],
             };
             claim.order(input, step);
@@ -324,11 +340,16 @@ impl Decider for StaticCapacityDecider {
         if all.is_empty() {
             return step;
         }
-        let mut namer = NameGenerator::new(input.seed);
+        let options = input.settings.solve_options();
+        let mut new = NewStaticClaims {
+            names: NameGenerator::new(input.seed),
+            planner: None,
+            from: (input.snapshot, &options),
+        };
         for (name, census) in &all {
             let pool = input.snapshot.pools.get(name);
             if let Some(pool) = pool.filter(|pool| pool.metadata.deletion_timestamp.is_none()) {
-                self.look(input, pool, census, &mut namer, &mut step);
+                self.look(input, pool, census, &mut new, &mut step);
             }
         }
         self.forget_gone(input);

@@ -10,7 +10,7 @@ use super::budgets::PoolBudgets;
 use super::buffer_room::HeldRoom;
 use super::candidate::Candidate;
 use super::command::{DisruptionCommand, RelocationPlan};
-use super::consolidate_after::closed_until;
+use super::consolidate_after::{UpcomingNodes, closed_until};
 use super::drift_waves::{self, DriftWave};
 use super::feasibility_bound::FeasibilityBound;
 use super::move_budget::RecentMoves;
@@ -51,6 +51,8 @@ pub struct DisruptionView<'a> {
     destinations: BTreeSet<NodeKey>,
     closed: BTreeSet<NodeKey>,
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
+    /// Replacements wait for these.
+    upcoming: Option<UpcomingNodes>,
     totals: RefCell<BTreeMap<PoolName, Totals>>,
     churning: OnceCell<ChurningWorkloads>,
     recent_moves: OnceCell<RecentMoves>,
@@ -275,6 +277,7 @@ impl<'a> DisruptionView<'a> {
             destinations,
             closed,
             closed_to_consolidation: OnceCell::new(),
+            upcoming: None,
             bound: OnceCell::new(),
             room: OnceCell::new(),
             left: Cell::new(most),
@@ -286,6 +289,13 @@ impl<'a> DisruptionView<'a> {
             drift_waves: OnceCell::new(),
             upgrade_drift: OnceCell::new(),
         }
+    }
+
+    /// The same; nodes are not replaced by new ones while others become consolidatable soon.
+    #[must_use]
+    pub fn waiting_for_others(mut self) -> Self {
+        self.upcoming = Some(UpcomingNodes::new(self.snapshot(), self.now));
+        self
     }
 
     /// The same without a bound on the work.
@@ -338,6 +348,14 @@ impl<'a> DisruptionView<'a> {
             let closed = closed.map(|node| node.key.clone());
             self.closed.iter().cloned().chain(closed).collect()
         })
+    }
+
+    /// Until when these nodes are not replaced, because others become consolidatable soon.
+    pub(super) fn wait_for_others(&self, candidates: &[&Candidate]) -> Option<Timestamp> {
+        let upcoming = self.upcoming.as_ref()?;
+        let all = candidates.iter();
+        all.filter_map(|each| upcoming.waits_until(&each.claim, &each.pool))
+            .max()
     }
 
     /// Whether consolidation may relocate pods to the node: it is initialized, stays, and its pods have not changed just now.

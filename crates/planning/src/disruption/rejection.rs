@@ -1,5 +1,7 @@
 //! Why a disruption is rejected, as typed facts.
 
+use jiff::Timestamp;
+
 use crate::reason::{DisruptionBlocker, Reason};
 use mortise_apis::names::PoolName;
 
@@ -37,6 +39,15 @@ impl DisruptionRejection {
     pub(super) fn is_spot_to_spot_disabled(&self) -> bool {
         let disabled = Reason::from(DisruptionBlocker::SpotToSpotDisabled);
         self.reasons.contains(&disabled)
+    }
+
+    /// Until when the nodes wait for others that become consolidatable.
+    #[must_use]
+    pub fn waits_until(&self) -> Option<Timestamp> {
+        self.reasons.iter().find_map(|reason| match reason {
+            Reason::OthersConsolidatableSoon { until } => Some(*until),
+            _ => None,
+        })
     }
 
     /// Text for users; Karpenter's where Karpenter has one. Empty if time ran out.

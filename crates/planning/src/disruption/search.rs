@@ -493,6 +493,9 @@ impl ConsolidationSearch {
                 Err(refusal) if refusal.stopped => return SearchOutcome::Unfinished,
                 Err(refusal) => {
                     refused(candidate, &refusal);
+                    if refusal.waits_until().is_some() {
+                        continue; // it is examined again when others are consolidatable
+                    }
                     let examined = ExaminedNode::new(candidate, &refusal);
                     self.examined.insert(candidate.claim_name.clone(), examined);
                 }

@@ -232,6 +232,7 @@ fn check_savings(
     check_policies(&moves, candidates, view)?;
     payback::check(&moves, candidates, view)?;
     move_budget::check(candidates, view)?;
+    check_wait(&moves, candidates, view)?;
     Ok(moves)
 }
 
@@ -274,7 +275,23 @@ fn check_savings_together(
     check_policies(&moves, candidates, view)?;
     payback::check(&moves, candidates, view)?;
     move_budget::check(candidates, view)?;
+    check_wait(&moves, candidates, view)?;
     Ok(moves)
+}
+
+/// Nodes that would be replaced wait for others that become consolidatable soon. The last check: only what would be done waits.
+fn check_wait(
+    moves: &RelocationPlan,
+    candidates: &[&Candidate],
+    view: &DisruptionView<'_>,
+) -> Result<(), DisruptionRejection> {
+    match view.wait_for_others(candidates) {
+        Some(until) if !moves.claims.is_empty() => {
+            let reason = Reason::OthersConsolidatableSoon { until };
+            Err(DisruptionRejection::from_reason(reason))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What nodes of this price must save, so that replacing them by several nodes is worth the moves of their pods.

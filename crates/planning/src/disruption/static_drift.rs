@@ -13,7 +13,7 @@ use super::rejection::DisruptionRejection;
 use super::search::{FoundCommand, SearchOutcome};
 use crate::reason::{DisruptionBlocker, Reason};
 use crate::replica_counts::ReplicaCounts;
-use crate::scheduling::plan_static_claim;
+use crate::scheduling::{SolveOptions, StaticClaimPlanner};
 use mortise_apis::names::PoolName;
 
 /// The node that has been drifted longest and whose replacement the NodePool allows.
@@ -100,17 +100,19 @@ pub fn replacement(
             message,
         }));
     }
-    let planned = plan_static_claim(
-        pool,
-        view.snapshot(),
-        &view.context.settings.solve_options(),
-    )
-    .map_err(|why| {
+    // It takes the place of the candidate, also in its zone.
+    let options = SolveOptions {
+        without: [candidate.key().clone()].into(),
+        ..view.context.settings.solve_options()
+    };
+    let mut planner = StaticClaimPlanner::new(view.snapshot(), &options);
+    let template = planner.template(pool).map_err(|why| {
         DisruptionRejection::from_reason(DisruptionBlocker::NoReplacement {
             pool: pool_name.clone(),
             why,
         })
     })?;
+    let planned = planner.plan(&template);
     Ok(RelocationPlan {
         old: candidate.price(),
         new: planned.cost(),

@@ -182,6 +182,8 @@ pub enum Reason {
     PodNominated { pod: PodKey },
     /// It changed (or its pods changed) too recently.
     CooldownActive { until: Timestamp },
+    /// It would be replaced, and waits for nodes that become consolidatable soon.
+    OthersConsolidatableSoon { until: Timestamp },
     /// Its price is not known.
     UnknownPrice,
     /// The price of the replacement is not known.

@@ -90,6 +90,10 @@ impl fmt::Display for Reason {
             Self::Budget { pool, allowed } => write!(f, "budget of pool {pool} allows {allowed}"),
             Self::PodNominated { pod } => write!(f, "nominated to pod {pod}"),
             Self::CooldownActive { until } => write!(f, "in cooldown until {until}"),
+            Self::OthersConsolidatableSoon { until } => write!(
+                f,
+                "waits until {until} for nodes that become consolidatable by then"
+            ),
             Self::UnknownPrice | Self::UnknownReplacementPrice => {
                 f.write_str("its price is unknown")
             }

@@ -71,6 +71,6 @@ pub use plan::{
 };
 pub use request_rooms::request_rooms;
 pub use solve::solve;
-pub use static_claim::plan_static_claim;
+pub use static_claim::{StaticClaimPlanner, StaticClaimTemplate};
 pub use template_cache::TemplateCache;
 pub use volumes::volumes_fit;

@@ -3,114 +3,198 @@
 use std::sync::Arc;
 
 use super::daemon_set_pods::DaemonSetPods;
+use super::narrowed_template::NarrowedTemplateId;
 use super::plan::{PlannedClaim, PlannedOffering, SolveOptions};
 use super::policy_room::PolicyRoom;
 use super::pool_template::PoolTemplate;
 use super::resource_vector::ResourceDimensions;
+use super::zone_balance::{OfferingsId, ZoneBalances};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels;
+use mortise_apis::requirements::{Requirement, Requirements};
+use mortise_apis::resources::Resources;
 use mortise_cloudprovider::CapacityType;
-use mortise_state::catalog::{Bits, InstanceTypeTable};
+use mortise_state::catalog::{Bits, InstanceTypeTable, PricedOffering};
 use mortise_state::snapshot::{PoolUsage, Snapshot};
 
 /// Text of a NodePool whose instance types are too small for the DaemonSet pods.
 const TOO_SMALL: &str = "no instance type of the NodePool has enough capacity for its DaemonSets";
 
-/// Plans one NodeClaim from the NodePool's template alone: every compatible instance type with capacity for the
-/// DaemonSets and that its NodePoolPolicy allows, cheapest first. The limits of the NodePool are ignored.
-///
-/// # Errors
-/// Why the NodePool cannot launch a node now: it is not ready, its instance types are unknown, or none is left.
-///
-/// # Source
-/// karpenter-core 7.2. Karpenter lists no instance types and leaves the choice to the provider.
-pub fn plan_static_claim(
-    pool: &Arc<NodePool>,
-    snapshot: &Snapshot,
-    options: &SolveOptions,
-) -> Result<PlannedClaim, String> {
-    let daemons = DaemonSetPods::from_snapshot(snapshot);
-    let dimensions = ResourceDimensions::new(daemons.all().iter().map(|each| &each.class.requests));
-    let best_effort = options.min_values_best_effort;
-    let usage = PoolUsage::default();
-    let template = PoolTemplate::new(pool, snapshot, &daemons, &dimensions, usage, best_effort)
-        .map_err(|unusable| unusable.why)?;
-    if let Some(why) = template.policy.as_ref().and_then(PolicyRoom::closed) {
-        return Err(why.to_string());
-    }
-    let mut within_policy = template.types.clone();
-    if let Some(policy) = &template.policy {
-        policy.narrow(&mut within_policy);
-        if within_policy.is_empty() {
-            return Err(policy.excluding(&template.types));
+/// Plans NodeClaims of static NodePools. Those of one planner are planned next to each other: each counts for the zones of the next.
+#[derive(Debug)]
+pub struct StaticClaimPlanner<'a> {
+    snapshot: &'a Snapshot,
+    options: &'a SolveOptions,
+    daemons: DaemonSetPods,
+    dimensions: ResourceDimensions,
+    zones: ZoneBalances,
+    /// How many templates it has made.
+    templates: NarrowedTemplateId,
+}
+
+/// What every NodeClaim of a static NodePool may be launched as.
+#[derive(Debug)]
+pub struct StaticClaimTemplate {
+    id: NarrowedTemplateId,
+    template: PoolTemplate,
+    /// The least of what DaemonSets request.
+    overhead: Resources,
+    requirements: Requirements,
+    kinds: Bits,
+    /// The types that have capacity for the DaemonSets and that the policy allows.
+    types: Bits,
+    offers: Vec<(usize, PricedOffering)>,
+}
+
+impl<'a> StaticClaimPlanner<'a> {
+    /// A planner for this snapshot; the nodes that `options` are without count for no zone.
+    pub fn new(snapshot: &'a Snapshot, options: &'a SolveOptions) -> Self {
+        let daemons = DaemonSetPods::from_snapshot(snapshot);
+        let requests = daemons.all().iter().map(|each| &each.class.requests);
+        Self {
+            dimensions: ResourceDimensions::new(requests),
+            zones: ZoneBalances::new(snapshot, options),
+            snapshot,
+            options,
+            daemons,
+            templates: 0,
         }
     }
-    let (catalog, table) = (&template.catalog, template.catalog.table());
-    let kinds = table.kinds_meeting(&template.requirements, &snapshot.well_known);
-    let mut types = Bits::none(table.type_count());
-    let mut overhead = None;
-    for group in template.groups.iter() {
-        let mut roomy = group.types.clone();
-        roomy.and(&within_policy);
-        let has_capacity = |at: usize| template.net(at).iter().all(|left| *left >= 0);
-        group
-            .types
-            .iter()
-            .filter(|at| !has_capacity(*at))
-            .for_each(|at| roomy.remove(at));
-        if roomy.is_empty() {
-            continue;
+
+    /// What a NodeClaim of this NodePool may be, from its template alone: every compatible instance type with capacity for the DaemonSets
+    /// and that its NodePoolPolicy allows. The limits of the NodePool are ignored.
+    ///
+    /// # Errors
+    /// Why the NodePool cannot launch a node now: it is not ready, its instance types are unknown, or none is left.
+    ///
+    /// # Source
+    /// karpenter-core 7.2. Karpenter lists no instance types and leaves the choice to the provider.
+    pub fn template(&mut self, pool: &Arc<NodePool>) -> Result<StaticClaimTemplate, String> {
+        let (snapshot, best_effort) = (self.snapshot, self.options.min_values_best_effort);
+        let usage = PoolUsage::default();
+        let (daemons, dimensions) = (&self.daemons, &self.dimensions);
+        let template = PoolTemplate::new(pool, snapshot, daemons, dimensions, usage, best_effort)
+            .map_err(|unusable| unusable.why)?;
+        if let Some(why) = template.policy.as_ref().and_then(PolicyRoom::closed) {
+            return Err(why.to_string());
         }
-        types.or(&roomy);
-        let own = &group.overhead.requests;
-        overhead = Some(overhead.map_or_else(
-            || own.clone(),
-            |least: mortise_apis::resources::Resources| least.min(own),
-        ));
+        let mut within_policy = template.types.clone();
+        if let Some(policy) = &template.policy {
+            policy.narrow(&mut within_policy);
+            if within_policy.is_empty() {
+                return Err(policy.excluding(&template.types));
+            }
+        }
+        let table = template.catalog.table();
+        let kinds = table.kinds_meeting(&template.requirements, &snapshot.well_known);
+        let mut types = Bits::none(table.type_count());
+        let mut overhead = None;
+        for group in template.groups.iter() {
+            let mut roomy = group.types.clone();
+            roomy.and(&within_policy);
+            let has_capacity = |at: usize| template.net(at).iter().all(|left| *left >= 0);
+            group
+                .types
+                .iter()
+                .filter(|at| !has_capacity(*at))
+                .for_each(|at| roomy.remove(at));
+            if roomy.is_empty() {
+                continue;
+            }
+            types.or(&roomy);
+            let own = &group.overhead.requests;
+            overhead =
+                Some(overhead.map_or_else(|| own.clone(), |least: Resources| least.min(own)));
+        }
+        let offers = self.first(&table.by_price(&types, &kinds), &types);
+        if offers.is_empty() {
+            return Err(TOO_SMALL.to_owned());
+        }
+        let mut requirements = template.requirements.clone();
+        for simulated in [labels::REGISTERED, labels::INITIALIZED] {
+            requirements.remove(simulated);
+        }
+        self.templates += 1;
+        Ok(StaticClaimTemplate {
+            id: self.templates,
+            template,
+            overhead: overhead.unwrap_or_default(),
+            requirements,
+            kinds,
+            types,
+            offers,
+        })
     }
-    let most = match options.max_instance_types {
-        0 => usize::MAX,
-        most => most,
-    };
-    let offers: Vec<_> = table
-        .by_price(&types, &kinds)
-        .into_iter()
-        .filter(|(at, _)| types.has(*at))
-        .take(most)
-        .collect();
-    let mut kept = Bits::none(table.type_count());
-    offers.iter().for_each(|(at, _)| kept.insert(*at));
-    if kept.is_empty() {
-        return Err(TOO_SMALL.to_owned());
+
+    /// The next NodeClaim: the instance types of the template, the cheapest first, in the zone that its NodePoolPolicy asks for.
+    pub fn plan(&mut self, of: &StaticClaimTemplate) -> PlannedClaim {
+        let template = &of.template;
+        let (catalog, table) = (&template.catalog, template.catalog.table());
+        let mut requirements = of.requirements.clone();
+        // An API server refuses fewer values than minValues, also where too few types are tolerated.
+        let zones = requirements.get(labels::TOPOLOGY_ZONE);
+        let least = zones.and_then(Requirement::min_values);
+        let may_pin = least.is_none_or(|least| least <= 1);
+        let best_effort = self.options.min_values_best_effort;
+        let id = (of.id, OfferingsId::All);
+        let offerings = (&of.kinds, &of.types, &of.types);
+        let is_enough = |left: &Bits| {
+            may_pin && (best_effort || catalog.check_min_values_of(left, &requirements).is_ok())
+        };
+        let zone = self
+            .zones
+            .zone(self.snapshot, template, id, offerings, is_enough);
+        let (kinds, offers) = match &zone {
+            None => (&of.kinds, of.offers.clone()),
+            Some(zone) => {
+                let pinned = Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&zone.zone));
+                requirements.add(pinned);
+                let here = zone.types_of(&of.types);
+                let offers = self.first(&zone.offerings.by_price, &here);
+                (&zone.offerings.kinds, offers)
+            }
+        };
+        let mut kept = Bits::none(table.type_count());
+        offers.iter().for_each(|(at, _)| kept.insert(*at));
+        let name = |at: usize| catalog.types().get(at).map(|each| Arc::clone(&each.name));
+        PlannedClaim {
+            pool: template.name.clone(),
+            node_class: template.pool.node_class_key(),
+            requirements,
+            requests: of.overhead.clone(),
+            instance_types: offers.iter().filter_map(|(at, _)| name(*at)).collect(),
+            cheapest: offers.first().and_then(|(at, offer)| {
+                let kind = table.kinds().get(offer.kind)?;
+                Some(PlannedOffering {
+                    instance_type: name(*at)?,
+                    zone: Arc::clone(&kind.zone),
+                    capacity_type: kind.capacity_type,
+                    price: offer.price,
+                })
+            }),
+            paid_by: None,
+            most: template.most(&kept),
+            pods: Vec::new(),
+            device_drivers: Vec::new(),
+            min_values_relaxed: false,
+            capacity_types: capacity_types(table, kinds, &kept),
+            well_known: Arc::new(self.snapshot.well_known.clone()),
+        }
     }
-    let mut requirements = template.requirements.clone();
-    for simulated in [labels::REGISTERED, labels::INITIALIZED] {
-        requirements.remove(simulated);
+
+    /// The first of these offers for these types, as many as a NodeClaim may have.
+    fn first(
+        &self,
+        by_price: &[(usize, PricedOffering)],
+        types: &Bits,
+    ) -> Vec<(usize, PricedOffering)> {
+        let most = match self.options.max_instance_types {
+            0 => usize::MAX,
+            most => most,
+        };
+        let offers = by_price.iter().filter(|(at, _)| types.has(*at));
+        offers.take(most).cloned().collect()
     }
-    let name = |at: usize| catalog.types().get(at).map(|each| Arc::clone(&each.name));
-    Ok(PlannedClaim {
-        pool: template.name.clone(),
-        node_class: pool.node_class_key(),
-        requirements,
-        requests: overhead.unwrap_or_default(),
-        instance_types: offers.iter().filter_map(|(at, _)| name(*at)).collect(),
-        cheapest: offers.first().and_then(|(at, offer)| {
-            let kind = table.kinds().get(offer.kind)?;
-            Some(PlannedOffering {
-                instance_type: name(*at)?,
-                zone: Arc::clone(&kind.zone),
-                capacity_type: kind.capacity_type,
-                price: offer.price,
-            })
-        }),
-        paid_by: None,
-        most: template.most(&kept),
-        pods: Vec::new(),
-        device_drivers: Vec::new(),
-        min_values_relaxed: false,
-        capacity_types: capacity_types(table, &kinds, &kept),
-        well_known: Arc::new(snapshot.well_known.clone()),
-    })
 }
 
 /// Capacity types in which some of the types are offered. Sorted by their label values.
