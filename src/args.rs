@@ -9,6 +9,7 @@ mod notifications;
 #[cfg(test)]
 mod readers;
 mod record;
+mod traces;
 pub mod variables;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -27,6 +28,7 @@ use mortise_planning::settings::{
 use mortise_process::Millis;
 pub use notifications::NotificationArgs;
 pub use record::RecordArgs;
+pub use traces::TraceArgs;
 
 /// Which clouds to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -70,6 +72,8 @@ pub struct ServeArgs {
     own: OwnArgs,
     #[command(flatten)]
     notifications: NotificationArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
     #[command(flatten)]
     record: RecordArgs,
     /// kwok: instance types file in Karpenter's format, instead of the built-in types
@@ -446,6 +450,7 @@ impl ServeArgs {
             kube_client_burst: core.kube_client_burst,
             seed: self.own.seed,
             notifications: self.notifications.config(&self.aws.cluster_name),
+            traces: self.traces.config(&self.aws.cluster_name),
             record: self.record.config(self.scheduler_config()?),
             ..Config::default()
         })

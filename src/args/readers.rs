@@ -21,7 +21,7 @@ enum Reader {
 
 use Reader::{Command, Config as Configured, ConfigWith, Unread};
 
-const READERS: [(&str, Reader); 91] = [
+const READERS: [(&str, Reader); 92] = [
     ("admission_client_ca", Configured("/ca.crt")),
     (
         "admission_client_names",
@@ -115,6 +115,7 @@ const READERS: [(&str, Reader); 91] = [
         ConfigWith("--notification-url-file=/somewhere", "SpotInterrupted"),
     ),
     ("notification_url_file", Configured("/somewhere")),
+    ("otlp_endpoint", Configured("http://collector:4318")),
     ("pod_deletion_costs", Configured("true")),
     ("preference_policy", Configured("Ignore")),
     ("prefix_delegation", Command("args.prefix_delegation()")),

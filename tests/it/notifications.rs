@@ -1,72 +1,30 @@
 //! Warnings reach a webhook: a receiver of this test, with the program as it is started.
 
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use anyhow::{Result, ensure};
-use http::{Request, Response};
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use mortise_tests::harness::{StateDir, wait_until};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use crate::objects::{deployment, kwok_class, never, pool, types};
+use crate::receiver::Receiver;
 use crate::scene::{SOON, Scene};
 
-/// Takes messages, and keeps their bodies.
-#[derive(Clone, Default)]
-struct Receiver(Arc<Mutex<Vec<Value>>>);
+/// Texts of messages so far.
+fn texts(receiver: &Receiver) -> Result<Vec<String>> {
+    let messages = receiver.messages();
+    let texts = messages.iter().map(|message| {
+        let body: Value = serde_json::from_slice(&message.body)?;
+        Ok(body["text"].as_str().unwrap_or_default().to_owned())
+    });
+    texts.collect()
+}
 
-impl Receiver {
-    /// Begins to listen; returns the URL too.
-    async fn start() -> Result<(Self, String)> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}/a-secret", listener.local_addr()?);
-        let receiver = Self::default();
-        let kept = receiver.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let kept = kept.clone();
-                let answer = service_fn(move |request: Request<Incoming>| {
-                    let kept = kept.clone();
-                    async move {
-                        let body = request.collect().await.map(|body| body.to_bytes());
-                        let body = serde_json::from_slice(&body.unwrap_or_default());
-                        kept.bodies().push(body.unwrap_or_default());
-                        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
-                    }
-                });
-                let http = hyper::server::conn::http1::Builder::new();
-                tokio::spawn(http.serve_connection(TokioIo::new(stream), answer));
-            }
-        });
-        Ok((receiver, url))
-    }
-
-    fn bodies(&self) -> MutexGuard<'_, Vec<Value>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Texts of messages so far.
-    fn texts(&self) -> Vec<String> {
-        let bodies = self.bodies();
-        let texts = bodies
-            .iter()
-            .map(|body| body["text"].as_str().unwrap_or_default());
-        texts.map(str::to_owned).collect()
-    }
-
-    async fn is_told(&self, what: &str) -> Result<()> {
-        wait_until(&format!("a message of {what}"), SOON, || async {
-            let texts = self.texts();
-            ensure!(texts.iter().any(|text| text.contains(what)), "{texts:?}");
-            Ok(())
-        })
-        .await
-    }
+async fn is_told(receiver: &Receiver, what: &str) -> Result<()> {
+    wait_until(&format!("a message of {what}"), SOON, || async {
+        let texts = texts(receiver)?;
+        ensure!(texts.iter().any(|text| text.contains(what)), "{texts:?}");
+        Ok(())
+    })
+    .await
 }
 
 /// A NodePool for which there is no instance type.
@@ -77,7 +35,7 @@ fn impossible(name: &str) -> Value {
 #[tokio::test]
 async fn warnings_reach_a_webhook_and_its_url_stays_a_secret() -> Result<()> {
     let mut state = StateDir::create("notifications")?;
-    let (first, url) = Receiver::start().await?;
+    let (first, url) = Receiver::start("a-secret").await?;
     let file = state.join("url");
     std::fs::write(&file, &url)?;
     let scene = Scene::with(&[
@@ -91,24 +49,21 @@ async fn warnings_reach_a_webhook_and_its_url_stays_a_secret() -> Result<()> {
     scene
         .apply(&[kwok_class(), impossible("first"), pending])
         .await?;
-    first
-        .is_told("⚠️ *NoCompatibleInstanceTypes* `NodePool first`: ")
-        .await?;
-    let texts = first.texts();
+    is_told(&first, "⚠️ *NoCompatibleInstanceTypes* `NodePool first`: ").await?;
+    let told = texts(&first)?;
     ensure!(
-        texts
-            .iter()
+        told.iter()
             .all(|text| text.starts_with("*mortise: 1 event in shop*\n")),
-        "{texts:?}"
+        "{told:?}"
     );
 
     // The Secret changes: the next message goes to the new URL.
-    let (second, moved) = Receiver::start().await?;
+    let (second, moved) = Receiver::start("a-secret").await?;
     std::fs::write(&file, &moved)?;
-    let before = first.texts().len();
+    let before = first.messages().len();
     scene.apply(&[impossible("second")]).await?;
-    second.is_told("`NodePool second`").await?;
-    ensure!(first.texts().len() == before, "{:?}", first.texts());
+    is_told(&second, "`NodePool second`").await?;
+    ensure!(first.messages().len() == before, "{:?}", texts(&first)?);
 
     let config = scene.mortise.http()?;
     let config = config.get(&scene.mortise.url("debug/config")).await?.ok()?;

@@ -52,6 +52,8 @@ pub struct Config {
     pub cost_label: Option<Arc<str>>,
     /// Which events are notified, and where; `None` = none.
     pub notifications: Option<NotificationConfig>,
+    /// Where traces are sent; `None` = nowhere.
+    pub traces: Option<TraceConfig>,
     /// Most concurrent launches per process.
     pub max_launches: usize,
     /// Longest duration of a shutdown.
@@ -85,6 +87,7 @@ impl Default for Config {
             detail: TelemetryDetail::Bounded,
             cost_label: None,
             notifications: None,
+            traces: None,
             max_launches: 16,
             shutdown_timeout: Duration::from_secs(20),
             effective: serde_json::Value::Null,
@@ -103,6 +106,15 @@ pub struct RecordConfig {
     pub max_bytes: u64,
     /// Default spread constraints as configured: the settings have them compiled.
     pub scheduler_config: SchedulerConfig,
+}
+
+/// Where traces are sent.
+#[derive(Clone, Debug)]
+pub struct TraceConfig {
+    /// Where a collector takes OpenTelemetry's protocol over HTTP.
+    pub endpoint: http::Uri,
+    /// Name of the cluster; empty if it is not known.
+    pub cluster: String,
 }
 
 /// Where notifications go, and which events are notified.

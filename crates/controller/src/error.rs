@@ -82,6 +82,14 @@ pub enum RunError {
         /// The problem.
         message: String,
     },
+    /// Traces cannot be sent.
+    #[error("--otlp-endpoint={endpoint}: {message}")]
+    Traces {
+        /// Where they are to be sent.
+        endpoint: String,
+        /// The problem.
+        message: String,
+    },
     /// A listener could not be opened.
     #[error("cannot listen on {address} for {purpose}: {source}; choose another address or port")]
     Listen {
@@ -125,7 +133,7 @@ impl RunError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Notifications { .. } => 2,
+            Self::Usage(_) | Self::Notifications { .. } | Self::Traces { .. } => 2,
             Self::Kubeconfig { .. } | Self::Unreachable { .. } | Self::Unauthenticated { .. } => 3,
             Self::CrdsMissing { .. } => 4,
             Self::Forbidden { .. } => 5,

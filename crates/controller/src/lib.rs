@@ -34,13 +34,14 @@ mod service_state;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod traces;
 mod watch;
 
 pub use client::{Clients, Reviewer, why_failed};
 pub use clock::{Clock, SystemClock};
 pub use config::{
     AdmissionClients, CertificateSource, Config, LEASE_NAME, LeaderElection, Listen,
-    NotificationConfig, NotificationFormat, RecordConfig, TelemetryDetail,
+    NotificationConfig, NotificationFormat, RecordConfig, TelemetryDetail, TraceConfig,
     default_extender_clients,
 };
 pub use effects::failpoint::{

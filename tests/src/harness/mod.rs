@@ -55,7 +55,7 @@ pub use moto_instance::Instance;
 pub use moto_profiles::InstanceProfile;
 pub use moto_query::Caller;
 pub use node_factory::NodeFactory;
-pub use peers::{Peers, Venv, extender_types, kueue, promtool};
+pub use peers::{Peers, Venv, extender_types, kueue, otlp_spans, promtool};
 pub use ports::Port;
 pub use process::{Launch, Process, Signal, of_tests, processes_mentioning};
 pub use scheduler::{ExtenderConfig, SchedulerOptions, Verbs};

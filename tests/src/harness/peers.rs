@@ -66,6 +66,15 @@ pub async fn extender_types() -> Result<PathBuf> {
     Ok(root.join("bin/extender-types"))
 }
 
+/// A program that reads traces as the OpenTelemetry collector does; see `tests/peers/otlp-spans/main.go`.
+///
+/// # Errors
+/// As [`Peers::ready`].
+pub async fn otlp_spans() -> Result<PathBuf> {
+    let root = make(&recipe::otlp_spans()).await?;
+    Ok(root.join("bin/otlp-spans"))
+}
+
 /// promtool, built on first use (minutes).
 ///
 /// # Errors

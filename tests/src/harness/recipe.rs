@@ -17,6 +17,8 @@ pub(crate) const HELM: &str = "v4.3.1";
 pub(crate) const PROMETHEUS: &str = "v0.313.5";
 /// Kueue's version.
 pub(crate) const KUEUE: &str = "v0.17.0";
+/// Version of the OpenTelemetry collector's reader.
+pub(crate) const OTLP: &str = "v1.71.0";
 /// moto's version.
 pub(crate) const MOTO: &str = "5.2.5";
 
@@ -192,6 +194,23 @@ pub(crate) fn extender_types() -> Recipe {
         ],
         inputs: Vec::new(),
         steps: vec![go_build("-s -w", "bin/extender-types", ".")],
+        links: Vec::new(),
+    }
+}
+
+/// The OpenTelemetry collector's own reader of traces.
+pub(crate) fn otlp_spans() -> Recipe {
+    Recipe {
+        name: format!("otlp-spans-{OTLP}"),
+        expectation: "about half a minute the first time",
+        tool: ("go", GO_HINT),
+        files: vec![
+            ("go.mod", include_str!("../../peers/otlp-spans/go.mod")),
+            ("go.sum", include_str!("../../peers/otlp-spans/go.sum")),
+            ("main.go", include_str!("../../peers/otlp-spans/main.go")),
+        ],
+        inputs: Vec::new(),
+        steps: vec![go_build("-s -w", "bin/otlp-spans", ".")],
         links: Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! Connections to the API server, and the meaning of its responses.
+//! Connections to the API server, the meaning of its responses, and connections to receivers.
 
 #![expect(
     clippy::disallowed_types,
@@ -10,6 +10,7 @@ pub(crate) mod clients;
 pub(crate) mod error_class;
 pub(crate) mod permissions;
 pub(crate) mod reader;
+pub(crate) mod receiver;
 pub(crate) mod resource_kinds;
 pub(crate) mod reviews;
 pub(crate) mod token_bucket;

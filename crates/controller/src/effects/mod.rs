@@ -151,7 +151,7 @@ async fn execute(
     order: EffectRequest,
     why: &'static str,
 ) {
-    let start = Instant::now();
+    let (start, started_at) = (Instant::now(), outside.shared.now());
     failpoint::begin(&order.effect).await;
     let done = tokio::select! {
         biased;
@@ -167,6 +167,11 @@ async fn execute(
         .metrics
         .effects
         .done(order.effect.label(), word, took);
+    if let Some(traces) = outside.shared.traces() {
+        let shared = &outside.shared;
+        let times = (started_at, shared.now());
+        traces.called(&order.effect, &result, times, &shared.snapshot());
+    }
     if let (Effect::CreateClaim(claim), Ok(_)) = (&*order.effect, &result) {
         outside.shared.metrics.nodes.claim_created(claim, why);
     }

@@ -160,6 +160,9 @@ impl Driver {
             ObjectChange::Claim(Diff { before, after }) => {
                 self.announce(&change);
                 let (before, after) = (before.as_deref(), after.as_deref());
+                if let Some(traces) = self.shared.traces() {
+                    traces.claim_changed(before, after, now);
+                }
                 match (before, after) {
                     (before, Some(claim)) => metrics.conditions.claim_changed(before, claim),
                     (Some(before), None) => metrics.claim_gone(before, now),

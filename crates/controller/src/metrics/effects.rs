@@ -19,6 +19,7 @@ series! {
         events_dropped: always counter[labels::ReasonOnly; 6] "mortise_events_dropped" "Events dropped, by reason";
         event_queue_depth: always gauge[] "mortise_event_queue_depth" "Events that are queued";
         notified: always counter[labels::ResultOnly; 3] "mortise_notified_events" "Events of notifications, by result";
+        traced: always counter[labels::ResultOnly; 3] "mortise_trace_spans" "Spans of traces, by result";
         api_writes: always counter[labels::ApiWrite; 60] "mortise_api_writes" "Write requests to the API server, including retries";
     }
 }
@@ -60,9 +61,26 @@ impl EffectMetrics {
         self.notified.count_by(&labels, events as u64);
     }
 
+    /// The counter of spans of traces.
+    pub(crate) fn count_spans(&self) -> SpanCounter {
+        SpanCounter(self.traced.clone())
+    }
+
     /// The counter of write requests to the API server.
     pub(crate) fn count_writes(&self) -> WriteCounter {
         WriteCounter(self.api_writes.clone())
+    }
+}
+
+/// Counts spans of traces.
+#[derive(Clone, Debug)]
+pub(crate) struct SpanCounter(Counters<labels::ResultOnly>);
+
+impl SpanCounter {
+    /// Counts spans with this result.
+    pub(crate) fn count(&self, result: &'static str, spans: usize) {
+        let labels = labels::ResultOnly { result };
+        self.0.count_by(&labels, spans as u64);
     }
 }
 

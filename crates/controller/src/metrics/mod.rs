@@ -36,7 +36,7 @@ use cloud::CloudMetrics;
 use conditions::ConditionMetrics;
 use disruption::DisruptionMetrics;
 use effects::EffectMetrics;
-pub(crate) use effects::WriteCounter;
+pub(crate) use effects::{SpanCounter, WriteCounter};
 use engine::EngineMetrics;
 use families::Families;
 use http::HttpMetrics;

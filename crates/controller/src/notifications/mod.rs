@@ -104,7 +104,7 @@ async fn run(
             batch.add(notice);
         }
         let body = config.format.body(&batch, &config.cluster).to_string();
-        let result = match webhook.send(&body).await {
+        let result = match webhook.send(body).await {
             Ok(()) => "sent",
             Err(message) => {
                 tracing::warn!(

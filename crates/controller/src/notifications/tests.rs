@@ -283,7 +283,7 @@ async fn a_receiver_that_asks_for_it_is_asked_again() {
         let receiver = Receiver::start(answers).await;
         let file = UrlFile::new(&format!("again-{at}"), &receiver.url);
         let mut webhook = Webhook::new(&file.0).unwrap();
-        let answered = webhook.send("{}").await;
+        let answered = webhook.send("{}".to_owned()).await;
         assert_eq!(answered, result.map_err(str::to_owned), "{at}");
         assert_eq!(receiver.bodies().len(), sent, "{at}");
     }
@@ -294,9 +294,9 @@ async fn a_url_that_changes_is_used() {
     let (old, new) = (Receiver::start(&[]).await, Receiver::start(&[]).await);
     let file = UrlFile::new("changes", &old.url);
     let mut webhook = Webhook::new(&file.0).unwrap();
-    webhook.send("1").await.unwrap();
+    webhook.send("1".to_owned()).await.unwrap();
     std::fs::write(&file.0, &new.url).unwrap();
-    webhook.send("2").await.unwrap();
+    webhook.send("2".to_owned()).await.unwrap();
     assert_eq!(
         (old.bodies(), new.bodies()),
         (vec![json!(1)], vec![json!(2)])

@@ -68,6 +68,8 @@ pub(super) struct Components {
     pub(super) certificates: Certificates,
     pub(super) debug: DebugAccess,
     pub(super) notifications: Option<NotificationTask>,
+    /// Sends traces.
+    pub(super) send_traces: Option<BoxFuture<'static, ()>>,
     pub(super) engine: Engine,
 }
 
@@ -93,6 +95,7 @@ impl Components {
             certificates,
             debug,
             notifications,
+            send_traces,
             engine,
         } = self;
         let (inputs, received) = mpsc::channel(engine_loop::INPUTS);
@@ -107,6 +110,9 @@ impl Components {
             counters: Arc::default(),
         };
         links.spawn_effects(&service, notifications, orders);
+        if let Some(send) = send_traces {
+            spawn_until(&mut links.tasks, "traces", ends.effects.clone(), send);
+        }
         links.spawn_driver(&service, engine, received, commands);
         links.spawn_watches(&service, kinds);
         links.spawn_notices(&service);

@@ -24,12 +24,13 @@ use crate::client::{Clients, Reviewer};
 use crate::clock::SystemClock;
 use crate::config::{CertificateSource, Config};
 use crate::effects::cloud::CloudProviders;
-use crate::effects::failpoint;
+use crate::effects::{self, failpoint};
 use crate::error::RunError;
 use crate::notifications::Notifications;
 use crate::serve::{Addresses, DebugAccess, Listeners};
 use crate::service_state::ServiceState;
 use crate::tls::certificates::Certificates;
+use crate::traces::{TraceSource, Traces};
 pub use capture::{CapturedCluster, capture};
 use components::{Components, ServiceContext};
 use preflight::RequiredPermissions;
@@ -128,6 +129,20 @@ pub async fn start(
         .map(|config| Notifications::new(config, Arc::clone(&shared)))
         .transpose()?
         .map(|(notifications, task)| (notifications, task.boxed()));
+    let traces = config.traces.clone();
+    let traces = traces
+        .map(|traces| {
+            let source = TraceSource {
+                version: config.version.clone(),
+                instance: effects::hostname(),
+            };
+            Traces::new(traces, source, shared.metrics.effects.count_spans())
+        })
+        .transpose()?;
+    let send_traces = traces.map(|(traces, task)| {
+        shared.set_traces(traces);
+        task.boxed()
+    });
     let addresses = listeners.addresses();
     let service = ServiceContext {
         config,
@@ -146,6 +161,7 @@ pub async fn start(
         certificates,
         debug,
         notifications,
+        send_traces,
         engine,
     };
     let (state, timeout) = (

@@ -27,6 +27,7 @@ use crate::client::backoff::Backoff;
 use crate::service_state::ServiceState;
 use crate::service_state::handshakes::{FailedHandshake, HandshakeCause};
 use crate::tls::{Peer, Tls};
+use crate::traces::TracedRequest;
 
 /// A handshake takes two round trips; a client that takes longer is not serious.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -242,18 +243,26 @@ impl Connection {
             ..
         } = self;
         let serving = Arc::clone(&activity);
+        let tracer = Arc::clone(&shared);
         let service = service_fn(move |request: http::Request<Incoming>| {
             let activity = Arc::clone(&serving);
             let answering = activity.begin_request();
+            let traced = tracer
+                .traces()
+                .and_then(|_| TracedRequest::begin(&request, tracer.now()));
             let mut request = request.map(Body::new);
             let extensions = request.extensions_mut();
             extensions.insert(peer.clone());
             extensions.insert(Remote(address.to_canonical()));
             extensions.insert(Arc::clone(&activity));
             let answer = router.clone().oneshot(request);
+            let tracer = Arc::clone(&tracer);
             async move {
                 let response = answer.await?;
                 drop(answering);
+                if let (Some(traces), Some(traced)) = (tracer.traces(), traced) {
+                    traces.answered(traced, response.status(), tracer.now());
+                }
                 Ok::<_, std::convert::Infallible>(
                     response.map(|body| Body::new(Sent::new(body, activity))),
                 )

@@ -31,6 +31,7 @@ use mortise_state::costs::CostOfAccount;
 
 use crate::costs::Costs;
 use crate::metrics::Metrics;
+use crate::traces::Traces;
 use decision_log::{DecisionLog, NumberedRecord};
 use handshakes::Handshakes;
 use unused_reservations::UnusedReservations;
@@ -62,6 +63,7 @@ pub struct ServiceState {
     pub effective: serde_json::Value,
     settings: OnceLock<Settings>,
     providers: OnceLock<ProviderList>,
+    traces: OnceLock<Traces>,
     pub(crate) streams: Arc<Semaphore>,
 }
 
@@ -118,6 +120,7 @@ impl ServiceState {
             effective,
             settings: OnceLock::new(),
             providers: OnceLock::new(),
+            traces: OnceLock::new(),
             streams: Arc::new(Semaphore::new(STREAMS)),
         })
     }
@@ -141,6 +144,16 @@ impl ServiceState {
     /// The clouds; empty for a service that runs without one.
     pub(crate) fn providers(&self) -> &[Arc<dyn CloudProvider>] {
         self.providers.get().map_or(&[], |list| &list.0)
+    }
+
+    /// Sets where spans go. The first call wins.
+    pub(crate) fn set_traces(&self, traces: Traces) {
+        self.traces.get_or_init(|| traces);
+    }
+
+    /// Where spans go; `None`: nowhere.
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.traces.get()
     }
 
     /// The newest snapshot. One atomic load.
