@@ -51,8 +51,9 @@ pub struct DisruptionView<'a> {
     destinations: BTreeSet<NodeKey>,
     closed: BTreeSet<NodeKey>,
     closed_to_consolidation: OnceCell<BTreeSet<NodeKey>>,
-    /// Replacements wait for these.
-    upcoming: Option<UpcomingNodes>,
+    /// Replacements wait for nodes that become consolidatable soon.
+    waits: bool,
+    upcoming: OnceCell<UpcomingNodes>,
     totals: RefCell<BTreeMap<PoolName, Totals>>,
     churning: OnceCell<ChurningWorkloads>,
     recent_moves: OnceCell<RecentMoves>,
@@ -277,7 +278,8 @@ impl<'a> DisruptionView<'a> {
             destinations,
             closed,
             closed_to_consolidation: OnceCell::new(),
-            upcoming: None,
+            waits: false,
+            upcoming: OnceCell::new(),
             bound: OnceCell::new(),
             room: OnceCell::new(),
             left: Cell::new(most),
@@ -294,7 +296,7 @@ impl<'a> DisruptionView<'a> {
     /// The same; nodes are not replaced by new ones while others become consolidatable soon.
     #[must_use]
     pub fn waiting_for_others(mut self) -> Self {
-        self.upcoming = Some(UpcomingNodes::new(self.snapshot(), self.now));
+        self.waits = true;
         self
     }
 
@@ -352,7 +354,12 @@ impl<'a> DisruptionView<'a> {
 
     /// Until when these nodes are not replaced, because others become consolidatable soon.
     pub(super) fn wait_for_others(&self, candidates: &[&Candidate]) -> Option<Timestamp> {
-        let upcoming = self.upcoming.as_ref()?;
+        if !self.waits {
+            return None;
+        }
+        let upcoming = self
+            .upcoming
+            .get_or_init(|| UpcomingNodes::new(self.snapshot(), self.now));
         let all = candidates.iter();
         all.filter_map(|each| upcoming.waits_until(&each.claim, &each.pool))
             .max()

@@ -285,12 +285,15 @@ fn check_wait(
     candidates: &[&Candidate],
     view: &DisruptionView<'_>,
 ) -> Result<(), DisruptionRejection> {
+    if moves.claims.is_empty() {
+        return Ok(());
+    }
     match view.wait_for_others(candidates) {
-        Some(until) if !moves.claims.is_empty() => {
+        None => Ok(()),
+        Some(until) => {
             let reason = Reason::OthersConsolidatableSoon { until };
             Err(DisruptionRejection::from_reason(reason))
         }
-        _ => Ok(()),
     }
 }
 
