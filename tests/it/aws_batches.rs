@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use kube::api::{Api, Patch, PatchParams};
-use mortise_apis::NodePool;
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use mortise_apis::karpenter::nodeclaim::NodeClaimStatus;
+use mortise_apis::{NodeClaim, NodePool, labels};
 use mortise_tests::harness::{Fault, wait_until};
 use serde_json::json;
 
@@ -17,6 +19,8 @@ use crate::scene::{SOON, Scene};
 const NODES: usize = 40;
 /// Further nodes around each crash.
 const MORE: usize = 5;
+/// NodeClaims of the first crash that the request was sent without.
+const LATE: usize = 2;
 
 async fn replicas(scene: &Scene, count: usize) -> Result<()> {
     let pools: Api<NodePool> = Api::all(scene.plane.client());
@@ -36,8 +40,10 @@ async fn calls(account: &Account) -> Result<[u64; 4]> {
     ])
 }
 
-/// What the account is asked in an hour while nothing happens, as lines.
-async fn calls_at_rest(account: &Account, rest: Duration) -> Result<Vec<String>> {
+/// What the account is asked in an hour while nothing happens, and the memory that takes, as lines.
+async fn costs_at_rest(account: &Account, scene: &Scene, seconds: u64) -> Result<Vec<String>> {
+    let rest = Duration::from_secs(seconds);
+    let [_, most] = scene.mortise.resident_mib()?;
     let before = account.moto.all_calls().await?;
     tokio::time::sleep(rest).await;
     let after = account.moto.all_calls().await?;
@@ -52,7 +58,36 @@ async fn calls_at_rest(account: &Account, rest: Duration) -> Result<Vec<String>>
         }
     }
     lines.push(format!("at rest, all: {} an hour", an_hour(sum)));
+    let [now, _] = scene.mortise.resident_mib()?;
+    lines.push(format!(
+        "resident memory: {now:.1} MiB at rest, {most:.1} at most while the nodes came"
+    ));
     Ok(lines)
+}
+
+/// One more NodeClaim of a batch that was launched without it: created with the others, but its watch was late, and the process ended
+/// before it wrote another token.
+async fn come_late(scene: &Scene, index: usize) -> Result<()> {
+    let claims = scene.claims().await?;
+    let mut launching = claims.into_values().filter(|claim| {
+        claim.provider_id().is_none() && claim.annotation(labels::LAUNCH_BATCH).is_some()
+    });
+    let like = launching.next().context("no NodeClaim is being launched")?;
+    let late = NodeClaim {
+        metadata: ObjectMeta {
+            name: Some(format!("fixed-late-{index}")),
+            labels: like.metadata.labels.clone(),
+            annotations: like.metadata.annotations.clone(),
+            finalizers: like.metadata.finalizers.clone(),
+            owner_references: like.metadata.owner_references.clone(),
+            ..ObjectMeta::default()
+        },
+        status: NodeClaimStatus::default(),
+        ..like
+    };
+    let claims: Api<NodeClaim> = Api::all(scene.plane.client());
+    claims.create(&PostParams::default(), &late).await?;
+    Ok(())
 }
 
 /// Many nodes of one shape at EC2's published rates of calls; then the process is killed while EC2 launches, once after it has launched and
@@ -121,21 +156,15 @@ async fn nodes_of_one_shape_are_one_request_also_over_a_death() -> Result<()> {
     );
     account.moto.set_rate_limits(None).await?;
     if let Ok(seconds) = std::env::var("MORTISE_EC2_REST_SECONDS") {
-        let rest = Duration::from_secs(seconds.parse()?);
-        let [_, most] = scene.mortise.resident_mib()?;
-        for line in calls_at_rest(&account, rest).await? {
+        for line in costs_at_rest(&account, &scene, seconds.parse()?).await? {
             println!("{line}");
         }
-        let [now, _] = scene.mortise.resident_mib()?;
-        println!(
-            "resident memory: {now:.1} MiB at rest, {most:.1} at most while {nodes} nodes came"
-        );
     }
 
     let mut count = nodes;
-    for fault in [
-        Fault::hold_after("CreateFleet"),
-        Fault::hold_before("CreateFleet"),
+    for (fault, late) in [
+        (Fault::hold_after("CreateFleet"), LATE),
+        (Fault::hold_before("CreateFleet"), 0),
     ] {
         count += MORE;
         account.moto.set_faults(&[fault]).await?;
@@ -148,6 +177,11 @@ async fn nodes_of_one_shape_are_one_request_also_over_a_death() -> Result<()> {
         .await?;
         scene.mortise.kill9().await;
         account.moto.set_faults(&[]).await?;
+        count += late;
+        for index in 0..late {
+            come_late(&scene, index).await?;
+        }
+        replicas(&scene, count).await?;
         forget_lease(&scene).await?;
         scene.mortise.start_again(&[]).await?;
         wait_until("all nodes are initialized", SOON, || async {

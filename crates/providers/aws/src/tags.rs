@@ -19,6 +19,8 @@ pub(crate) const NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
 pub(crate) const NODECLAIM_UID: &str = "mortise.sh/nodeclaim-uid";
 /// Tag: token of the launch by which the instance was made together with others. Our own; the NodeClaims have the same as annotation.
 pub(crate) const LAUNCH_BATCH: &str = mortise_apis::labels::LAUNCH_BATCH;
+/// Tag: which request of that launch, and for how many instances. Our own: it says whether all of them are visible.
+pub(crate) const LAUNCH_REQUEST: &str = "mortise.sh/launch-request";
 
 /// Annotation on classes and claims: hash of the class.
 pub(crate) const CLASS_HASH: &str = "karpenter.k8s.aws/ec2nodeclass-hash";

@@ -210,20 +210,15 @@ impl Bench {
         let uid = claim
             .uid()
             .map_or_else(|| "no-uid".to_owned(), |uid| uid.to_string());
-        let pending = PendingLaunch {
-            first: LaunchMember {
-                claim: &claim,
-                uid: &uid,
-            },
-            others: &[],
-            token: &uid,
-            batch: None,
-            class: &self.class,
-            network: NodeNetwork {
-                cluster: &self.cluster,
-                ipv6: case.given["cluster"]["ipFamily"] == "IPv6",
-            },
+        let member = LaunchMember {
+            claim: &claim,
+            uid: &uid,
         };
+        let network = NodeNetwork {
+            cluster: &self.cluster,
+            ipv6: case.given["cluster"]["ipFamily"] == "IPv6",
+        };
+        let pending = PendingLaunch::of_claim(member, &self.class, network);
         self.launcher.launch_pending(pending).await.remove(0)
     }
 }

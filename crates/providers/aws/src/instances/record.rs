@@ -15,11 +15,12 @@ use crate::tags;
 /// Tag: name in the console; ours is the node's.
 pub(crate) const NAME: &str = "Name";
 /// Tags that are remembered: the others are the users'.
-const REMEMBERED_TAGS: [&str; 7] = [
+const REMEMBERED_TAGS: [&str; 8] = [
     NAME,
     tags::NODECLAIM,
     tags::NODECLAIM_UID,
     tags::LAUNCH_BATCH,
+    tags::LAUNCH_REQUEST,
     tags::NODEPOOL,
     tags::NODE_CLASS,
     tags::EKS_CLUSTER,

@@ -18,6 +18,14 @@ pub(crate) struct ClientTokens {
     by_uid: Mutex<HashMap<String, TokenState>>,
 }
 
+/// The token of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClientToken {
+    pub(crate) text: String,
+    /// How many requests were answered before.
+    pub(crate) answered: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct TokenState {
     /// How many requests were answered without an instance.
@@ -29,18 +37,29 @@ struct TokenState {
 
 impl ClientTokens {
     /// The token of the next request: the UID, and how often EC2 has already answered for it. The claim is known from then on.
-    pub(crate) fn token(&self, uid: &str) -> String {
+    pub(crate) fn token(&self, uid: &str) -> ClientToken {
         let mut answered = 0;
         self.change(uid, |attempt| answered = attempt.answered);
-        match answered {
+        let text = match answered {
             0 => uid.to_owned(),
             answered => format!("{uid}-{answered}"),
-        }
+        };
+        ClientToken { text, answered }
     }
 
     /// Whether a request was made for the claim before.
     pub(crate) fn is_known(&self, uid: &str) -> bool {
         self.lock().contains_key(uid)
+    }
+
+    /// This number of requests was answered, by this process or others: the next one needs another token.
+    pub(crate) fn answered_before(&self, uid: &str, answered: u32) {
+        self.change(uid, |attempt| {
+            if attempt.answered < answered {
+                attempt.answered = answered;
+                attempt.unsettled = None;
+            }
+        });
     }
 
     /// EC2 answered without an instance: the next request needs another token.
@@ -94,26 +113,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn tokens_follow_what_ec2_answered() {
         let attempts = ClientTokens::default();
+        let text = || attempts.token("u").text;
         assert!(!attempts.is_known("u"));
-        assert_eq!(attempts.token("u"), "u");
+        assert_eq!(text(), "u");
         assert!(attempts.is_known("u"));
-        assert_eq!(attempts.token("u"), "u", "a repetition has the same token");
+        assert_eq!(text(), "u", "a repetition has the same token");
         attempts.answered("u");
         assert_eq!(
-            attempts.token("u"),
+            text(),
             "u-1",
             "an answer without an instance frees the next one"
         );
         assert!(!attempts.unsettled("u"));
-        assert_eq!(
-            attempts.token("u"),
-            "u-1",
-            "an instance may still become visible"
-        );
+        assert_eq!(text(), "u-1", "an instance may still become visible");
         tokio::time::advance(SETTLED).await;
         assert!(attempts.unsettled("u"));
-        assert_eq!(attempts.token("u"), "u-2");
+        assert_eq!(text(), "u-2");
+        attempts.answered_before("u", 1);
+        assert_eq!(text(), "u-2");
+        attempts.answered_before("u", 3);
+        assert_eq!(text(), "u-3", "another process made them");
         attempts.done("u");
-        assert_eq!(attempts.token("u"), "u");
+        assert_eq!(text(), "u");
     }
 }

@@ -14,6 +14,8 @@ use mortise_cloudprovider::{CapacityType, InstanceType, LaunchError, Offering};
 use serde_json::{Map, Value, json};
 
 use crate::config::AwsConfig;
+use crate::launch::batch_request::BatchRequest;
+use crate::launch::client_tokens::ClientToken;
 use crate::launch::error::{no_template, template_error};
 use crate::launch::filters::ReservationKind;
 use crate::launch::fleet_request::{FleetRequest, Override};
@@ -174,24 +176,27 @@ impl FleetInput<'_> {
     /// The request, given the names of the templates.
     pub(crate) fn request(
         &self,
-        token: String,
+        token: ClientToken,
         templates: Vec<(String, Vec<Override>)>,
     ) -> FleetRequest {
-        let Self { claim, .. } = self;
+        let Self { claim, count, .. } = *self;
         let mut tags = self.tags();
         // The instances of several claims get the name of theirs later: all that a request makes has the same tags.
-        if self.count == 1 {
+        if count == 1 {
             tags.insert(tags::NODECLAIM.to_owned(), claim.name().to_string());
             tags.insert(tags::NODECLAIM_UID.to_owned(), self.uid.to_owned());
         }
         if let Some(batch) = self.batch {
             tags.insert(tags::LAUNCH_BATCH.to_owned(), batch.to_owned());
+            let index = token.answered;
+            let request = BatchRequest { index, count };
+            tags.insert(tags::LAUNCH_REQUEST.to_owned(), request.to_string());
         }
         let relaxed = claim.annotation(labels::MIN_VALUES_RELAXED) == Some("true");
         let context = self.class.object.spec.context.clone();
         FleetRequest {
-            token,
-            count: self.count,
+            token: token.text,
+            count,
             capacity_type: self.selection.capacity_type,
             reservation: self.selection.reservation,
             by_priority: claim.annotation(labels::PRICE_OVERLAY_APPLIED).is_some(),

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::config::AwsConfig;
 use crate::failure::{self, Failure, SUBNET_FULL, TOKEN_MISMATCH};
 use crate::instances::{InstanceCache, InstanceRecord};
+use crate::launch::batch_request;
 use crate::launch::batch_results::{LaunchResult, LaunchedBatches};
 use crate::launch::client_tokens::ClientTokens;
 use crate::launch::error::{
@@ -135,14 +136,8 @@ impl Launcher {
             return self.launched(claim, class, &instance, None);
         }
         let cluster = self.cluster().await?;
-        let pending = PendingLaunch {
-            first: LaunchMember { claim, uid },
-            others: &[],
-            token: uid,
-            batch: None,
-            class,
-            network: NodeNetwork::of(&cluster, &self.services.config),
-        };
+        let network = NodeNetwork::of(&cluster, &self.services.config);
+        let pending = PendingLaunch::of_claim(LaunchMember { claim, uid }, class, network);
         let mut results = self.launch_pending(pending).await;
         results.pop().unwrap_or_else(|| Err(no_answer()))
     }
@@ -173,10 +168,10 @@ impl Launcher {
             .filter(|member| !results.has(member.uid))
             .collect();
         let of_claims = batch.taken.iter().chain(results.instances());
-        let taken: BTreeSet<String> = of_claims
+        let taken = of_claims
             .filter_map(|id| tags::instance_id(id).map(str::to_owned))
             .collect();
-        let launched = self.launch_batch(batch, &members, &taken, class).await;
+        let launched = self.launch_batch(batch, &members, taken, class).await;
         for (member, result) in members.iter().zip(launched) {
             results.insert(member.uid, result);
         }
@@ -188,14 +183,15 @@ impl Launcher {
         &self,
         batch: &LaunchBatch,
         members: &[LaunchMember<'_>],
-        taken: &BTreeSet<String>,
+        mut taken: BTreeSet<String>,
         class: &CachedNodeClass,
     ) -> Vec<LaunchResult> {
         let to_all = |error: &LaunchError| members.iter().map(|_| Err(error.clone())).collect();
-        let found = match self.launched_in_batch(batch, members, taken).await {
+        let found = match self.launched_in_batch(batch, members, &taken).await {
             Ok(found) => found,
             Err(error) => return to_all(&error),
         };
+        taken.extend(found.iter().flatten().map(|instance| instance.id.clone()));
         let missing: Vec<LaunchMember<'_>> = members
             .iter()
             .zip(&found)
@@ -214,6 +210,7 @@ impl Launcher {
                     others,
                     token: &batch.token,
                     batch: Some(&*batch.token),
+                    taken: &taken,
                     class,
                     network: NodeNetwork::of(&cluster, &self.services.config),
                 };
@@ -244,8 +241,9 @@ impl Launcher {
         }
         let found = self.services.instances.of_batch(&batch.token).await;
         let found = found.map_err(|failure| LaunchError::Other(failure.into()))?;
-        let taken = taken.iter().map(|id| &**id).collect();
-        Ok(assign(batch, members, &taken, &found))
+        let answered = batch_request::answered(&found);
+        self.tokens.answered_before(&batch.token, answered);
+        Ok(assign(batch, members, taken, &found))
     }
 
     async fn cluster(&self) -> Result<Arc<ClusterInfo>, LaunchError> {
@@ -427,12 +425,7 @@ impl Launcher {
         } else {
             "an earlier request for this NodeClaim is known to EC2, its instance is not visible yet"
         };
-        LaunchError::Other(CloudError {
-            label: "unsettled",
-            message: message.to_owned(),
-            retry: Retry::Again,
-        })
-        .into()
+        unsettled(message).into()
     }
 
     /// Notes what EC2 answered: instances, and what is unavailable.
@@ -478,14 +471,21 @@ impl Launcher {
                 UnavailableKey::CapacityType(_) | UnavailableKey::Subnet(_) => None,
             })
             .collect();
-        if response.instances.is_empty() {
+        let launched = response.instances.iter();
+        let launched = launched.filter(|each| !pending.taken.contains(&each.id));
+        let mut instances = launched.peekable();
+        if instances.peek().is_none() {
             self.tokens.answered(pending.token);
-            return Err(response.failure(offerings));
+            return Err(if response.instances.is_empty() {
+                response.failure(offerings)
+            } else {
+                // An earlier process asked for as many, for others of the batch.
+                unsettled("EC2 answered with instances of other NodeClaims; retrying").into()
+            });
         }
         if pending.batch.is_none() {
             self.tokens.done(pending.token);
         }
-        let mut instances = response.instances.iter();
         let of_member = |member: LaunchMember<'_>| match instances.next() {
             Some(instance) => self.settle_instance(member.claim, input, instance),
             None => Err(response.failure(offerings.clone()).into()),
@@ -560,6 +560,15 @@ fn is_young(claim: &NodeClaim) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref();
     let age = created.map(|created| Timestamp::now().duration_since(created.0));
     age.is_some_and(|age| age.unsigned_abs() < YOUNG)
+}
+
+/// Whether there is an instance is not known yet.
+fn unsettled(message: &str) -> LaunchError {
+    LaunchError::Other(CloudError {
+        label: "unsettled",
+        message: message.to_owned(),
+        retry: Retry::Again,
+    })
 }
 
 /// Every claim has a result: whoever sees this has found a defect.

@@ -1,5 +1,6 @@
 //! Launches: selection, launch templates, fleet requests, client tokens.
 
+mod batch_request;
 mod batch_results;
 mod client_tokens;
 mod dry_runs;
@@ -31,9 +32,33 @@ pub(crate) use self::pending_launch::{LaunchMember, PendingLaunch};
 pub(crate) mod tests {
     use mortise_aws_catalog::node_settings::NodeSettings;
     use mortise_aws_class::spec::Ec2NodeClass;
+    use mortise_cloudprovider::CapacityType;
     use tokio::time::Instant;
 
+    use crate::instances::{InstanceDescription, InstanceRecord};
     use crate::node_class::CachedNodeClass;
+
+    /// An instance with these tags.
+    pub(crate) fn instance(id: &str, tags: &[(&str, &str)]) -> InstanceRecord {
+        let tags = tags.iter();
+        InstanceRecord {
+            id: id.to_owned(),
+            instance_type: "m5.large".to_owned(),
+            zone: "us-west-2a".to_owned(),
+            capacity_type: CapacityType::OnDemand,
+            reservation: None,
+            subnet: None,
+            image: None,
+            dedicated: false,
+            groups: Vec::new(),
+            described: InstanceDescription {
+                tags: tags
+                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                    .collect(),
+                ..InstanceDescription::default()
+            },
+        }
+    }
 
     /// A class that selects nothing.
     pub(crate) fn class() -> CachedNodeClass {

@@ -26,11 +26,32 @@ pub(crate) struct PendingLaunch<'a> {
     pub(crate) token: &'a str,
     /// Token of the batch, if the claims are launched in one.
     pub(crate) batch: Option<&'a str>,
+    /// Ids of the instances of the batch that claims have.
+    pub(crate) taken: &'a BTreeSet<String>,
     pub(crate) class: &'a CachedNodeClass,
     pub(crate) network: NodeNetwork<'a>,
 }
 
+static NONE_TAKEN: BTreeSet<String> = BTreeSet::new();
+
 impl<'a> PendingLaunch<'a> {
+    /// The launch of one claim that belongs to no batch.
+    pub(crate) const fn of_claim(
+        claim: LaunchMember<'a>,
+        class: &'a CachedNodeClass,
+        network: NodeNetwork<'a>,
+    ) -> Self {
+        Self {
+            first: claim,
+            others: &[],
+            token: claim.uid,
+            batch: None,
+            taken: &NONE_TAKEN,
+            class,
+            network,
+        }
+    }
+
     /// All claims, in the order in which they get instances.
     pub(crate) fn members(&self) -> impl Iterator<Item = LaunchMember<'a>> + use<'a> {
         std::iter::once(self.first).chain(self.others.iter().copied())
@@ -57,7 +78,7 @@ impl<'a> PendingLaunch<'a> {
 pub(crate) fn assign(
     batch: &LaunchBatch,
     members: &[LaunchMember<'_>],
-    taken: &BTreeSet<&str>,
+    taken: &BTreeSet<String>,
     instances: &[InstanceRecord],
 ) -> Vec<Option<InstanceRecord>> {
     let named = |each: &InstanceRecord| each.described.tags.get(tags::NODECLAIM_UID).cloned();
@@ -68,7 +89,7 @@ pub(crate) fn assign(
     let mut free: Vec<&InstanceRecord> = instances
         .iter()
         .filter(is_of_batch)
-        .filter(|each| named(each).is_none() && !taken.contains(&*each.id))
+        .filter(|each| named(each).is_none() && !taken.contains(&each.id))
         .collect();
     free.sort_by(|a, b| b.id.cmp(&a.id));
     let own = |member: &LaunchMember<'_>| {
@@ -87,31 +108,8 @@ pub(crate) fn assign(
 mod tests {
     use std::sync::Arc;
 
-    use mortise_cloudprovider::CapacityType;
-
     use super::*;
-    use crate::instances::InstanceDescription;
-
-    fn instance(id: &str, tags: &[(&str, &str)]) -> InstanceRecord {
-        let tags = tags.iter();
-        InstanceRecord {
-            id: id.to_owned(),
-            instance_type: "m5.large".to_owned(),
-            zone: "us-west-2a".to_owned(),
-            capacity_type: CapacityType::OnDemand,
-            reservation: None,
-            subnet: None,
-            image: None,
-            dedicated: false,
-            groups: Vec::new(),
-            described: InstanceDescription {
-                tags: tags
-                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-                    .collect(),
-                ..InstanceDescription::default()
-            },
-        }
-    }
+    use crate::launch::tests::instance;
 
     #[test]
     fn instances_are_given_by_name_then_in_order_and_never_twice() {
@@ -132,7 +130,12 @@ mod tests {
             instance("i-1", &[own]),
             instance("i-0", &[(tags::LAUNCH_BATCH, "other")]),
         ];
-        let given = assign(&batch, &members, &BTreeSet::from(["i-1"]), &instances);
+        let given = assign(
+            &batch,
+            &members,
+            &BTreeSet::from(["i-1".to_owned()]),
+            &instances,
+        );
         let ids: Vec<Option<&str>> = given
             .iter()
             .map(|each| each.as_ref().map(|each| &*each.id))

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::facts::api::wire::{ApiCall, ApiError};
 use crate::facts::api::{Answers, clients};
+use crate::launch::batch_request::BatchRequest;
 use crate::launch::tests::class;
 use crate::node_class::{FoundSubnet, PlacementGroup, PlacementStrategy, amis};
 use crate::provider::AwsProvider;
@@ -27,6 +28,8 @@ struct Fleets {
     partition: Mutex<Vec<Option<i32>>>,
     /// Instances of the batch `t`.
     batch: Mutex<Vec<&'static str>>,
+    /// Which request of that batch made them, if they say so.
+    request: Mutex<Option<BatchRequest>>,
 }
 
 impl Fleets {
@@ -52,11 +55,16 @@ impl Answers for Fleets {
             "CreateFleet" => self.answers.lock().unwrap().remove(0),
             "DescribeInstances" if call.input.to_string().contains(tags::LAUNCH_BATCH) => {
                 let batch = self.batch.lock().unwrap();
+                let request = *self.request.lock().unwrap();
+                let mut tags = vec![json!({ "Key": tags::LAUNCH_BATCH, "Value": "t" })];
+                tags.extend(request.map(
+                    |request| json!({ "Key": tags::LAUNCH_REQUEST, "Value": request.to_string() }),
+                ));
                 let instance = |id: &&str| {
                     json!({
                         "InstanceId": id, "InstanceType": "m5.large",
                         "Placement": { "AvailabilityZone": "us-west-2a" },
-                        "Tags": [{ "Key": tags::LAUNCH_BATCH, "Value": "t" }],
+                        "Tags": tags,
                     })
                 };
                 let instances: Vec<Value> = batch.iter().map(instance).collect();
@@ -162,20 +170,15 @@ async fn launch_with(
         service_cidr: Some("10.0.0.0/16".to_owned()),
         ..ClusterInfo::default()
     };
-    let pending = PendingLaunch {
-        first: LaunchMember {
-            claim: &claim,
-            uid: UID,
-        },
-        others: &[],
-        token: UID,
-        batch: None,
-        class,
-        network: NodeNetwork {
-            cluster: &cluster,
-            ipv6: false,
-        },
+    let member = LaunchMember {
+        claim: &claim,
+        uid: UID,
     };
+    let network = NodeNetwork {
+        cluster: &cluster,
+        ipv6: false,
+    };
+    let pending = PendingLaunch::of_claim(member, class, network);
     launcher.launch_pending(pending).await.remove(0)
 }
 
@@ -390,6 +393,44 @@ async fn a_batch_of_an_earlier_process_is_searched_for_before_it_is_launched() {
         request["TargetCapacitySpecification"]["TotalTargetCapacity"],
         1
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_batch_is_another_request_once_all_of_the_first_are_visible() {
+    let (fleets, launcher) = launcher(vec![
+        refused(TOKEN_MISMATCH),
+        launched_many(&["i-8", "i-9"]),
+    ]);
+    // An earlier process asked for two of the four, and ended.
+    *fleets.batch.lock().unwrap() = vec!["i-1"];
+    *fleets.request.lock().unwrap() = Some(BatchRequest { index: 0, count: 2 });
+    let batch = batch(&["a", "b", "c", "d"], YOUNG * 2, &[]);
+    ask(&launcher, &batch, "b").await.unwrap_err();
+    ask(&launcher, &batch, "c").await.unwrap_err();
+    ask(&launcher, &batch, "d").await.unwrap_err();
+    assert_eq!(fleets.tokens(), ["t"], "the other one is not visible yet");
+    *fleets.batch.lock().unwrap() = vec!["i-1", "i-2"];
+    for (uid, id) in [("a", "i-1"), ("d", "i-9"), ("b", "i-2"), ("c", "i-8")] {
+        let id = Ok(tags::provider_id("us-west-2a", id));
+        assert_eq!(ask(&launcher, &batch, uid).await, id, "{uid}");
+    }
+    assert_eq!(fleets.tokens(), ["t", "t-1"]);
+    let request = &fleets.made("CreateFleet")[1];
+    let tags = request["TagSpecifications"][0]["Tags"].to_string();
+    assert!(tags.contains("\"1/2\""), "{tags}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_claim_gets_an_instance_that_another_one_has() {
+    let (fleets, launcher) = launcher(vec![launched_many(&["i-1"]), launched_many(&["i-2"])]);
+    // An earlier process asked for one of the two, so that EC2 takes the request for the other one for a repetition.
+    *fleets.batch.lock().unwrap() = vec!["i-1"];
+    let batch = batch(&["a", "b"], YOUNG * 2, &[]);
+    let id = |id| Ok(tags::provider_id("us-west-2a", id));
+    assert_eq!(ask(&launcher, &batch, "a").await, id("i-1"));
+    ask(&launcher, &batch, "b").await.unwrap_err();
+    assert_eq!(ask(&launcher, &batch, "b").await, id("i-2"));
+    assert_eq!(fleets.tokens(), ["t", "t-1"]);
 }
 
 #[tokio::test(start_paused = true)]
