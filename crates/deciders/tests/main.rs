@@ -29,6 +29,7 @@ mod policy_launches;
 mod provisioning;
 mod provisioning_requests;
 mod recorded_orphans;
+mod scattered;
 mod search_memory;
 mod static_zones;
 mod terms;

@@ -249,18 +249,20 @@ impl Connection {
             let answering = activity.begin_request();
             let traced = tracer
                 .traces()
-                .and_then(|_| TracedRequest::begin(&request, tracer.now()));
+                .and_then(|_| TracedRequest::begin(&request, tracer.now()))
+                .map(|traced| (Arc::clone(&tracer), traced));
             let mut request = request.map(Body::new);
             let extensions = request.extensions_mut();
             extensions.insert(peer.clone());
             extensions.insert(Remote(address.to_canonical()));
             extensions.insert(Arc::clone(&activity));
             let answer = router.clone().oneshot(request);
-            let tracer = Arc::clone(&tracer);
             async move {
                 let response = answer.await?;
                 drop(answering);
-                if let (Some(traces), Some(traced)) = (tracer.traces(), traced) {
+                if let Some((tracer, traced)) = traced
+                    && let Some(traces) = tracer.traces()
+                {
                     traces.answered(traced, response.status(), tracer.now());
                 }
                 Ok::<_, std::convert::Infallible>(

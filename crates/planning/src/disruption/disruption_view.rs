@@ -352,6 +352,11 @@ impl<'a> DisruptionView<'a> {
         })
     }
 
+    /// Whether pods may get other nodes than planned, because kube-scheduler asks no extender.
+    pub(super) fn may_scatter(&self) -> bool {
+        self.waits && !self.context.feasible.is_asked()
+    }
+
     /// Until when these nodes are not replaced, because others become consolidatable soon.
     pub(super) fn wait_for_others(&self, candidates: &[&Candidate]) -> Option<Timestamp> {
         if !self.waits {

@@ -32,6 +32,7 @@ pub mod refusals;
 pub mod rejection;
 pub mod resource_values;
 pub mod rest;
+mod scattered;
 pub mod search;
 pub mod simulation;
 pub mod static_drift;

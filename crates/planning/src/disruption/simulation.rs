@@ -8,7 +8,7 @@ use super::command::RelocationPlan;
 use super::disruption_view::DisruptionView;
 use super::price::{cheaper, cheaper_together};
 pub use super::rejection::DisruptionRejection;
-use super::{move_budget, payback};
+use super::{move_budget, payback, scattered};
 use crate::reason::{
     BalancedScore, DisruptionBlocker, Reason, UnschedulableCause, UnschedulablePod,
 };
@@ -85,12 +85,22 @@ pub fn what_if(
     if stop() || !view.may_simulate(work + room.len() / VIRTUAL_PODS) {
         return Err(DisruptionRejection::stopped());
     }
-    let moves = simulate(candidates, rules, (closed, &room, paid), view, stop)?;
-    match rules {
+    let simulated = |closed| simulate(candidates, rules, (closed, &room, paid.clone()), view, stop);
+    let check = |moves| match rules {
         SimulationRules::ExistingOnly | SimulationRules::AnyPrice => Ok(moves),
         SimulationRules::Cheaper => check_savings(moves, candidates, view),
         SimulationRules::CheaperTogether => check_savings_together(moves, candidates, view),
+    };
+    let planned = check(simulated(closed)?)?;
+    if !waits || !scattered::may_fail(&planned, view) {
+        return Ok(planned);
     }
+    if planned.claims.is_empty() {
+        scattered::check_fit(candidates, &room, view, stop)?;
+        return Ok(planned);
+    }
+    let roomy = simulated(&scattered::all_nodes(view)).and_then(check);
+    scattered::choose(planned, roomy)
 }
 
 fn simulate(

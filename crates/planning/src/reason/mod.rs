@@ -184,6 +184,8 @@ pub enum Reason {
     CooldownActive { until: Timestamp },
     /// It would be replaced, and waits for nodes that become consolidatable soon.
     OthersConsolidatableSoon { until: Timestamp },
+    /// Its pods have room only where they are planned, and kube-scheduler, which asks no extender, may place them otherwise.
+    NeedsPlannedPlacement,
     /// Its price is not known.
     UnknownPrice,
     /// The price of the replacement is not known.

@@ -13,6 +13,10 @@ const STATIC_CAPACITY_OFF: &str = "spec.replicas has no effect: the feature gate
 
 const DEVICE_CLAIMS_IGNORED: &str = "device claims (spec.resourceClaims) are ignored; --ignore-dra-requests=false takes them into account";
 
+const UNKNOWN_PRICE: &str = "its price is unknown";
+
+const NEEDS_PLANNED_PLACEMENT: &str = "its pods have room only where they are planned, and kube-scheduler, which asks no extender, may place them otherwise";
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -94,9 +98,8 @@ impl fmt::Display for Reason {
                 f,
                 "waits until {until} for nodes that become consolidatable by then"
             ),
-            Self::UnknownPrice | Self::UnknownReplacementPrice => {
-                f.write_str("its price is unknown")
-            }
+            Self::NeedsPlannedPlacement => f.write_str(NEEDS_PLANNED_PLACEMENT),
+            Self::UnknownPrice | Self::UnknownReplacementPrice => f.write_str(UNKNOWN_PRICE),
             Self::NotCheaper { old, new } => write!(f, "not cheaper: {old} now, {new} then"),
             Self::NeedsMoreNodes { count } => write!(f, "{count} new nodes would be needed"),
             Self::PodsUnschedulable { pods, .. } => write!(f, "unschedulable: {}", list(pods)),

@@ -206,6 +206,17 @@ impl<'a> ExistingNode<'a> {
             && can_attach(ground.snapshot, self.node, attached, &ask.attach)
     }
 
+    /// What is free of its CPU and memory with this pod on it, in thousandths of both together: kube-scheduler's `LeastAllocated`.
+    pub(super) fn free_per_mille(&self, ground: &SolveContext<'_>, ask: &PodRequirements) -> i64 {
+        let Some(free) = self.free(ground) else {
+            return 0;
+        };
+        let all = [self.node.allocatable.cpu, self.node.allocatable.memory];
+        let left = free.iter().zip(ask.requests.iter()).zip(all);
+        left.map(|((free, asked), all)| (free - asked).max(0).saturating_mul(1_000) / all.max(1))
+            .sum()
+    }
+
     /// Subtracts a pod that is placed on it.
     pub(super) fn add_pod(&mut self, ground: &SolveContext<'_>, ask: &PodRequirements) {
         self.free(ground);

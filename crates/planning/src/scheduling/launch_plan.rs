@@ -115,19 +115,15 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         let template = &self.pass.templates[shape.template];
         let (catalog, table) = (&template.catalog, template.catalog.table());
         let mut requirements = shape.requirements.clone();
-        let most_types = match self.pass.options.max_instance_types {
-            0 => usize::MAX,
-            most => most,
-        };
         let AllowedOfferings {
             kinds: kinds_bits,
             types,
             by_price: offers,
             paid_by,
-        } = self.allowed(claim, &mut requirements, most_types, demands);
+        } = self.allowed(claim, &mut requirements, demands);
         let mut relaxed = claim.relaxed;
         let mut kept = types.clone();
-        if offers.len() == most_types {
+        if offers.len() == self.pass.options.most_types() {
             kept = Bits::none(table.type_count());
             offers.iter().for_each(|(at, _)| kept.insert(*at));
             if let Err(short) = catalog.check_min_values_of(&kept, &requirements) {
@@ -159,15 +155,9 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             requirements,
             requests: self.requests(&pods, shape.template, &types),
             instance_types: offers.iter().map(|(at, _)| name(*at)).collect(),
-            cheapest: offers.first().and_then(|(at, offer)| {
-                let kind = table.kinds().get(offer.kind)?;
-                Some(PlannedOffering {
-                    instance_type: name(*at),
-                    zone: Arc::clone(&kind.zone),
-                    capacity_type: kind.capacity_type,
-                    price: offer.price,
-                })
-            }),
+            cheapest: offers
+                .first()
+                .and_then(|offer| PlannedOffering::new(catalog, offer)),
             most: template.most(&kept),
             paid_by,
             pods,
@@ -184,23 +174,19 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         &self,
         claim: &InFlightNodeClaim,
         requirements: &mut Requirements,
-        most: usize,
         demands: &mut PolicyDemands,
     ) -> AllowedOfferings {
         let shape = self.pass.shapes.get(claim.shape);
         let template = &self.pass.templates[shape.template];
         let table = template.catalog.table();
         let mut types = shape.types_with_capacity(template, &claim.taken, &claim.ports);
-        let first = |by_price: &[(usize, PricedOffering)], types: &Bits| -> Vec<_> {
-            let own = by_price.iter().filter(|(at, _)| types.has(*at));
-            own.take(most).copied().collect()
-        };
+        let options = self.pass.options;
         // A NodeClaim that holds reservations is launched from one of them and nothing else.
         if !claim.reservations.is_empty() {
             let kinds = self.held_kinds(claim, shape, &types, requirements);
             types.and(&table.offered(&kinds));
             return AllowedOfferings {
-                by_price: first(&table.by_price(&types, &kinds), &types),
+                by_price: options.cheapest(&table.by_price(&types, &kinds), &types),
                 kinds,
                 types,
                 paid_by: None,
@@ -234,14 +220,14 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             self.is_enough(claim, left, (requirements, labels::TOPOLOGY_ZONE))
         });
         let (kinds, by_price) = match &zone {
-            None => (kinds.clone(), first(by_price, &types)),
+            None => (kinds.clone(), options.cheapest(by_price, &types)),
             Some(zone) => {
                 types = zone.types_of(&types);
                 let pinned = Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&zone.zone));
                 requirements.add(pinned);
                 (
                     zone.offerings.kinds.clone(),
-                    first(&zone.offerings.by_price, &types),
+                    options.cheapest(&zone.offerings.by_price, &types),
                 )
             }
         };
@@ -305,18 +291,11 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
         &self,
         claim: &InFlightNodeClaim,
         types: &Bits,
-        (requirements, pinned): (&Requirements, &str),
+        pinned: (&Requirements, &str),
     ) -> bool {
-        // An API server refuses fewer values than minValues, also where too few types are tolerated.
-        let least = requirements.get(pinned).and_then(Requirement::min_values);
-        if least.is_some_and(|least| least > 1) {
-            return false;
-        }
         let shape = self.pass.shapes.get(claim.shape);
         let catalog = &self.pass.templates[shape.template].catalog;
-        !shape.has_min_values
-            || self.pass.options.min_values_best_effort
-            || catalog.check_min_values_of(types, requirements).is_ok()
+        !shape.has_min_values || self.pass.options.is_enough(catalog, types, pinned)
     }
 
     /// The kinds of offerings of the reservations that a NodeClaim holds; pins its requirements to them.

@@ -213,6 +213,7 @@ impl Pass<'_> {
         let asking = class.asking(step);
         let rules = topology.host_rules(&asking);
         let ask = &mut asks.all[step.ask];
+        let mut emptiest: Option<(i64, usize)> = None;
         for at in ask.first_host..hosts.len() {
             if ask.refused_hosts.has(at) {
                 continue;
@@ -238,11 +239,18 @@ impl Pass<'_> {
             if hosts[at].admits(ground, ask, at)
                 && find_on_node(devices, ask.devices, &hosts[at], at).is_ok()
             {
-                return Some(at);
+                if !options.scattered {
+                    return Some(at);
+                }
+                let free = hosts[at].free_per_mille(ground, ask);
+                if emptiest.is_none_or(|(most, _)| free > most) {
+                    emptiest = Some((free, at));
+                }
+                continue;
             }
             ask.refuse_host(at);
         }
-        None
+        emptiest.map(|(_, at)| at)
     }
 
     fn find_claim(

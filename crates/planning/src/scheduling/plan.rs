@@ -11,9 +11,10 @@ use super::template_cache::TemplateCache;
 use crate::reason::{NominationFailure, Reason};
 use mortise_apis::labels::WellKnown;
 use mortise_apis::names::{NodeClassKey, PodKey, PoolName, Uid};
-use mortise_apis::requirements::Requirements;
+use mortise_apis::requirements::{Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_apis::values::money::MicroUsd;
+use mortise_state::catalog::{Bits, Catalog, PricedOffering};
 use mortise_state::ledger::NominationTarget;
 use mortise_state::snapshot::{
     CommitmentsLeft, GangKind, NodeCpu, NodeKey, OnDemandUses, Pod, Snapshot,
@@ -42,6 +43,8 @@ pub struct SolveOptions {
     pub min_values_best_effort: bool,
     /// Most instance types per NodeClaim.
     pub max_instance_types: usize,
+    /// Each pod gets the node that has most free, as kube-scheduler places pods that it asks no extender about.
+    pub scattered: bool,
     /// Create no NodeClaims: only check whether the pods fit on existing nodes.
     pub existing_only: bool,
     /// Default topology spread constraints.
@@ -98,6 +101,7 @@ impl Default for SolveOptions {
             respect_preferences: true,
             min_values_best_effort: false,
             max_instance_types: 600,
+            scattered: false,
             existing_only: false,
             spread_defaults: SpreadDefaults::default(),
             reserved: ReservedCapacityMode::default(),
@@ -129,6 +133,40 @@ pub struct Placement {
     pub kept: bool,
 }
 
+impl SolveOptions {
+    /// The first of these offers for these types, as many as a NodeClaim may have.
+    pub(super) fn cheapest(
+        &self,
+        by_price: &[(usize, PricedOffering)],
+        types: &Bits,
+    ) -> Vec<(usize, PricedOffering)> {
+        let offers = by_price.iter().filter(|(at, _)| types.has(*at));
+        offers.take(self.most_types()).copied().collect()
+    }
+
+    /// Most instance types of a NodeClaim.
+    pub(super) const fn most_types(&self) -> usize {
+        match self.max_instance_types {
+            0 => usize::MAX,
+            most => most,
+        }
+    }
+
+    /// Whether these types, and one value of this key, are enough for the minValues of a NodeClaim.
+    pub(super) fn is_enough(
+        &self,
+        catalog: &Catalog,
+        types: &Bits,
+        (requirements, pinned): (&Requirements, &str),
+    ) -> bool {
+        // An API server refuses fewer values than minValues, also where too few types are tolerated.
+        let least = requirements.get(pinned).and_then(Requirement::min_values);
+        least.is_none_or(|least| least <= 1)
+            && (self.min_values_best_effort
+                || catalog.check_min_values_of(types, requirements).is_ok())
+    }
+}
+
 /// One offering for a planned NodeClaim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlannedOffering {
@@ -140,6 +178,19 @@ pub struct PlannedOffering {
     pub capacity_type: mortise_cloudprovider::CapacityType,
     /// Price, when known.
     pub price: Option<MicroUsd>,
+}
+
+impl PlannedOffering {
+    /// An offer of a catalog, by the position of its instance type there.
+    pub(super) fn new(catalog: &Catalog, (at, offer): &(usize, PricedOffering)) -> Option<Self> {
+        let kind = catalog.table().kinds().get(offer.kind)?;
+        Some(Self {
+            instance_type: Arc::clone(&catalog.types().get(*at)?.name),
+            zone: Arc::clone(&kind.zone),
+            capacity_type: kind.capacity_type,
+            price: offer.price,
+        })
+    }
 }
 
 /// A NodeClaim to create.

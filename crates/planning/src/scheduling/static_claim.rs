@@ -106,7 +106,9 @@ impl<'a> StaticClaimPlanner<'a> {
             overhead =
                 Some(overhead.map_or_else(|| own.clone(), |least: Resources| least.min(own)));
         }
-        let offers = self.first(&table.by_price(&types, &kinds), &types);
+        let offers = self
+            .options
+            .cheapest(&table.by_price(&types, &kinds), &types);
         if offers.is_empty() {
             return Err(TOO_SMALL.to_owned());
         }
@@ -131,16 +133,11 @@ impl<'a> StaticClaimPlanner<'a> {
         let template = &of.template;
         let (catalog, table) = (&template.catalog, template.catalog.table());
         let mut requirements = of.requirements.clone();
-        // An API server refuses fewer values than minValues, also where too few types are tolerated.
-        let zones = requirements.get(labels::TOPOLOGY_ZONE);
-        let least = zones.and_then(Requirement::min_values);
-        let may_pin = least.is_none_or(|least| least <= 1);
-        let best_effort = self.options.min_values_best_effort;
+        let options = self.options;
         let id = (of.id, OfferingsId::All);
         let offerings = (&of.kinds, &of.types, &of.types);
-        let is_enough = |left: &Bits| {
-            may_pin && (best_effort || catalog.check_min_values_of(left, &requirements).is_ok())
-        };
+        let is_enough =
+            |left: &Bits| options.is_enough(catalog, left, (&requirements, labels::TOPOLOGY_ZONE));
         let zone = self
             .zones
             .zone(self.snapshot, template, id, offerings, is_enough);
@@ -150,7 +147,7 @@ impl<'a> StaticClaimPlanner<'a> {
                 let pinned = Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&zone.zone));
                 requirements.add(pinned);
                 let here = zone.types_of(&of.types);
-                let offers = self.first(&zone.offerings.by_price, &here);
+                let offers = options.cheapest(&zone.offerings.by_price, &here);
                 (&zone.offerings.kinds, offers)
             }
         };
@@ -163,15 +160,9 @@ impl<'a> StaticClaimPlanner<'a> {
             requirements,
             requests: of.overhead.clone(),
             instance_types: offers.iter().filter_map(|(at, _)| name(*at)).collect(),
-            cheapest: offers.first().and_then(|(at, offer)| {
-                let kind = table.kinds().get(offer.kind)?;
-                Some(PlannedOffering {
-                    instance_type: name(*at)?,
-                    zone: Arc::clone(&kind.zone),
-                    capacity_type: kind.capacity_type,
-                    price: offer.price,
-                })
-            }),
+            cheapest: offers
+                .first()
+                .and_then(|offer| PlannedOffering::new(catalog, offer)),
             paid_by: None,
             most: template.most(&kept),
             pods: Vec::new(),
@@ -180,20 +171,6 @@ impl<'a> StaticClaimPlanner<'a> {
             capacity_types: capacity_types(table, kinds, &kept),
             well_known: Arc::new(self.snapshot.well_known.clone()),
         }
-    }
-
-    /// The first of these offers for these types, as many as a NodeClaim may have.
-    fn first(
-        &self,
-        by_price: &[(usize, PricedOffering)],
-        types: &Bits,
-    ) -> Vec<(usize, PricedOffering)> {
-        let most = match self.options.max_instance_types {
-            0 => usize::MAX,
-            most => most,
-        };
-        let offers = by_price.iter().filter(|(at, _)| types.has(*at));
-        offers.take(most).cloned().collect()
     }
 }
 

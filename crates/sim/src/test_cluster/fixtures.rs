@@ -161,6 +161,13 @@ impl TestCluster {
             .apply(EngineInput::Notice { provider, notice }, now);
     }
 
+    /// kube-scheduler asks the extender for this pod, and gets a node.
+    pub fn ask_extender(&mut self, pod: &str) {
+        let at = self.now();
+        let pod = pod.into();
+        self.engine.apply(EngineInput::Feasible { pod, at }, at);
+    }
+
     // Automatic nodes.
 
     /// Starts kube-scheduler, and launches, registers and drains claims from now on. Instances and Nodes are named as their
