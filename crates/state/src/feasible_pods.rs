@@ -29,14 +29,14 @@ const SWEEP_MS: i64 = 1_000;
 pub struct FeasiblePods {
     seen: BTreeMap<Uid, Timestamp>,
     swept: Option<Timestamp>,
-    /// When the scheduler asked last.
-    latest: Option<Timestamp>,
+    /// A scheduler has asked.
+    is_asked: bool,
 }
 
 impl FeasiblePods {
     /// Records that the scheduler found a node for the pod at this time.
     pub fn see(&mut self, pod: Uid, at: Timestamp) {
-        self.latest = self.latest.max(Some(at));
+        self.is_asked = true;
         if self.swept.is_none_or(|swept| after(swept, SWEEP_MS) <= at) {
             self.seen.retain(|_, seen| after(*seen, LASTS_MS) > at);
             self.swept = Some(at);
@@ -61,7 +61,7 @@ impl FeasiblePods {
     /// Whether a scheduler asks at all, as far as this process knows: pods get the nodes that are planned for them.
     #[must_use]
     pub const fn is_asked(&self) -> bool {
-        self.latest.is_some()
+        self.is_asked
     }
 
     /// Whether no pod is recorded.

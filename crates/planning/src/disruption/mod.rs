@@ -30,6 +30,7 @@ mod payback;
 pub mod price;
 pub mod refusals;
 pub mod rejection;
+mod removal;
 pub mod resource_values;
 pub mod rest;
 mod scattered;

@@ -8,6 +8,7 @@ use super::command::RelocationPlan;
 use super::disruption_view::DisruptionView;
 use super::price::{cheaper, cheaper_together};
 pub use super::rejection::DisruptionRejection;
+use super::removal::removal;
 use super::{move_budget, payback, scattered};
 use crate::reason::{
     BalancedScore, DisruptionBlocker, Reason, UnschedulableCause, UnschedulablePod,
@@ -112,18 +113,9 @@ fn simulate(
 ) -> Result<RelocationPlan, DisruptionRejection> {
     let settings = view.context.settings;
     let options = SolveOptions {
-        without: candidates.iter().map(|each| each.key().clone()).collect(),
-        closed: closed.clone(),
-        pending: true,
-        buffers: false,
-        extra: room.to_vec(),
-        respect_preferences: settings.respect_preferences,
         min_values_best_effort: settings.min_values_best_effort,
         max_instance_types: settings.max_instance_types,
-        ignore_devices: settings.ignore_devices,
-        gangs: settings.gangs.clone(),
         existing_only: rules == SimulationRules::ExistingOnly,
-        spread_defaults: settings.spread_defaults.clone(),
         reserved: if settings.gates.reserved_capacity {
             ReservedCapacityMode::Fallback
         } else {
@@ -135,11 +127,9 @@ fn simulate(
             0
         },
         split: rules == SimulationRules::CheaperTogether,
-        templates: Some(Arc::clone(view.templates())),
         commitments: paid,
         on_demand: view.on_demand().without(candidates, view.snapshot()),
-        seed: 0, // the same question must get the same answer when it is asked again
-        ..SolveOptions::default()
+        ..removal(candidates, closed, room, view)
     };
     let (plan, report) = solve(view.now, view.view(), &options, stop);
     if report.stopped {
