@@ -204,9 +204,15 @@ async fn values_close_ports_and_take_rights_away() -> Result<()> {
     let closed = render("provider=aws,certificates.secretName=given,networkPolicy.enabled=true,networkPolicy.https[0].ipBlock.cidr=10.0.0.0/24").await?;
     let policies = of(&closed, "NetworkPolicy");
     let ingress = &policies.first().context("a policy")?["spec"]["ingress"];
+    let ports = json!([{ "port": "https", "protocol": "TCP" }]);
+    let deployments = of(&closed, "Deployment");
+    let replicas = &deployments.first().context("a Deployment")?["spec"]["selector"];
     ensure!(
         *ingress
-            == json!([{ "ports": [{ "port": "https", "protocol": "TCP" }], "from": [{ "ipBlock": { "cidr": "10.0.0.0/24" } }] }]),
+            == json!([
+                { "ports": ports, "from": [{ "ipBlock": { "cidr": "10.0.0.0/24" } }] },
+                { "ports": ports, "from": [{ "podSelector": replicas }] },
+            ]),
         "{ingress}"
     );
     let can = |documents: &[Value], kind: &str, resource: &str, verb: &str| {

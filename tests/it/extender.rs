@@ -217,6 +217,85 @@ async fn every_replica_keeps_nominations() -> Result<()> {
     Ok(())
 }
 
+/// kube-scheduler may have its one connection to a replica that does not lead. Its calls are answered by the leader, which alone knows
+/// nominations to nodes that were there before, and by that replica when the leader is gone.
+#[tokio::test]
+async fn calls_that_reach_another_replica_are_answered_by_the_leader() -> Result<()> {
+    let mut scene = scene(&[]).await?;
+    let kubeconfig = format!("--kubeconfig={}", account(&scene.plane).await?.display());
+    let options = MortiseOptions::with_flags(&[&kubeconfig]);
+    let mut follower = Mortise::start(&scene.plane, options).await?;
+    follower.wait_ready().await?;
+    ensure!(leads(&scene.mortise).await? && !leads(&follower).await?);
+    let forwarded = async |mortise: &Mortise| {
+        let outcome = ["outcome=\"answered\""];
+        mortise
+            .metric("mortise_extender_forwarded_total", &outcome)
+            .await
+    };
+    scene.plane.stop_component(Component::Scheduler).await?;
+    let scheduler = SchedulerOptions::with_extender(follower.extender()?);
+    scene.plane.start_scheduler(&scheduler).await?;
+    let keep = json!({ "disruption": { "consolidateAfter": "Never" } });
+    let large = types(&["c-16x-amd64-linux"]);
+    scene
+        .apply(&[kwok_class(), pool("default", &[large, ON_DEMAND], keep)])
+        .await?;
+    scene
+        .apply(&[pod("first", "first", ("1", "1Gi"), json!({}))])
+        .await?;
+    let node = place(&scene, "first").await?;
+    scene.settled(1).await?;
+    ensure!(forwarded(&follower).await? > 0.0, "no call was forwarded");
+    let told = scene.mortise.debug("extender").await?;
+    let calls = told["calls"].as_array().context("calls")?;
+    ensure!(
+        calls.iter().any(|call| call["pod"] == "default/first"),
+        "the leader has answered: {told}"
+    );
+    let told = follower.debug("extender").await?;
+    let address = format!("127.0.0.1:{}", scene.mortise.https_port());
+    ensure!(told["leader"] == address.as_str(), "{told}");
+
+    scene.plane.stop_component(Component::Scheduler).await?;
+    let elsewhere = json!({ "nodeSelector": { "node.kubernetes.io/instance-type": "none" } });
+    scene
+        .apply(&[
+            pod("big", "big", ("14", "1Gi"), json!({})),
+            pod("small", "small", ("1500m", "1Gi"), elsewhere),
+        ])
+        .await?;
+    wait_until(
+        "room of the node to be nominated to the pod",
+        SOON,
+        || async {
+            let nominations = scene.mortise.debug("nominations").await?.to_string();
+            ensure!(nominations.contains("default/big"), "{nominations}");
+            Ok(())
+        },
+    )
+    .await?;
+    // On a busy host the leader may be late once, and is not asked for a second then.
+    wait_until("an answer of the leader", SOON, || async {
+        let why = denied(&follower, &scene, "small", &node).await?;
+        let nominated = "free capacity is nominated to other pods";
+        ensure!(why.as_deref() == Some(nominated), "{why:?}");
+        Ok(())
+    })
+    .await?;
+    let why = denied(&follower, &scene, "big", &node).await?;
+    ensure!(why.is_none(), "{why:?}");
+
+    scene.mortise.kill9().await;
+    let why = denied(&follower, &scene, "big", &node).await?;
+    ensure!(why.is_none(), "the leader is gone: {why:?}");
+    scene.plane.start_scheduler(&scheduler).await?;
+    ensure!(place(&scene, "big").await? == node);
+    follower.kill9().await;
+    scene.end().await;
+    Ok(())
+}
+
 /// Without an answer of mortise, because it hangs or because it is gone, pods go where there is room.
 #[tokio::test]
 async fn without_mortise_pods_are_scheduled() -> Result<()> {

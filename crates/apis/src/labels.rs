@@ -374,6 +374,8 @@ pub const BUFFER_LEARNING: &str = "mortise.sh/buffer-learning";
 pub const BUFFER_PERCENTILE: &str = "mortise.sh/buffer-percentile";
 /// Annotation of CapacityBuffers that learn: the most replicas of their workload in each hour of the last weeks.
 pub const REPLICA_PEAKS: &str = "mortise.sh/replica-peaks";
+/// Annotation of the Lease: address and port at which the holder answers the calls of kube-scheduler that reach another replica.
+pub const LEADER_ADDRESS: &str = "mortise.sh/leader-address";
 /// Annotation of Nodes: when the extender last requested that pending pods be retried.
 pub const CAPACITY_FREED_AT: &str = "mortise.sh/capacity-freed-at";
 /// Label of namespaces: scheduler of new pods, if its webhook is installed.

@@ -31,6 +31,6 @@ mod provisioning_requests;
 mod recorded_orphans;
 mod scattered;
 mod search_memory;
-mod static_zones;
+mod static_policies;
 mod terms;
 mod upgrade_drift;

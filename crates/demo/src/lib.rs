@@ -246,9 +246,10 @@ impl DemoService {
             webhooks,
             debug: Arc::new(DebugAccess::Loopback),
             clients: default_extender_clients().into(),
+            tls,
         };
         let end_http = Shutdown::new();
-        let http = tokio::spawn(serve(service, tls, listeners, end_http.token()));
+        let http = tokio::spawn(serve(service, listeners, end_http.token()));
         Ok(Self {
             shared,
             clock,

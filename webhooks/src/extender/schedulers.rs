@@ -3,7 +3,7 @@
 //! kube-scheduler passes over an extender that it cannot reach (`ignorable`) and says nothing about it. Every pod that it
 //! binds was a filter call a moment before, so a bind without a call for a minute means that calls do not arrive: a server
 //! name that is not in the certificate, a wrong URL, an entry that was never written. With several replicas a scheduler
-//! asks one of them, so one replica alone knows only of itself.
+//! asks one of them, which forwards the calls to the leader: the others know nothing of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -77,6 +77,13 @@ impl Schedulers {
             inner.since = Some(now);
             inner.unasked = 0;
         }
+    }
+
+    /// A call was answered by another replica, which knows about which pod it was.
+    pub fn record_forwarded_call(&self, now: Timestamp) {
+        let mut inner = self.lock();
+        inner.since = Some(now);
+        inner.unasked = 0;
     }
 
     /// A pod was seen to be bound.

@@ -1,11 +1,14 @@
 //! Reading and writing the Lease object.
 
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::SocketAddr;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
+use mortise_apis::labels;
 
 use crate::client::error_class::{self, ErrorClass};
 
@@ -18,6 +21,9 @@ pub(crate) struct LeaseRecord {
     pub(crate) acquired: Option<Timestamp>,
     pub(crate) renewed: Option<Timestamp>,
     pub(crate) transitions: i32,
+    /// Where the holder answers calls of other replicas; `None`: it does not say. A holder that knows no such field leaves the address
+    /// of the one before, which refuses the calls.
+    pub(crate) address: Option<SocketAddr>,
     /// `metadata.resourceVersion`; empty before it exists.
     pub(crate) version: String,
 }
@@ -70,6 +76,9 @@ impl ClusterLease {
         let metadata = ObjectMeta {
             name: Some(self.name.clone()),
             namespace: Some(self.namespace.clone()),
+            annotations: record.address.map(|address| {
+                BTreeMap::from([(labels::LEADER_ADDRESS.to_owned(), address.to_string())])
+            }),
             resource_version: Some(record.version.clone()).filter(|version| !version.is_empty()),
             ..ObjectMeta::default()
         };
@@ -90,12 +99,15 @@ impl ClusterLease {
 
 fn read(lease: Lease) -> LeaseRecord {
     let spec = lease.spec.unwrap_or_default();
+    let annotations = lease.metadata.annotations.unwrap_or_default();
+    let address = annotations.get(labels::LEADER_ADDRESS);
     LeaseRecord {
         holder: spec.holder_identity.unwrap_or_default(),
         duration_seconds: spec.lease_duration_seconds.unwrap_or_default(),
         acquired: spec.acquire_time.map(|time| time.0),
         renewed: spec.renew_time.map(|time| time.0),
         transitions: spec.lease_transitions.unwrap_or_default(),
+        address: address.and_then(|address| address.parse().ok()),
         version: lease.metadata.resource_version.unwrap_or_default(),
     }
 }

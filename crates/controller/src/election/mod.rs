@@ -8,7 +8,10 @@
 //! Invariant: this process leads no longer than the renew deadline after the start of its last successful renewal. That
 //! deadline is shorter than the lease duration of other candidates.
 
+mod address;
+
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +46,8 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Elector {
     identity: String,
+    /// Where other replicas reach this one.
+    address: Option<SocketAddr>,
     observed: Option<LeaseRecord>,
     observed_at: Instant,
 }
@@ -59,9 +64,10 @@ pub(crate) enum ElectionStep {
 }
 
 impl Elector {
-    pub(crate) fn new(identity: String, now: Instant) -> Self {
+    pub(crate) fn new(identity: String, address: Option<SocketAddr>, now: Instant) -> Self {
         Self {
             identity,
+            address,
             observed: None,
             observed_at: now,
         }
@@ -80,6 +86,7 @@ impl Elector {
             acquired: Some(wall),
             renewed: Some(wall),
             transitions: 0,
+            address: self.address,
             version: String::new(),
         };
         let Some(found) = found else {
@@ -122,8 +129,17 @@ impl Elector {
             duration_seconds: 1,
             acquired: Some(wall),
             renewed: Some(wall),
+            address: None,
             ..held.clone()
         })
+    }
+
+    /// Where the process that holds the Lease answers calls of this one.
+    fn holder_address(&self) -> Option<SocketAddr> {
+        let record = self.observed.as_ref();
+        let other =
+            record.filter(|record| !record.holder.is_empty() && record.holder != self.identity);
+        other.and_then(|record| record.address)
     }
 
     fn is_valid(&self, record: &LeaseRecord, now: Instant) -> bool {
@@ -147,6 +163,10 @@ enum ElectionResult {
 pub(crate) struct Election<S> {
     pub(crate) store: S,
     pub(crate) identity: String,
+    /// Where this process listens.
+    pub(crate) listens: SocketAddr,
+    /// URL of the API server.
+    pub(crate) server: String,
     pub(crate) name: String,
     pub(crate) shared: Arc<ServiceState>,
     pub(crate) liveness: Arc<WatchHealth>,
@@ -159,7 +179,8 @@ pub(crate) struct Election<S> {
 
 impl<S: LeaseStore> Election<S> {
     pub(crate) async fn run(self) {
-        let mut elector = Elector::new(self.identity.clone(), Instant::now());
+        let address = address::reachable(self.listens, &self.server).await;
+        let mut elector = Elector::new(self.identity.clone(), address, Instant::now());
         let mut leading = false;
         let mut renewed = Instant::now();
         self.shared.metrics.engine.leading(&self.name, false);
@@ -194,6 +215,7 @@ impl<S: LeaseStore> Election<S> {
                 }
                 Err(_) => tracing::warn!(lease = self.name, "lease request timed out"),
             }
+            self.shared.set_leader_address(elector.holder_address());
             if leading && Instant::now() >= renewed + RENEW_DEADLINE {
                 leading = false;
                 tracing::error!(lease = self.name, "failed to renew lease in time");

@@ -18,7 +18,7 @@ fn record(holder: &str, version: &str) -> LeaseRecord {
 #[tokio::test(start_paused = true)]
 async fn a_silent_holder_is_waited_for_by_the_observers_own_clock() {
     let wall = Timestamp::UNIX_EPOCH;
-    let mut elector = Elector::new("me".to_owned(), Instant::now());
+    let mut elector = Elector::new("me".to_owned(), None, Instant::now());
     assert!(
         matches!(elector.decide(None, Instant::now(), wall), ElectionStep::Create(record) if record.holder == "me" && record.transitions == 0)
     );
@@ -87,13 +87,13 @@ async fn a_silent_holder_is_waited_for_by_the_observers_own_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_holder_is_free_at_once() {
-    let mut elector = Elector::new("me".to_owned(), Instant::now());
+    let mut elector = Elector::new("me".to_owned(), None, Instant::now());
     let next = elector.decide(Some(record("", "1")), Instant::now(), Timestamp::UNIX_EPOCH);
     assert!(
         matches!(next, ElectionStep::Update(record) if record.holder == "me" && record.transitions == 5)
     );
     assert!(
-        Elector::new("me".to_owned(), Instant::now())
+        Elector::new("me".to_owned(), None, Instant::now())
             .release(Timestamp::UNIX_EPOCH)
             .is_none()
     );
@@ -164,6 +164,8 @@ impl Candidate {
             license: Arc::new(LeadershipDeadline::new()),
             store: store.clone(),
             identity: identity.to_owned(),
+            listens: SocketAddr::from(([10, 0, 0, 7], 8443)),
+            server: String::new(),
             name: "lease".to_owned(),
             shared: ServiceState::new(
                 Arc::new(SystemClock),

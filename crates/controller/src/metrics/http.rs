@@ -16,6 +16,7 @@ series! {
         handshakes_failed: always counter[labels::Cause; 8] "mortise_tls_handshakes_failed" "TLS handshakes that failed or timed out, by cause";
         connections_ended: always counter[labels::PortCause; 12] "mortise_connections_ended" "Connections rejected or closed by the server, by cause";
         token_reviews: always counter[labels::Outcome; 5] "mortise_token_reviews" "Token reviews of callers of debug paths, by outcome";
+        forwarded: always counter[labels::Outcome; 4] "mortise_extender_forwarded" "Extender calls that reached this replica while another one leads, by what came of forwarding them: answered, refused, failed, not_sent";
         unasked_binds: always gauge[] "mortise_extender_unasked_binds" "Pods bound without an extender call in the previous minute, since the last call";
         certificate_reloads: always counter[labels::Outcome; 4] "mortise_certificate_reloads" "Certificate reloads by outcome";
     }
@@ -58,6 +59,11 @@ impl HttpMetrics {
     /// Counts the review of a caller's token.
     pub(crate) fn token_reviewed(&self, outcome: &'static str) {
         self.token_reviews.count(&labels::Outcome { outcome });
+    }
+
+    /// Counts a call that was to be forwarded to the leader.
+    pub(crate) fn forwarded(&self, outcome: &'static str) {
+        self.forwarded.count(&labels::Outcome { outcome });
     }
 
     /// Sets the number of pods bound without an extender call.

@@ -1,5 +1,6 @@
 //! The components of the service, one function each.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -41,8 +42,8 @@ use crate::flight_recorder::FlightRecorder;
 use crate::notifications::Notifications;
 use crate::serve::{DebugAccess, HttpsService, Listeners, serve};
 use crate::service_state::ServiceState;
-use crate::tls::ApiServers;
 use crate::tls::certificates::Certificates;
+use crate::tls::{ApiServers, Tls};
 use crate::watch::{Watch, WatchHealth, interruption_notices};
 
 /// Context that more than one component reads.
@@ -118,13 +119,13 @@ impl Components {
         links.spawn_notices(&service);
         links.spawn_provider_workers(&service);
         match lease {
-            Some((name, namespace)) => links.spawn_election(&service, name, &namespace),
+            Some(lease) => links.spawn_election(&service, lease, listeners.addresses().https),
             None => links.spawn_probe(&service),
         }
         links.spawn_wake_pods(&service);
         let tls = certificates.tls();
-        let https = links.https(service, debug);
-        let http = serve(https, tls, listeners, ends.http.clone());
+        let https = links.https(service, debug, tls);
+        let http = serve(https, listeners, ends.http.clone());
         links.tasks.spawn(exit_of("http", http));
         let period = certificates.period();
         let certificates = certificates.run(period, ends.inputs.clone());
@@ -275,10 +276,18 @@ impl Links<'_> {
         }
     }
 
-    fn spawn_election(&mut self, service: &ServiceContext, name: String, namespace: &str) {
+    fn spawn_election(
+        &mut self,
+        service: &ServiceContext,
+        lease: (String, String),
+        listens: SocketAddr,
+    ) {
+        let (name, namespace) = lease;
         let election = Election {
-            store: ClusterLease::new(service.clients.lease.clone(), namespace, &name),
+            store: ClusterLease::new(service.clients.lease.clone(), &namespace, &name),
             identity: identity(),
+            listens,
+            server: service.clients.server.clone(),
             name,
             shared: Arc::clone(&service.shared),
             liveness: Arc::clone(&self.liveness),
@@ -312,7 +321,7 @@ impl Links<'_> {
     }
 
     /// Handlers of the HTTPS listener.
-    fn https(&self, service: ServiceContext, debug: DebugAccess) -> HttpsService {
+    fn https(&self, service: ServiceContext, debug: DebugAccess, tls: Arc<Tls>) -> HttpsService {
         let ServiceContext {
             config,
             node_classes,
@@ -332,6 +341,7 @@ impl Links<'_> {
         };
         HttpsService {
             shared,
+            tls,
             webhooks,
             debug: Arc::new(debug),
             clients: config.extender_clients.into(),

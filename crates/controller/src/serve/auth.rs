@@ -232,6 +232,7 @@ mod tests {
     async fn certificates_and_loopback_need_no_token() {
         let allowed = ["x".to_owned()];
         let peer = Peer {
+            is_replica: false,
             of_extender_ca: true,
             of_admission_ca: false,
             names: vec!["x".to_owned()],

@@ -118,7 +118,7 @@ impl RequestGuard {
         } = caller;
         match access {
             Access::Open => Ok(()),
-            Access::ExtenderClient if peer.is_one_of(&self.clients) => Ok(()),
+            Access::ExtenderClient if peer.is_one_of(&self.clients) || peer.is_replica => Ok(()),
             Access::ExtenderClient => {
                 let message = if peer.names.is_empty() || !peer.of_extender_ca {
                     "a client certificate signed by the extender CA is required\n"

@@ -5,6 +5,7 @@ mod auth;
 mod bodies;
 mod debug;
 pub(crate) mod exposition;
+mod forwarding;
 mod guard;
 mod http_loop;
 mod metrics_and_probes;
@@ -33,6 +34,7 @@ use crate::tls::{ApiServers, Tls};
 pub use auth::{AccessDenied, DebugAccess};
 use debug::DebugState;
 pub use debug::{DEBUG_ROUTES, DebugRoute, DebugView, Subject, explanation};
+use forwarding::Forwarding;
 use guard::RequestGuard;
 
 /// The parts of the HTTPS service.
@@ -46,6 +48,8 @@ pub struct HttpsService {
     pub debug: Arc<DebugAccess>,
     /// Names of client certificates that may call the extender and the debug paths.
     pub clients: Arc<[String]>,
+    /// Certificates.
+    pub tls: Arc<Tls>,
     /// Which callers of admission count as API servers; only those get facts of the cluster in responses.
     pub api_servers: ApiServers,
 }
@@ -71,7 +75,17 @@ impl HttpsService {
             self.api_servers.clone(),
         );
         let shared = Arc::clone(&self.shared);
+        let forwarding = Forwarding::new(
+            Arc::clone(&self.shared),
+            Arc::clone(&self.webhooks.extender),
+            Arc::clone(&self.tls),
+            forwarding::WITHIN,
+        );
         mortise_webhooks::router::router(self.webhooks.clone())
+            .route_layer(axum::middleware::from_fn_with_state(
+                forwarding,
+                forwarding::to_leader,
+            ))
             .merge(debug::router(DebugState {
                 shared: Arc::clone(&self.shared),
                 extender: Arc::clone(&self.webhooks.extender),
@@ -148,12 +162,7 @@ async fn bind(
 }
 
 /// Serves until `end`, then lets open requests complete. Returns when the last connection is closed.
-pub async fn serve(
-    service: HttpsService,
-    tls: Arc<Tls>,
-    listeners: Listeners,
-    end: CancellationToken,
-) {
+pub async fn serve(service: HttpsService, listeners: Listeners, end: CancellationToken) {
     let Listeners {
         https,
         metrics,
@@ -169,7 +178,7 @@ pub async fn serve(
             port: "https",
             listener: https,
             limits: http_loop::HTTPS_LIMITS,
-            tls: Some(tls),
+            tls: Some(Arc::clone(&service.tls)),
             router: service.router(),
             shared: Arc::clone(&shared),
         },

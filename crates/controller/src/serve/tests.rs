@@ -13,7 +13,7 @@ use crate::pem::{self, Files};
 use crate::testing;
 use crate::tls::{Peer, certificates};
 
-fn service(debug: DebugAccess) -> HttpsService {
+pub(super) fn service(debug: DebugAccess) -> HttpsService {
     let shared = testing::shared();
     let webhooks = WebhookState {
         view: Arc::<ServiceState>::clone(&shared),
@@ -27,6 +27,7 @@ fn service(debug: DebugAccess) -> HttpsService {
         webhooks,
         debug: Arc::new(debug),
         clients: default_extender_clients().into(),
+        tls: Arc::default(),
         api_servers: ApiServers::Anybody,
     }
 }
@@ -46,6 +47,7 @@ async fn call(
         .unwrap();
     request.extensions_mut().insert(Peer {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
+        is_replica: false,
         of_extender_ca: true,
         of_admission_ca: false,
     });
@@ -251,8 +253,8 @@ async fn over_tls(
 async fn a_client_certificate_opens_the_extender_over_both_protocols() {
     let files = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();
     let others = certificates::in_memory(&[], jiff::Timestamp::now()).unwrap();
-    let tls = Arc::new(Tls::new());
-    tls.load(&files).unwrap();
+    let service = service(DebugAccess::CertificateOnly);
+    service.tls.load(&files).unwrap();
     let listeners = Listeners::bind(&Listen::any_port(std::net::Ipv4Addr::LOCALHOST.into()))
         .await
         .unwrap();
@@ -262,12 +264,7 @@ async fn a_client_certificate_opens_the_extender_over_both_protocols() {
         health,
     } = listeners.addresses();
     let end = CancellationToken::new();
-    let server = tokio::spawn(serve(
-        service(DebugAccess::CertificateOnly),
-        tls,
-        listeners,
-        end.clone(),
-    ));
+    let server = tokio::spawn(serve(service, listeners, end.clone()));
     for offered in [&["http/1.1"][..], &["h2"], &["h2", "http/1.1"]] {
         assert_eq!(
             over_tls(https, &files, false, offered, "/extender/v1/filter").await,

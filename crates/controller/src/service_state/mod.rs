@@ -9,11 +9,12 @@ pub(crate) mod recent_drain_blockers;
 pub(crate) mod unused_reservations;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use mortise_apis::labels::WellKnown;
 use mortise_cloudprovider::CloudProvider;
 use mortise_engine::freshness::Freshness;
@@ -64,6 +65,7 @@ pub struct ServiceState {
     settings: OnceLock<Settings>,
     providers: OnceLock<ProviderList>,
     traces: OnceLock<Traces>,
+    leader_address: ArcSwapOption<SocketAddr>,
     pub(crate) streams: Arc<Semaphore>,
 }
 
@@ -121,6 +123,7 @@ impl ServiceState {
             settings: OnceLock::new(),
             providers: OnceLock::new(),
             traces: OnceLock::new(),
+            leader_address: ArcSwapOption::empty(),
             streams: Arc::new(Semaphore::new(STREAMS)),
         })
     }
@@ -154,6 +157,18 @@ impl ServiceState {
     /// Where spans go; `None`: nowhere.
     pub(crate) fn traces(&self) -> Option<&Traces> {
         self.traces.get()
+    }
+
+    /// Sets where another replica, which leads, answers calls of this one.
+    pub(crate) fn set_leader_address(&self, address: Option<SocketAddr>) {
+        if self.leader_address() != address {
+            self.leader_address.store(address.map(Arc::new));
+        }
+    }
+
+    /// Where another replica, which leads, answers calls of this one; `None` if this one leads, or none says where it does.
+    pub(crate) fn leader_address(&self) -> Option<SocketAddr> {
+        self.leader_address.load().as_deref().copied()
     }
 
     /// The newest snapshot. One atomic load.

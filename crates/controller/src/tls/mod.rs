@@ -1,14 +1,16 @@
 //! TLS settings that change at run time: a new connection uses the new certificate, an old one keeps its own.
 
 pub mod certificates;
+mod replicas;
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use rustls::RootCertStore;
-use rustls::ServerConfig;
+use replicas::ReplicaOrClient;
+use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -41,6 +43,10 @@ pub(crate) struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
     /// Names of the server certificate.
     pub(crate) names: Vec<String>,
+    /// The server certificate, which other replicas present when they call this one.
+    own: CertificateDer<'static>,
+    /// For calls of other replicas.
+    pub(crate) to_replicas: Arc<ClientConfig>,
     /// CA of the extender's clients.
     extender: Option<Arc<dyn ClientCertVerifier>>,
     /// CA of API servers.
@@ -60,6 +66,7 @@ impl ServerTls {
         };
         Peer {
             names: client_names(own),
+            is_replica: *own == self.own,
             of_extender_ca: signed(&self.extender),
             of_admission_ca: signed(&self.admission),
         }
@@ -86,14 +93,24 @@ impl Tls {
     pub fn load(&self, files: &Files) -> Result<(), TlsError> {
         let extender = verifier(files, &[pem::EXTENDER_CA_CERT])?;
         let admission = verifier(files, &[pem::ADMISSION_CA_CERT])?;
-        let config = Arc::new(server_config(files)?);
-        let chain = files
-            .get(pem::TLS_CERT)
-            .and_then(|pem| pem::chain(pem).ok());
-        let names = alternative_names(chain.as_deref());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let (chain, key) = server_identity(files)?;
+        let own = chain.first().cloned().ok_or_else(|| TlsError {
+            file: pem::TLS_CERT,
+            message: "holds no certificate".to_owned(),
+        })?;
+        let to_replicas = replicas::client_config(&provider, chain.clone(), key.clone_key())
+            .map_err(|error| TlsError {
+                file: pem::TLS_KEY,
+                message: error.to_string(),
+            })?;
+        let names = alternative_names(&own);
+        let config = Arc::new(server_config(files, provider, (chain, key))?);
         self.current.store(Some(Arc::new(ServerTls {
             config,
             names,
+            own,
+            to_replicas,
             extender,
             admission,
         })));
@@ -101,7 +118,10 @@ impl Tls {
     }
 }
 
-fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
+/// A certificate chain and its key.
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn server_identity(files: &Files) -> Result<Identity, TlsError> {
     let read = |file: &'static str| {
         files.get(file).ok_or_else(|| TlsError {
             file,
@@ -116,7 +136,15 @@ fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
         file: pem::TLS_KEY,
         message: error.to_string(),
     })?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    Ok((chain, key))
+}
+
+fn server_config(
+    files: &Files,
+    provider: Arc<CryptoProvider>,
+    (chain, key): Identity,
+) -> Result<ServerConfig, TlsError> {
+    let own = chain.first().cloned();
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError {
@@ -124,9 +152,11 @@ fn server_config(files: &Files) -> Result<ServerConfig, TlsError> {
             message: error.to_string(),
         })?;
     let all = [pem::EXTENDER_CA_CERT, pem::ADMISSION_CA_CERT];
-    let builder = match verifier(files, &all)? {
-        None => builder.with_no_client_auth(),
-        Some(verifier) => builder.with_client_cert_verifier(verifier),
+    let builder = match (verifier(files, &all)?, own) {
+        (Some(clients), Some(own)) => {
+            builder.with_client_cert_verifier(Arc::new(ReplicaOrClient { own, clients }))
+        }
+        _ => builder.with_no_client_auth(),
     };
     let mut config = builder
         .with_single_cert(chain, key)
@@ -173,11 +203,9 @@ fn verifier(
     Ok(Some(verifier))
 }
 
-/// DNS names and addresses of the first certificate of a chain.
-fn alternative_names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
-    let parsed = chain
-        .and_then(|chain| chain.first())
-        .and_then(|der| X509Certificate::from_der(der).ok());
+/// DNS names and addresses of a certificate.
+fn alternative_names(der: &CertificateDer<'_>) -> Vec<String> {
+    let parsed = X509Certificate::from_der(der).ok();
     parsed.map_or_else(Vec::new, |(_, cert)| subject_alternative_names(&cert))
 }
 
@@ -198,6 +226,8 @@ fn subject_alternative_names(cert: &X509Certificate<'_>) -> Vec<String> {
 pub struct Peer {
     /// Common name and DNS names of the verified client certificate; empty without one.
     pub names: Vec<String>,
+    /// It is the server certificate of this process: the peer is another replica.
+    pub is_replica: bool,
     /// The extender's CA signed it.
     pub of_extender_ca: bool,
     /// The CA of API servers signed it.

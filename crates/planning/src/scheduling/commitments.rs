@@ -17,10 +17,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::narrowed_offerings::NarrowedOfferings;
-use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId};
+use super::narrowed_offerings::{NarrowedOfferings, TemplateOfferings};
+use super::narrowed_template::NarrowedTemplateId;
 use super::plan::{PlannedClaim, SolveOptions};
-use super::pool_template::PoolTemplate;
 use mortise_apis::labels::{CAPACITY_TYPE, TOPOLOGY_ZONE};
 use mortise_apis::requirements::Requirements;
 use mortise_apis::values::money::MicroUsd;
@@ -78,19 +77,19 @@ impl CommitmentRoom {
     pub(super) fn offerings(
         &mut self,
         snapshot: &Snapshot,
-        template: &PoolTemplate,
-        (id, shape): (NarrowedTemplateId, &NarrowedTemplate),
+        template: TemplateOfferings<'_>,
         types: &Bits,
         is_enough: impl Fn(&Bits) -> bool,
     ) -> Option<PaidOfferings> {
         let left = self.left.as_ref()?;
-        let table = template.catalog.table();
+        let table = template.template.catalog.table();
         for (at, of) in left.iter() {
-            if !of.is_for(&template.name) || !of.is_met_by(&shape.requirements, table) {
+            let is_for = of.is_for(&template.template.name);
+            if !is_for || !of.is_met_by(template.requirements, table) {
                 continue;
             }
-            let known = self.offerings.entry((id, at));
-            let offerings = known.or_insert_with(|| offerings(snapshot, template, shape, of));
+            let known = self.offerings.entry((template.id, at));
+            let offerings = known.or_insert_with(|| offerings(snapshot, template, of));
             let Some(offerings) = offerings else { continue };
             let affordable = offerings.by_price.iter().filter_map(|(at_type, offer)| {
                 let price = offer.price.filter(|price| left.has_room(at, *price))?;
@@ -159,18 +158,17 @@ pub(crate) fn payable(
     Some((cheapest.price?, paying.map(|(at, _)| at).collect()))
 }
 
-/// The on-demand offerings of a narrowed template that a commitment pays for; `None` without any.
+/// The on-demand offerings of a template that a commitment pays for; `None` without any.
 fn offerings(
     snapshot: &Snapshot,
-    template: &PoolTemplate,
-    shape: &NarrowedTemplate,
+    template: TemplateOfferings<'_>,
     of: &PaidCapacity,
 ) -> Option<Arc<NarrowedOfferings>> {
-    let table = template.catalog.table();
+    let table = template.template.catalog.table();
     let asked = &of.commitment.requirements;
-    let mut kinds = NarrowedOfferings::on_demand_kinds(shape, table);
+    let mut kinds = template.on_demand_kinds();
     kinds.and(&table.kinds_meeting(asked, &snapshot.well_known));
-    let mut types = shape.types.clone();
+    let mut types = template.types.clone();
     types.and(&table.having(asked));
     NarrowedOfferings::of(kinds, types, table).map(Arc::new)
 }

@@ -3,48 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::commitments::{CommitmentRoom, PayingCommitment};
 use super::in_flight_node_claim::InFlightNodeClaim;
-use super::narrowed_offerings::NarrowedOfferings;
+use super::narrowed_offerings::TemplateOfferings;
 use super::narrowed_template::NarrowedTemplate;
-use super::on_demand_share::OnDemandShares;
 use super::pass::Pass;
 use super::placements::PlacementTarget;
 use super::plan::{LaunchPlan, Placement, PlannedClaim, PlannedOffering};
+use super::policy_demands::{AllowedOfferings, PolicyDemands};
 use super::static_claim::capacity_types;
-use super::zone_balance::{OfferingsId, ZoneBalances};
 use crate::reason::Reason;
 use mortise_apis::labels::{self, WellKnown};
 use mortise_apis::requirements::{Operator, Requirement, Requirements};
 use mortise_apis::resources::Resources;
 use mortise_cloudprovider::CapacityType;
-use mortise_state::catalog::{Bits, PricedOffering};
+use mortise_state::catalog::Bits;
 use mortise_state::snapshot::Pod;
-
-/// The on-demand offerings that a NodeClaim is limited to.
-struct LimitedOfferings {
-    offerings: Arc<NarrowedOfferings>,
-    types: Bits,
-    /// The commitment that pays for them.
-    paid_by: Option<PayingCommitment>,
-}
-
-/// What a NodeClaim may be launched as.
-struct AllowedOfferings {
-    kinds: Bits,
-    types: Bits,
-    /// Its types, the cheapest first, at most as many as a NodeClaim may have.
-    by_price: Vec<(usize, PricedOffering)>,
-    /// The commitment that pays for them.
-    paid_by: Option<PayingCommitment>,
-}
-
-/// What the policies ask of new NodeClaims, as those of the pass use it up.
-struct PolicyDemands {
-    shares: OnDemandShares,
-    commitments: CommitmentRoom,
-    zones: ZoneBalances,
-}
 
 /// Builds the plan of a finished pass.
 pub(super) struct PlanBuilder<'p, 'a> {
@@ -82,11 +55,7 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
             });
         }
         let snapshot = self.pass.ground.snapshot;
-        let mut demands = PolicyDemands {
-            shares: OnDemandShares::new(snapshot, self.pass.options),
-            commitments: CommitmentRoom::new(snapshot, self.pass.options),
-            zones: ZoneBalances::new(snapshot, self.pass.options),
-        };
+        let mut demands = PolicyDemands::new(snapshot, self.pass.options);
         let filled =
             (0..self.pass.claims.len()).filter(|at| !self.pass.claims[*at].pods.is_empty());
         for claim in filled {
@@ -192,98 +161,19 @@ impl<'p, 'a> PlanBuilder<'p, 'a> {
                 paid_by: None,
             };
         }
-        let limited = self.limited(claim, &types, requirements, demands);
-        if let Some(limited) = &limited {
-            types.and(&limited.types);
-        }
-        let (kinds, all, by_price, id) = match &limited {
-            None => (
-                &shape.kinds,
-                &shape.types,
-                shape.by_price(template),
-                OfferingsId::All,
-            ),
-            Some(LimitedOfferings {
-                offerings, paid_by, ..
-            }) => (
-                &offerings.kinds,
-                &offerings.types,
-                offerings.by_price.as_slice(),
-                paid_by
-                    .as_ref()
-                    .map_or(OfferingsId::OnDemand, |by| OfferingsId::Commitment(by.at)),
-            ),
+        let offered = TemplateOfferings {
+            id: claim.shape,
+            template,
+            requirements: &shape.requirements,
+            kinds: &shape.kinds,
+            types: &shape.types,
+            by_price: shape.by_price(template),
         };
-        let snapshot = self.pass.ground.snapshot;
-        let (id, of) = ((claim.shape, id), (kinds, all, &types));
-        let zone = demands.zones.zone(snapshot, template, id, of, |left| {
-            self.is_enough(claim, left, (requirements, labels::TOPOLOGY_ZONE))
-        });
-        let (kinds, by_price) = match &zone {
-            None => (kinds.clone(), options.cheapest(by_price, &types)),
-            Some(zone) => {
-                types = zone.types_of(&types);
-                let pinned = Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&zone.zone));
-                requirements.add(pinned);
-                (
-                    zone.offerings.kinds.clone(),
-                    options.cheapest(&zone.offerings.by_price, &types),
-                )
-            }
-        };
-        AllowedOfferings {
-            kinds,
-            types,
-            by_price,
-            paid_by: limited.and_then(|limited| limited.paid_by),
-        }
-    }
-
-    /// The on-demand offerings that a NodeClaim is limited to, because a commitment pays for them or the policy of its NodePool asks for
-    /// them; `None` if it is not, or minValues forbid it. Pins its requirements to them.
-    fn limited(
-        &self,
-        claim: &InFlightNodeClaim,
-        types: &Bits,
-        requirements: &mut Requirements,
-        PolicyDemands {
-            shares,
-            commitments,
-            ..
-        }: &mut PolicyDemands,
-    ) -> Option<LimitedOfferings> {
-        let shape = self.pass.shapes.get(claim.shape);
-        let template = &self.pass.templates[shape.template];
-        let snapshot = self.pass.ground.snapshot;
-        let of = (claim.shape, shape);
-        let paid = commitments.offerings(snapshot, template, of, types, |left| {
-            self.is_enough(claim, left, (requirements, labels::CAPACITY_TYPE))
-        });
-        let limited = if let Some(paid) = paid {
-            commitments.take(&paid);
-            shares.count_on_demand(snapshot, template, paid.cheapest);
-            requirements.add_all(&paid.requirements);
-            LimitedOfferings {
-                offerings: paid.offerings,
-                types: paid.types,
-                paid_by: Some(paid.by),
-            }
-        } else {
-            let offerings = shares.limit(snapshot, template, of, types)?;
-            let mut left = types.clone();
-            left.and(&offerings.types);
-            if !self.is_enough(claim, &left, (requirements, labels::CAPACITY_TYPE)) {
-                return None;
-            }
-            LimitedOfferings {
-                offerings,
-                types: left,
-                paid_by: None,
-            }
-        };
-        let pinned = CapacityType::OnDemand.as_str();
-        requirements.add(Requirement::is(labels::CAPACITY_TYPE, pinned));
-        Some(limited)
+        let (snapshot, is_enough) = (
+            self.pass.ground.snapshot,
+            |left: &Bits, pinned: (&Requirements, &str)| self.is_enough(claim, left, pinned),
+        );
+        demands.narrow((snapshot, options), offered, types, requirements, is_enough)
     }
 
     /// Whether these types, and one value of this key, are enough for the minValues of a NodeClaim.

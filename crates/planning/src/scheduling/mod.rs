@@ -40,6 +40,7 @@ mod placements;
 pub mod plan;
 mod pod_queue;
 mod pod_requirements;
+mod policy_demands;
 mod policy_room;
 mod pool_template;
 mod reasons;

@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::narrowed_offerings::NarrowedOfferings;
-use super::narrowed_template::{NarrowedTemplate, NarrowedTemplateId};
+use super::narrowed_offerings::{NarrowedOfferings, TemplateOfferings};
+use super::narrowed_template::NarrowedTemplateId;
 use super::plan::SolveOptions;
 use super::pool_template::PoolTemplate;
 use mortise_state::catalog::{Bits, PricedOffering};
@@ -68,27 +68,27 @@ impl OnDemandShares {
     pub(super) fn limit(
         &mut self,
         snapshot: &Snapshot,
-        template: &PoolTemplate,
-        (id, shape): (NarrowedTemplateId, &NarrowedTemplate),
+        of: TemplateOfferings<'_>,
         types: &Bits,
     ) -> Option<Arc<NarrowedOfferings>> {
+        let template = of.template;
         let on_demand = self.uses.of_pool(&template.name, snapshot)?;
         let table = template.catalog.table();
         let cpu_of = |by_price: &[(usize, PricedOffering)]| {
             let cheapest = by_price.iter().find(|(at, _)| types.has(*at))?;
             Some(template.catalog.types().get(cheapest.0)?.capacity.cpu)
         };
-        let cpu = cpu_of(shape.by_price(template))?;
-        let planned = NodeCpu::planned(cpu, &shape.requirements);
+        let cpu = cpu_of(of.by_price)?;
+        let planned = NodeCpu::planned(cpu, of.requirements);
         if planned.is_on_demand {
             on_demand.add(planned);
             return None;
         }
         let limited = on_demand.must_be_on_demand(cpu).then(|| {
-            let known = self.offerings.entry(id);
+            let known = self.offerings.entry(of.id);
             known.or_insert_with(|| {
-                let kinds = NarrowedOfferings::on_demand_kinds(shape, table);
-                NarrowedOfferings::of(kinds, shape.types.clone(), table).map(Arc::new)
+                let kinds = of.on_demand_kinds();
+                NarrowedOfferings::of(kinds, of.types.clone(), table).map(Arc::new)
             })
         });
         let limited = limited.and_then(|offerings| offerings.clone());

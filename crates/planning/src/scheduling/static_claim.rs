@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use super::daemon_set_pods::DaemonSetPods;
+use super::narrowed_offerings::TemplateOfferings;
 use super::narrowed_template::NarrowedTemplateId;
 use super::plan::{PlannedClaim, PlannedOffering, SolveOptions};
+use super::policy_demands::{AllowedOfferings, PolicyDemands};
 use super::policy_room::PolicyRoom;
 use super::pool_template::PoolTemplate;
 use super::resource_vector::ResourceDimensions;
-use super::zone_balance::{OfferingsId, ZoneBalances};
 use mortise_apis::karpenter::nodepool::NodePool;
 use mortise_apis::labels;
-use mortise_apis::requirements::{Requirement, Requirements};
+use mortise_apis::requirements::Requirements;
 use mortise_apis::resources::Resources;
 use mortise_cloudprovider::CapacityType;
 use mortise_state::catalog::{Bits, InstanceTypeTable, PricedOffering};
@@ -20,14 +21,15 @@ use mortise_state::snapshot::{PoolUsage, Snapshot};
 /// Text of a NodePool whose instance types are too small for the DaemonSet pods.
 const TOO_SMALL: &str = "no instance type of the NodePool has enough capacity for its DaemonSets";
 
-/// Plans NodeClaims of static NodePools. Those of one planner are planned next to each other: each counts for the zones of the next.
+/// Plans NodeClaims of static NodePools. Those of one planner are planned next to each other: each counts for what
+/// the policies ask of the next.
 #[derive(Debug)]
 pub struct StaticClaimPlanner<'a> {
     snapshot: &'a Snapshot,
     options: &'a SolveOptions,
     daemons: DaemonSetPods,
     dimensions: ResourceDimensions,
-    zones: ZoneBalances,
+    demands: PolicyDemands,
     /// How many templates it has made.
     templates: NarrowedTemplateId,
 }
@@ -43,17 +45,18 @@ pub struct StaticClaimTemplate {
     kinds: Bits,
     /// The types that have capacity for the DaemonSets and that the policy allows.
     types: Bits,
-    offers: Vec<(usize, PricedOffering)>,
+    /// These types by price.
+    by_price: Vec<(usize, PricedOffering)>,
 }
 
 impl<'a> StaticClaimPlanner<'a> {
-    /// A planner for this snapshot; the nodes that `options` are without count for no zone.
+    /// A planner for this snapshot; the nodes that `options` are without count for nothing.
     pub fn new(snapshot: &'a Snapshot, options: &'a SolveOptions) -> Self {
         let daemons = DaemonSetPods::from_snapshot(snapshot);
         let requests = daemons.all().iter().map(|each| &each.class.requests);
         Self {
             dimensions: ResourceDimensions::new(requests),
-            zones: ZoneBalances::new(snapshot, options),
+            demands: PolicyDemands::new(snapshot, options),
             snapshot,
             options,
             daemons,
@@ -106,10 +109,8 @@ impl<'a> StaticClaimPlanner<'a> {
             overhead =
                 Some(overhead.map_or_else(|| own.clone(), |least: Resources| least.min(own)));
         }
-        let offers = self
-            .options
-            .cheapest(&table.by_price(&types, &kinds), &types);
-        if offers.is_empty() {
+        let by_price = table.by_price(&types, &kinds);
+        if by_price.is_empty() {
             return Err(TOO_SMALL.to_owned());
         }
         let mut requirements = template.requirements.clone();
@@ -124,33 +125,36 @@ impl<'a> StaticClaimPlanner<'a> {
             requirements,
             kinds,
             types,
-            offers,
+            by_price,
         })
     }
 
-    /// The next NodeClaim: the instance types of the template, the cheapest first, in the zone that its NodePoolPolicy asks for.
+    /// The next NodeClaim: the instance types of the template, the cheapest first, as far as its NodePoolPolicy allows them.
     pub fn plan(&mut self, of: &StaticClaimTemplate) -> PlannedClaim {
         let template = &of.template;
         let (catalog, table) = (&template.catalog, template.catalog.table());
         let mut requirements = of.requirements.clone();
         let options = self.options;
-        let id = (of.id, OfferingsId::All);
-        let offerings = (&of.kinds, &of.types, &of.types);
-        let is_enough =
-            |left: &Bits| options.is_enough(catalog, left, (&requirements, labels::TOPOLOGY_ZONE));
-        let zone = self
-            .zones
-            .zone(self.snapshot, template, id, offerings, is_enough);
-        let (kinds, offers) = match &zone {
-            None => (&of.kinds, of.offers.clone()),
-            Some(zone) => {
-                let pinned = Requirement::is(labels::TOPOLOGY_ZONE, Arc::clone(&zone.zone));
-                requirements.add(pinned);
-                let here = zone.types_of(&of.types);
-                let offers = options.cheapest(&zone.offerings.by_price, &here);
-                (&zone.offerings.kinds, offers)
-            }
+        let offered = TemplateOfferings {
+            id: of.id,
+            template,
+            requirements: &of.requirements,
+            kinds: &of.kinds,
+            types: &of.types,
+            by_price: &of.by_price,
         };
+        let context = (self.snapshot, options);
+        let is_enough =
+            |left: &Bits, pinned: (&Requirements, &str)| options.is_enough(catalog, left, pinned);
+        let types = of.types.clone();
+        let AllowedOfferings {
+            kinds,
+            by_price: offers,
+            paid_by,
+            ..
+        } = self
+            .demands
+            .narrow(context, offered, types, &mut requirements, is_enough);
         let mut kept = Bits::none(table.type_count());
         offers.iter().for_each(|(at, _)| kept.insert(*at));
         let name = |at: usize| catalog.types().get(at).map(|each| Arc::clone(&each.name));
@@ -163,12 +167,12 @@ impl<'a> StaticClaimPlanner<'a> {
             cheapest: offers
                 .first()
                 .and_then(|offer| PlannedOffering::new(catalog, offer)),
-            paid_by: None,
+            paid_by,
             most: template.most(&kept),
             pods: Vec::new(),
             device_drivers: Vec::new(),
             min_values_relaxed: false,
-            capacity_types: capacity_types(table, kinds, &kept),
+            capacity_types: capacity_types(table, &kinds, &kept),
             well_known: Arc::new(self.snapshot.well_known.clone()),
         }
     }

@@ -64,12 +64,18 @@ pub(super) fn view(state: &DebugState, uri: &Uri) -> Result<DebugView, DebugRefu
     let nominations = shared.snapshot().ledger.nomination_outcomes();
     let counts: BTreeMap<&str, u64> = counters.snapshot();
     let (seen, failed) = (memory.schedulers.calls_seen(), shared.handshakes.all());
+    let leader = shared.leader_address();
     let mut text = schedulers(&seen, now);
+    text.extend(leader.map(|leader| {
+        format!(
+            "this replica does not lead; calls that reach it are answered by the leader, {leader}"
+        )
+    }));
     text.extend(failed.iter().map(|each| handshake(each, now)));
     text.push(table.render("no calls yet"));
     Ok(DebugView {
         json: json!({
-            "asked_by": seen, "failed_handshakes": failed,
+            "asked_by": seen, "leader": leader, "failed_handshakes": failed,
             "calls": calls, "counts": counts, "nominations": nominations, "denied_pods": memory.denied_pods.len(),
             "assumed_pods": memory.assumed_pods.len(), "whole_nodes": counters.full_nodes.get() > 0,
         }),

@@ -109,7 +109,7 @@ pub const DEBUG_ROUTES: &[DebugRoute] = &[
     DebugRoute {
         path: "/debug/extender",
         query: &["limit"],
-        shows: "schedulers that call, binds without a call, failed TLS handshakes, the newest calls and all counts",
+        shows: "schedulers that call, on a replica that does not lead the address of the leader, binds without a call, failed TLS handshakes, the newest calls and all counts",
         view: View::Page(extender::view),
     },
     DebugRoute {
