@@ -3,7 +3,7 @@
 use mortise_deciders::{DisruptionDecider, StaticCapacityDecider};
 use mortise_engine::decider::Decider;
 use mortise_planning::settings::Settings;
-use mortise_sim::test_cluster::{TestCluster, ordinary_types};
+use mortise_sim::test_cluster::{TestCluster, instance_type};
 use serde_json::{Value, json};
 
 use crate::automatic_cluster::drift;
@@ -23,7 +23,12 @@ fn deciders(_: &Settings) -> Vec<Box<dyn Decider>> {
 fn cluster(pools: &[&str], asked: Option<Value>) -> TestCluster {
     let mut settings = Settings::default();
     settings.gates.static_capacity = true;
-    let mut world = TestCluster::with_types(deciders, settings, ordinary_types());
+    let types = vec![instance_type(
+        "small",
+        2,
+        &[("spot", 40), ("on-demand", 100)],
+    )];
+    let mut world = TestCluster::with_types(deciders, settings, types);
     world.put_automatic_pool();
     if let Some(mut spec) = asked {
         spec["nodePools"] = json!(pools);

@@ -100,9 +100,11 @@ pub fn replacement(
             message,
         }));
     }
-    // It takes the place of the candidate, also in its zone.
+    // It takes the place of the candidate, also in its zone, and in what is on-demand and paid for, next to what other commands launch.
     let options = SolveOptions {
         without: [candidate.key().clone()].into(),
+        commitments: view.commitments_without(&[candidate], false),
+        on_demand: view.on_demand().without(&[candidate], view.snapshot()),
         ..view.context.settings.solve_options()
     };
     let mut planner = StaticClaimPlanner::new(view.snapshot(), &options);
