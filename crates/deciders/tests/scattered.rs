@@ -1,13 +1,22 @@
 //! Consolidation where kube-scheduler asks no extender, and so places evicted pods otherwise than planned.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use mortise_cloudprovider::InstanceType;
 use mortise_engine::record::Verdict;
+use mortise_planning::disruption::candidate::{Candidate, DisruptionClass};
+use mortise_planning::disruption::command::{
+    CommandPhase, DisruptedNode, DisruptionCommand, Method, RelocationPlan,
+};
+use mortise_planning::disruption::disruption_view::DisruptionView;
+use mortise_planning::disruption::simulation::{SimulationRules, what_if};
 use mortise_planning::reason::Reason;
 use mortise_planning::settings::Settings;
 use mortise_sim::test_cluster::{TestCluster, instance_type, ordinary_types};
 use serde_json::json;
 
-use crate::automatic_cluster::automatic_cluster;
+use crate::automatic_cluster::{automatic_cluster, fleet, plan};
 
 const MINUTE: i64 = 60_000;
 
@@ -93,4 +102,44 @@ fn a_new_node_has_room_for_all_pods_where_no_extender_is_asked() {
 fn a_new_node_without_room_for_all_pods_must_save_much() {
     let world = too_small(200, Scheduler::AsksNot);
     assert_eq!(world.node_types(), ["large", "six"]);
+}
+
+/// Several commands may be under way: what one removes is no room for the pods of another.
+#[test]
+fn pods_get_no_room_on_nodes_that_other_commands_remove() {
+    let types = vec![
+        instance_type("six", 6, &[("on-demand", 300)]),
+        instance_type("large", 8, &[("on-demand", 400)]),
+    ];
+    let mut world = automatic_cluster(types, Settings::default());
+    // The pods of the second node need a node of 8 CPUs, or one of 6 and room next to the third pod.
+    fleet(&mut world, "large", &[900, 900, 6500]);
+    let bound = json!({ "spec": { "nodeName": "m1" }, "status": { "phase": "Running" } });
+    world.pods("web", 6, 900, &bound);
+    let found = plan(&mut world, |context| {
+        let none = BTreeMap::new();
+        let view = DisruptionView::new(context, &none, None);
+        let candidate = |name: &str| {
+            let node = view.snapshot().named.get(name).unwrap();
+            Candidate::new(node, &view, DisruptionClass::Graceful).unwrap()
+        };
+        let (taken, other) = (candidate("m0"), candidate("m1"));
+        let command = DisruptionCommand {
+            id: 0,
+            method: Method::Single,
+            targets: vec![DisruptedNode::from(&taken)],
+            moves: Arc::new(RelocationPlan::default()),
+            decided: context.now,
+            phase: CommandPhase::Held(context.now),
+            replacements: Vec::new(),
+        };
+        let commands = BTreeMap::from([(0, command)]);
+        let view = DisruptionView::new(context, &commands, None).waiting_for_others();
+        what_if(&[&other], SimulationRules::Cheaper, &view, &|| false)
+    });
+    let reasons = found.expect_err("nothing is cheaper and holds").reasons;
+    assert!(
+        matches!(*reasons, [Reason::NeedsPlannedPlacement]),
+        "{reasons:?}"
+    );
 }

@@ -35,10 +35,10 @@ pub(super) fn may_fail(moves: &RelocationPlan, view: &DisruptionView<'_>) -> boo
     view.may_scatter() && !moves.placements.is_empty()
 }
 
-/// All nodes: a replacement without them has room for all pods.
+/// All nodes, also those that other commands remove: a replacement without them has room for all pods.
 pub(super) fn all_nodes(view: &DisruptionView<'_>) -> BTreeSet<NodeKey> {
-    let nodes = view.nodes().into_iter();
-    nodes.map(|node| node.key.clone()).collect()
+    let nodes = view.view().nodes.iter();
+    nodes.map(|(key, _)| key.clone()).collect()
 }
 
 /// The better one of a replacement that needs room on other nodes, and one with room for all pods or why there is none.
