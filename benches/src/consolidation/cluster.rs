@@ -59,12 +59,12 @@ fn parsed<T: DeserializeOwned>(value: Value) -> Result<T> {
 
 impl Cluster {
     /// The cluster of a case, as a leader sees it that has read every list.
-    pub(super) fn new(case: &ClusterCase, seed: u64) -> Result<Self> {
+    pub(super) fn new(case: &ClusterCase, settings: Settings, seed: u64) -> Result<Self> {
         let now: Timestamp = START.parse()?;
         let keys = case.types.iter().flat_map(|each| each.requirements.keys());
         let engine = Engine::new(
             vec![Box::new(DisruptionDecider::new())],
-            Settings::default(),
+            settings,
             WellKnown::core().with_keys(keys),
             seed,
             now,
@@ -96,6 +96,12 @@ impl Cluster {
         cluster.engine.apply(EngineInput::Synced, now);
         cluster.engine.apply(EngineInput::Leading(true), now);
         Ok(cluster)
+    }
+
+    /// kube-scheduler asks about a pod, so pods get the nodes that they are nominated to.
+    pub(super) fn ask_extender(&mut self) {
+        let (pod, at) = ("asks".into(), self.now);
+        self.engine.apply(EngineInput::Feasible { pod, at }, at);
     }
 
     fn resolve(&mut self) {

@@ -1,7 +1,8 @@
 //! `consolidation`: how fast and how well clusters are consolidated.
 //!
-//! Every case runs in a process of its own, through the engine that the program runs, with disruption as its only decider and
-//! with default settings. What it requests is done at once, and virtual time passes until it finds nothing more.
+//! Every case runs in a process of its own, through the engine that the program runs, with disruption as its only decider.
+//! Settings are the default ones, except for `--consolidate-groups`, and kube-scheduler asks the extender, except for
+//! `--without-extender`. What the decider requests is done at once, and virtual time passes until it finds nothing more.
 
 mod case;
 mod cluster;
@@ -13,6 +14,7 @@ mod table;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use mortise_planning::settings::Settings;
 use serde::{Deserialize, Serialize};
 
 use crate::case_process;
@@ -64,6 +66,12 @@ pub(crate) struct ConsolidationArgs {
     /// Seconds of computing after which a run is cut off.
     #[arg(long, default_value_t = 100)]
     limit: u64,
+    /// With the setting of that name: groups of nodes are replaced by several cheaper ones.
+    #[arg(long)]
+    consolidate_groups: bool,
+    /// As if kube-scheduler asked no extender: what is decided must hold also where pods are placed otherwise.
+    #[arg(long)]
+    without_extender: bool,
     #[command(flatten)]
     #[serde(skip)]
     output: Output,
@@ -149,14 +157,25 @@ fn case(name: &str, seed: u64) -> Result<ClusterCase> {
 /// Figures of a case, measured in this process.
 fn measure(args: &ConsolidationArgs, name: &str) -> Result<Row> {
     let case = case(name, args.seed)?;
+    let cluster = || {
+        let settings = Settings {
+            consolidate_groups: args.consolidate_groups,
+            ..Settings::default()
+        };
+        let mut cluster = Cluster::new(&case, settings, args.seed)?;
+        if !args.without_extender {
+            cluster.ask_extender();
+        }
+        anyhow::Ok(cluster)
+    };
     let limit = Duration::from_secs(args.limit);
     let mut first_ms = Vec::new();
     for _ in 0..args.runs {
-        let mut cluster = Cluster::new(&case, args.seed)?;
+        let mut cluster = cluster()?;
         let history = History::run(&mut cluster, Until::FirstRound, limit)?;
         first_ms.push(ms(history.first_round().computed));
     }
-    let mut cluster = Cluster::new(&case, args.seed)?;
+    let mut cluster = cluster()?;
     let before = cluster.price();
     let history = History::run(&mut cluster, Until::Rest, limit)?;
     first_ms.push(ms(history.first_round().computed));
@@ -212,11 +231,17 @@ fn ms(of: Duration) -> f64 {
 }
 
 fn in_child(args: &ConsolidationArgs, name: &str) -> Result<Row> {
-    let flags = [
+    let mut flags = vec![
         format!("--runs={}", args.runs),
         format!("--seed={}", args.seed),
         format!("--limit={}", args.limit),
     ];
+    let settings = [
+        (args.consolidate_groups, "--consolidate-groups"),
+        (args.without_extender, "--without-extender"),
+    ];
+    let given = settings.into_iter().filter(|(is_given, _)| *is_given);
+    flags.extend(given.map(|(_, flag)| flag.to_owned()));
     case_process::measured("consolidation", name, flags)
 }
 
@@ -239,7 +264,7 @@ impl Benchmark for ConsolidationArgs {
     }
 
     fn is_complete(&self) -> bool {
-        self.only.is_none()
+        self.only.is_none() && !self.consolidate_groups && !self.without_extender
     }
 
     fn measure(&self) -> Result<ConsolidationResults> {
@@ -296,7 +321,7 @@ mod tests {
             let offerings = &mut each.offerings;
             offerings.retain(|offering| offering.capacity_type == CapacityType::OnDemand);
         }
-        let mut cluster = Cluster::new(&case, 1).unwrap();
+        let mut cluster = Cluster::new(&case, Settings::default(), 1).unwrap();
         let before = cluster.price();
         let history = History::run(&mut cluster, Until::Rest, Duration::from_secs(60)).unwrap();
         assert_eq!(history.commands().len(), 1);

@@ -108,6 +108,18 @@ impl Cluster {
         plane.stop().await;
     }
 
+    /// The process that leads.
+    pub(crate) const fn leader(&self) -> &Mortise {
+        &self.mortise
+    }
+
+    /// Starts a second replica, which does not lead.
+    pub(crate) async fn start_follower(&self) -> Result<Mortise> {
+        let follower = Mortise::start(&self.plane, MortiseOptions::default()).await?;
+        follower.wait_ready().await?;
+        Ok(follower)
+    }
+
     /// A client as kube-scheduler is one, with a connection of its own.
     pub(crate) fn scheduler(&self) -> Result<Http> {
         self.mortise.scheduler_http()

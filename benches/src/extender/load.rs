@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams};
-use mortise_tests::harness::Http;
+use mortise_tests::harness::{Http, Mortise};
 use serde::Serialize;
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -28,6 +28,8 @@ const CONNECTIONS: u32 = 8;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) call: &'static str,
+    /// It was asked of a replica that does not lead, which forwards it.
+    pub(crate) is_forwarded: bool,
     pub(crate) names: u32,
     /// Pods for which mortise holds room on these nodes.
     pub(crate) nominations: u64,
@@ -40,7 +42,7 @@ pub(crate) struct Row {
     pub(crate) p999_ms: f64,
     pub(crate) max_ms: f64,
     pub(crate) calls_per_s: f64,
-    /// Processor time of mortise for a call, its other work in that time included.
+    /// Processor time of mortise for a call, its other work in that time included; of both replicas for calls that are forwarded.
     pub(crate) cpu_us_per_call: f64,
 }
 
@@ -66,12 +68,39 @@ pub(crate) async fn rows(
     seconds: u32,
 ) -> Result<Vec<Row>> {
     cluster.create_pod(pod, "100m", Some(NOWHERE)).await?;
+    rows_of(cluster, None, pod, sizes, seconds).await
+}
+
+/// The same questions, asked of a replica that forwards them to the leader.
+pub(crate) async fn forwarded_rows(
+    cluster: &Cluster,
+    pod: &str,
+    sizes: &[u32],
+    seconds: u32,
+) -> Result<Vec<Row>> {
+    let mut follower = cluster.start_follower().await?;
+    let rows = rows_of(cluster, Some(&follower), pod, sizes, seconds).await;
+    follower.kill9().await;
+    rows
+}
+
+async fn rows_of(
+    cluster: &Cluster,
+    follower: Option<&Mortise>,
+    pod: &str,
+    sizes: &[u32],
+    seconds: u32,
+) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for names in sizes.iter().copied() {
         let body = question(cluster, pod, names).await?;
         for call in ["filter", "prioritize"] {
-            progress(&format!("{call} calls about {names} names for {seconds} s"));
-            rows.push(Box::pin(row(cluster, call, names, &body, seconds)).await?);
+            let through = follower.map_or("", |_| " through another replica");
+            progress(&format!(
+                "{call} calls about {names} names for {seconds} s{through}"
+            ));
+            let row = row(cluster, follower, (call, names, &body), seconds);
+            rows.push(Box::pin(row).await?);
         }
     }
     Ok(rows)
@@ -89,22 +118,34 @@ async fn question(cluster: &Cluster, pod: &str, names: u32) -> Result<String> {
     Ok(json!({ "Pod": pod, "Nodes": null, "NodeNames": nodes }).to_string())
 }
 
+/// Calls that this replica has forwarded to the leader and that were answered there.
+async fn forwarded(follower: &Mortise) -> Result<f64> {
+    let name = "mortise_extender_forwarded_total";
+    follower.metric(name, &["outcome=\"answered\""]).await
+}
+
 async fn row(
     cluster: &Cluster,
-    call: &'static str,
-    names: u32,
-    body: &str,
+    follower: Option<&Mortise>,
+    (call, names, body): (&'static str, u32, &str),
     seconds: u32,
 ) -> Result<Row> {
-    let http = cluster.scheduler()?;
-    let url = cluster.url(&format!("extender/v1/{call}"));
+    let asked_of = follower.unwrap_or_else(|| cluster.leader());
+    let http = asked_of.scheduler_http()?;
+    let url = asked_of.url(&format!("extender/v1/{call}"));
     for _ in 0..WARM_UP {
         asked(&http, &url, body).await?;
     }
     let changing = Changing::start(cluster).await?;
     let nominations = cluster.nominations().await?;
     let generation = cluster.generation().await?;
-    let cpu = cpu_seconds(cluster.pid())?;
+    let processes = || std::iter::once(cluster.leader()).chain(follower);
+    let cpu_of_all = || -> Result<f64> { processes().map(|each| cpu_seconds(each.pid())).sum() };
+    let before = match follower {
+        Some(follower) => forwarded(follower).await?,
+        None => 0.0,
+    };
+    let cpu = cpu_of_all()?;
     let begun = Instant::now();
     let length = Duration::from_secs(seconds.into());
     let mut times = Vec::new();
@@ -114,7 +155,7 @@ async fn row(
         times.push(start.elapsed());
     }
     let wall = begun.elapsed().as_secs_f64();
-    let cpu = cpu_seconds(cluster.pid())? - cpu;
+    let cpu = cpu_of_all()? - cpu;
     let pictures = cluster.generation().await?.saturating_sub(generation);
     drop(changing);
     times.sort_unstable();
@@ -127,8 +168,16 @@ async fn row(
     let sum: Duration = times.iter().sum();
     #[expect(clippy::cast_precision_loss, reason = "for display")]
     let (count, pictures) = (times.len() as f64, pictures as f64);
+    if let Some(follower) = follower {
+        let answered = forwarded(follower).await? - before;
+        ensure!(
+            answered >= count * 0.99,
+            "the leader answered {answered} of {count} {call} calls"
+        );
+    }
     Ok(Row {
         call,
+        is_forwarded: follower.is_some(),
         names,
         nominations,
         pictures_per_s: pictures / wall,

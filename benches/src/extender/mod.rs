@@ -92,6 +92,7 @@ async fn measure(args: &ExtenderArgs) -> Result<ExtenderResults> {
     progress(&format!("{} nodes", args.nodes));
     let pods = cluster.launch_nodes(args.nodes as usize).await?;
     let mut load = load::rows(&cluster, "waits", &[args.nodes], args.seconds).await?;
+    load.extend(load::forwarded_rows(&cluster, "waits", &[args.nodes], args.seconds).await?);
     let flat = match args.calls {
         0 => None,
         calls => Some(load::flat(&cluster, "waits", args.nodes, calls).await?),
@@ -134,7 +135,7 @@ impl Results for ExtenderResults {
         )?;
         writeln!(
             out,
-            "\n{:<12}{:>7}{:>10}{:>11}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>9}{:>8}",
+            "\n{:<22}{:>7}{:>10}{:>11}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}{:>9}{:>8}",
             "",
             "names",
             "nominations",
@@ -157,8 +158,12 @@ impl Results for ExtenderResults {
             };
             writeln!(
                 out,
-                "{:<12}{:>7}{:>10}{:>11.1}{:>9}{:>8.3}{:>8.3}{:>8.3}{:>8.3}{:>8.2}{:>9.0}{:>8.0}{verdict}",
-                row.call,
+                "{:<22}{:>7}{:>10}{:>11.1}{:>9}{:>8.3}{:>8.3}{:>8.3}{:>8.3}{:>8.2}{:>9.0}{:>8.0}{verdict}",
+                if row.is_forwarded {
+                    format!("{}, forwarded", row.call)
+                } else {
+                    row.call.to_owned()
+                },
                 row.names,
                 row.nominations,
                 row.pictures_per_s,
