@@ -223,6 +223,12 @@ async fn created(account: &Account) -> Result<Vec<u64>> {
     Ok(counts)
 }
 
+/// How often a process, and those that ran before it, have read spot prices.
+fn reads_of_spot_prices(mortise: &Mortise) -> Result<usize> {
+    let log = mortise.log()?;
+    Ok(log.matches(r#""updated prices","kind":"spot""#).count())
+}
+
 /// With the credentials of the controller, prices and instance types are EC2's, and nothing is created there.
 #[tokio::test]
 async fn what_would_be_launched_on_ec2_is_planned_without_creating_anything() -> Result<()> {
@@ -274,7 +280,16 @@ async fn what_would_be_launched_on_ec2_is_planned_without_creating_anything() ->
         .filter_map(|each| each["instanceType"].as_str());
     let planned = counted(names.map(str::to_owned));
 
+    // The plan knows the spot prices. A service that starts launches by what it has until it has read them.
+    scene.scale("web", 0).await?;
+    let before = reads_of_spot_prices(&scene.mortise)?;
     scene.mortise.start_again(&[]).await?;
+    wait_until("the spot prices", SOON, || async {
+        ensure!(reads_of_spot_prices(&scene.mortise)? > before);
+        Ok(())
+    })
+    .await?;
+    scene.scale("web", 3).await?;
     let nodes = scene.settled(launches.len()).await?;
     let did = counted(nodes.iter().map(|node| node.instance_type().to_owned()));
     ensure!(did == planned, "planned {planned:?}, did {did:?}");

@@ -141,28 +141,25 @@ impl ForwardingState {
             let message = format!("no answer within {} ms", self.within.as_millis());
             Err(Unanswered::Failed(message))
         });
-        match answered {
+        let outcome = match answered {
             Ok(response) => {
                 metrics.forwarded("answered");
                 self.extender.schedulers.record_forwarded_call(now);
-                Some(response)
+                return Some(response);
             }
-            Err(Unanswered::Unreadable) => {
-                metrics.forwarded("refused");
-                None
-            }
+            Err(Unanswered::Unreadable) => "refused",
             Err(Unanswered::Refused) => {
                 self.pause(now);
-                metrics.forwarded("refused");
-                None
+                "refused"
             }
             Err(Unanswered::Failed(error)) => {
                 self.pause(now);
                 tracing::debug!(%address, error, "leader did not answer an extender call");
-                metrics.forwarded("failed");
-                None
+                "failed"
             }
-        }
+        };
+        metrics.forwarded(outcome);
+        None
     }
 
     fn pause(&self, now: Timestamp) {

@@ -94,18 +94,15 @@ impl Tls {
         let extender = verifier(files, &[pem::EXTENDER_CA_CERT])?;
         let admission = verifier(files, &[pem::ADMISSION_CA_CERT])?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let (chain, key) = server_identity(files)?;
-        let own = chain.first().cloned().ok_or_else(|| TlsError {
-            file: pem::TLS_CERT,
-            message: "holds no certificate".to_owned(),
-        })?;
-        let to_replicas = replicas::client_config(&provider, chain.clone(), key.clone_key())
-            .map_err(|error| TlsError {
+        let identity = server_identity(files)?;
+        let to_replicas =
+            replicas::client_config(&provider, &identity).map_err(|error| TlsError {
                 file: pem::TLS_KEY,
                 message: error.to_string(),
             })?;
+        let own = identity.own.clone();
         let names = alternative_names(&own);
-        let config = Arc::new(server_config(files, provider, (chain, key))?);
+        let config = Arc::new(server_config(files, provider, identity)?);
         self.current.store(Some(Arc::new(ServerTls {
             config,
             names,
@@ -118,10 +115,15 @@ impl Tls {
     }
 }
 
-/// A certificate chain and its key.
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+/// What the server proves who it is by.
+struct ServerIdentity {
+    /// The first certificate of the chain.
+    own: CertificateDer<'static>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
 
-fn server_identity(files: &Files) -> Result<Identity, TlsError> {
+fn server_identity(files: &Files) -> Result<ServerIdentity, TlsError> {
     let read = |file: &'static str| {
         files.get(file).ok_or_else(|| TlsError {
             file,
@@ -136,15 +138,18 @@ fn server_identity(files: &Files) -> Result<Identity, TlsError> {
         file: pem::TLS_KEY,
         message: error.to_string(),
     })?;
-    Ok((chain, key))
+    let own = chain.first().cloned().ok_or_else(|| TlsError {
+        file: pem::TLS_CERT,
+        message: "holds no certificate".to_owned(),
+    })?;
+    Ok(ServerIdentity { own, chain, key })
 }
 
 fn server_config(
     files: &Files,
     provider: Arc<CryptoProvider>,
-    (chain, key): Identity,
+    ServerIdentity { own, chain, key }: ServerIdentity,
 ) -> Result<ServerConfig, TlsError> {
-    let own = chain.first().cloned();
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError {
@@ -152,11 +157,11 @@ fn server_config(
             message: error.to_string(),
         })?;
     let all = [pem::EXTENDER_CA_CERT, pem::ADMISSION_CA_CERT];
-    let builder = match (verifier(files, &all)?, own) {
-        (Some(clients), Some(own)) => {
+    let builder = match verifier(files, &all)? {
+        None => builder.with_no_client_auth(),
+        Some(clients) => {
             builder.with_client_cert_verifier(Arc::new(ReplicaOrClient { own, clients }))
         }
-        _ => builder.with_no_client_auth(),
     };
     let mut config = builder
         .with_single_cert(chain, key)

@@ -14,7 +14,9 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error,
     SignatureScheme,
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::ServerIdentity;
 
 /// Settings of connections to other replicas.
 ///
@@ -22,22 +24,17 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 /// The key is not the certificate's.
 pub(super) fn client_config(
     provider: &Arc<CryptoProvider>,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    identity: &ServerIdentity,
 ) -> Result<Arc<ClientConfig>, Error> {
-    let own = chain
-        .first()
-        .cloned()
-        .ok_or(Error::NoCertificatesPresented)?;
     let verifier = SameCertificate {
-        own,
+        own: identity.own.clone(),
         provider: Arc::clone(provider),
     };
     let config = ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_client_auth_cert(chain, key)?;
+        .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())?;
     Ok(Arc::new(config))
 }
 

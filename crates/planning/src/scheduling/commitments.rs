@@ -77,19 +77,18 @@ impl CommitmentRoom {
     pub(super) fn offerings(
         &mut self,
         snapshot: &Snapshot,
-        template: TemplateOfferings<'_>,
+        offered: TemplateOfferings<'_>,
         types: &Bits,
         is_enough: impl Fn(&Bits) -> bool,
     ) -> Option<PaidOfferings> {
         let left = self.left.as_ref()?;
-        let table = template.template.catalog.table();
+        let (template, table) = (offered.template, offered.template.catalog.table());
         for (at, of) in left.iter() {
-            let is_for = of.is_for(&template.template.name);
-            if !is_for || !of.is_met_by(template.requirements, table) {
+            if !of.is_for(&template.name) || !of.is_met_by(offered.requirements, table) {
                 continue;
             }
-            let known = self.offerings.entry((template.id, at));
-            let offerings = known.or_insert_with(|| offerings(snapshot, template, of));
+            let known = self.offerings.entry((offered.id, at));
+            let offerings = known.or_insert_with(|| offerings(snapshot, offered, of));
             let Some(offerings) = offerings else { continue };
             let affordable = offerings.by_price.iter().filter_map(|(at_type, offer)| {
                 let price = offer.price.filter(|price| left.has_room(at, *price))?;
@@ -161,14 +160,14 @@ pub(crate) fn payable(
 /// The on-demand offerings of a template that a commitment pays for; `None` without any.
 fn offerings(
     snapshot: &Snapshot,
-    template: TemplateOfferings<'_>,
+    offered: TemplateOfferings<'_>,
     of: &PaidCapacity,
 ) -> Option<Arc<NarrowedOfferings>> {
-    let table = template.template.catalog.table();
+    let table = offered.template.catalog.table();
     let asked = &of.commitment.requirements;
-    let mut kinds = template.on_demand_kinds();
+    let mut kinds = offered.on_demand_kinds();
     kinds.and(&table.kinds_meeting(asked, &snapshot.well_known));
-    let mut types = template.types.clone();
+    let mut types = offered.types.clone();
     types.and(&table.having(asked));
     NarrowedOfferings::of(kinds, types, table).map(Arc::new)
 }
