@@ -12,6 +12,7 @@ mod buffers;
 mod buffers_learned;
 mod churn;
 mod cluster_autoscaler;
+mod commands_of_many_nodes;
 mod consolidated_together;
 mod disruption;
 mod disruption_fair;

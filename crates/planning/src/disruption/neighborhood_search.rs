@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use super::candidate::Candidate;
 use super::candidate_cache::CandidateCache;
 use super::command::{Method, RelocationPlan};
-use super::command_improvement::{best_set, by_one, extended};
+use super::command_improvement::{best_set, by_one, extended, may_improve};
 use super::disruption_view::DisruptionView;
 use super::node_sets::{EVERY_SET, EverySet, rests, within_limits};
 use super::price::repeated;
@@ -105,8 +105,7 @@ impl NeighborhoodSearch {
         view: &DisruptionView<'_>,
         stop: &dyn Fn() -> bool,
     ) -> FoundCommand {
-        let rested = |each: &Candidate| !rests(each, view.now);
-        if found.moves.claims.is_empty() || !found.candidates.iter().all(rested) {
+        if !may_improve(&found, view) {
             return found;
         }
         if candidates.len() <= EVERY_SET {

@@ -2,11 +2,13 @@
 //!
 //! # Heuristic
 //! Consolidation first tries prefixes of the candidates in order of savings per disruption (binary search for the longest
-//! feasible one), then pairs that are no prefix, then single nodes, round robin over NodePools. Where one of these launches a
-//! node, several that are cheaper take its place. If none finds anything, [`NeighborhoodSearch`] replaces groups of nodes by
-//! several new ones. A search may take several steps. A node that was refused on its own stays refused while it does not change and no pod can find more room than
-//! before: a command only uses room up, so the search after it goes on where the last one was. When there is more room it stays refused while that is certain not to
-//! be enough: some of its pods need a new node all the same, at no lower price.
+//! feasible one), then pairs that are no prefix, then single nodes, round robin over NodePools. Where a prefix of more than ten
+//! nodes launches a node, several that are cheaper take its place. If none finds anything, [`NeighborhoodSearch`] replaces groups
+//! of nodes by several new ones, if that is switched on, and makes smaller commands better. A search may take several steps.
+//!
+//! A node that was refused on its own stays refused while it does not change and no pod can find more room than before: a command
+//! only uses room up, so the search after it goes on where the last one was. When there is more room it stays refused while that
+//! is certain not to be enough: some of its pods need a new node all the same, at no lower price.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use jiff::Timestamp;
 use super::candidate::{Candidate, Policy};
 use super::candidate_cache::CandidateCache;
 use super::command::{DisruptionReason, Method, RelocationPlan};
+use super::command_improvement::by_several;
 use super::cost;
 use super::disruption_view::DisruptionView;
 use super::drift_holds::HeldDrift;
@@ -451,7 +454,9 @@ impl ConsolidationSearch {
                     .map(|name| within.iter().copied().find(|each| each.claim_name == *name))
                     .collect();
                 if let Some(all) = all {
-                    return found(Method::Multi, &all, moves);
+                    let found = FoundCommand::new(Method::Multi, &all, moves);
+                    let better = by_several(found, &within, view, stop);
+                    return SearchOutcome::Found(Box::new(better));
                 }
             }
         }
