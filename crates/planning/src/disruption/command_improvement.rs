@@ -17,6 +17,9 @@ const STEPS: usize = 4;
 /// To commands of more nodes none are added, and none are left out: each step would simulate as many.
 const MOST_NODES: usize = 10;
 
+/// Commands that move more pods are not repacked: these take 0.3 s.
+const MOST_PODS: usize = 2_000;
+
 /// The method that replaces these nodes by one.
 pub(super) const fn by_one(nodes: &[&Candidate]) -> Method {
     if nodes.len() == 1 {
@@ -69,12 +72,15 @@ pub(super) fn by_several(
         return found;
     }
     let own: Vec<&Candidate> = found.candidates.iter().collect();
+    if pods_of(&own) > MOST_PODS {
+        return found;
+    }
     let repacked = better_together(&own, &found.moves, view, stop);
     let saved = repacked.as_ref().unwrap_or(&found.moves).savings();
     let mut others = most.to_vec();
     others.retain(|each| !rests(each, view.now) && !is_of(&own, each));
     let all: Vec<&Candidate> = own.iter().chain(&others).copied().collect();
-    let grown = if others.is_empty() || leaves_spot_nodes(&all, view) {
+    let grown = if others.is_empty() || pods_of(&all) > MOST_PODS || leaves_spot_nodes(&all, view) {
         None
     } else {
         let price = others.iter().filter_map(|each| each.price()).sum();
@@ -87,6 +93,10 @@ pub(super) fn by_several(
         (None, Some(moves)) => command(Method::Repack, &own, moves),
         (None, None) => found,
     }
+}
+
+fn pods_of(nodes: &[&Candidate]) -> usize {
+    nodes.iter().map(|each| each.pods.len()).sum()
 }
 
 /// Whether spot nodes stay that other spot nodes may not replace.

@@ -27,8 +27,15 @@ pub struct FeasibilityBound {
     launchable: OnceCell<Vec<(MicroUsd, Resources)>>,
     /// What is free on each node that accepts relocated pods of consolidation.
     free: OnceCell<Vec<Resources>>,
-    /// How many pods with these requests fit there, regardless of all other pods.
-    places: RefCell<HashMap<Resources, i64, FixedState>>,
+    /// How many pods with these requests fit there, regardless of all other pods, as far as it was asked.
+    places: RefCell<HashMap<Resources, CountedPlaces, FixedState>>,
+}
+
+/// Places for pods with the same requests on the first nodes.
+#[derive(Clone, Copy, Debug, Default)]
+struct CountedPlaces {
+    places: i64,
+    nodes: usize,
 }
 
 impl FeasibilityBound {
@@ -113,13 +120,9 @@ impl FeasibilityBound {
     ///
     /// Sound: of pods with the same requests no more are placed than fit there when no other pod is.
     pub fn lacking(&self, candidates: &[&Candidate], view: &DisruptionView<'_>) -> Resources {
-        let mut kinds: Vec<(&Resources, i64)> = Vec::new();
+        let mut kinds: HashMap<&Resources, i64, FixedState> = HashMap::default();
         for pod in candidates.iter().flat_map(|each| each.pods.iter()) {
-            let requests = &pod.class.requests;
-            match kinds.iter_mut().find(|(known, _)| *known == requests) {
-                Some((_, count)) => *count += 1,
-                None => kinds.push((requests, 1)),
-            }
+            *kinds.entry(&pod.class.requests).or_default() += 1;
         }
         let nodes = &view.view().nodes;
         let open = candidates
@@ -131,27 +134,34 @@ impl FeasibilityBound {
             .collect();
         let mut lacking = Resources::zero();
         for (requests, count) in kinds {
-            let elsewhere = self.places(requests, view)
-                - own.iter().map(|free| fitting(requests, free)).sum::<i64>();
-            if count > elsewhere {
-                lacking.add_assign(&requests.times(count - elsewhere));
+            let on_own: i64 = own.iter().map(|free| fitting(requests, free)).sum();
+            let places = self.places(requests, count + on_own, view);
+            if places < count + on_own {
+                lacking.add_assign(&requests.times(count + on_own - places));
             }
         }
         lacking
     }
 
-    fn places(&self, requests: &Resources, view: &DisruptionView<'_>) -> i64 {
-        if let Some(known) = self.places.borrow().get(requests) {
-            return *known;
-        }
+    /// How many pods with these requests fit on the nodes that accept some, or at least `enough`: where nodes are loose, a few of
+    /// them tell.
+    fn places(&self, requests: &Resources, enough: i64, view: &DisruptionView<'_>) -> i64 {
         let free = self.free.get_or_init(|| {
             let nodes = view.view().nodes.values();
             let open = nodes.filter(|node| view.accepts_relocated(node));
             open.map(|node| node.free()).collect()
         });
-        let places = free.iter().map(|free| fitting(requests, free)).sum();
-        self.places.borrow_mut().insert(requests.clone(), places);
-        places
+        let mut known = self.places.borrow_mut();
+        let mut counted = known.get(requests).copied().unwrap_or_default();
+        for free in free.iter().skip(counted.nodes) {
+            if counted.places >= enough {
+                break;
+            }
+            counted.places += fitting(requests, free);
+            counted.nodes += 1;
+        }
+        known.insert(requests.clone(), counted);
+        counted.places
     }
 }
 
