@@ -175,7 +175,7 @@ impl Candidate {
 
     /// Capacity type of the node.
     pub fn capacity_type(&self) -> Option<CapacityType> {
-        CapacityType::parse(self.node.label(labels::CAPACITY_TYPE)?)
+        capacity_type(&self.node)
     }
 
     /// No pod with a positive cost would have to move.
@@ -285,4 +285,14 @@ impl fmt::Display for CandidateBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason().karpenter_text())
     }
+}
+
+/// The capacity type of a node, by its label.
+pub(super) fn capacity_type(node: &StateNode) -> Option<CapacityType> {
+    CapacityType::parse(node.label(labels::CAPACITY_TYPE)?)
+}
+
+/// How many pods move when these nodes are removed.
+pub(super) fn count_pods(candidates: &[&Candidate]) -> usize {
+    candidates.iter().map(|each| each.pods.len()).sum()
 }

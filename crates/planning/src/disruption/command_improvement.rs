@@ -1,12 +1,11 @@
 //! Improves a command that launches nodes: its nodes are replaced by several, and others are added or left out.
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, capacity_type, count_pods};
 use super::command::{Method, RelocationPlan};
 use super::disruption_view::DisruptionView;
 use super::node_sets::{EVERY_SET, EverySet, is_within_limits, rests};
 use super::search::FoundCommand;
 use super::simulation::{SimulationRules, what_if, worth_the_moves};
-use mortise_apis::labels;
 use mortise_apis::values::money::MicroUsd;
 use mortise_cloudprovider::CapacityType;
 use mortise_state::snapshot::StateNode;
@@ -72,7 +71,7 @@ pub(super) fn by_several(
         return found;
     }
     let own: Vec<&Candidate> = found.candidates.iter().collect();
-    if pods_of(&own) > MOST_PODS {
+    if count_pods(&own) > MOST_PODS {
         return found;
     }
     let repacked = better_together(&own, &found.moves, view, stop);
@@ -80,14 +79,15 @@ pub(super) fn by_several(
     let mut others = most.to_vec();
     others.retain(|each| !rests(each, view.now) && !is_of(&own, each));
     let all: Vec<&Candidate> = own.iter().chain(&others).copied().collect();
-    let grown = if others.is_empty() || pods_of(&all) > MOST_PODS || leaves_spot_nodes(&all, view) {
-        None
-    } else {
-        let price = others.iter().filter_map(|each| each.price()).sum();
-        let least = saved.unwrap_or_default() + worth_the_moves(price, &others, view);
-        let moves = together(&all, view, stop);
-        moves.filter(|moves| moves.savings() > Some(least))
-    };
+    let grown =
+        if others.is_empty() || count_pods(&all) > MOST_PODS || leaves_spot_nodes(&all, view) {
+            None
+        } else {
+            let price = others.iter().filter_map(|each| each.price()).sum();
+            let least = saved.unwrap_or_default() + worth_the_moves(price, &others, view);
+            let moves = together(&all, view, stop);
+            moves.filter(|moves| moves.savings() > Some(least))
+        };
     match (grown, repacked) {
         (Some(moves), _) => command(Method::Repack, &all, moves),
         (None, Some(moves)) => command(Method::Repack, &own, moves),
@@ -95,16 +95,9 @@ pub(super) fn by_several(
     }
 }
 
-fn pods_of(nodes: &[&Candidate]) -> usize {
-    nodes.iter().map(|each| each.pods.len()).sum()
-}
-
 /// Whether spot nodes stay that other spot nodes may not replace.
 fn leaves_spot_nodes(removed: &[&Candidate], view: &DisruptionView<'_>) -> bool {
-    let is_spot = |node: &StateNode| {
-        let capacity_type = node.label(labels::CAPACITY_TYPE);
-        capacity_type.and_then(CapacityType::parse) == Some(CapacityType::Spot)
-    };
+    let is_spot = |node: &StateNode| capacity_type(node) == Some(CapacityType::Spot);
     let stays = |node: &StateNode| removed.iter().all(|each| *each.key() != node.key);
     let mut nodes = view.nodes().into_iter();
     !view.context.settings.gates.spot_to_spot_consolidation
@@ -137,7 +130,11 @@ pub(super) fn extended(
     stop: &dyn Fn() -> bool,
 ) -> FoundCommand {
     let own: Vec<&Candidate> = found.candidates.iter().collect();
-    let repacked = better_together(&own, &found.moves, view, stop);
+    let repacked = if found.method == Method::Repack {
+        None // it is already
+    } else {
+        better_together(&own, &found.moves, view, stop)
+    };
     let mut best = repacked.map(|moves| (own.clone(), moves));
     if own.len() <= MOST_NODES {
         let others = overpaid.iter().copied().filter(|each| !is_of(&own, each));

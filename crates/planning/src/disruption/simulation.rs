@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::candidate::{Candidate, Policy};
+use super::candidate::{Candidate, Policy, count_pods};
 use super::command::RelocationPlan;
 use super::disruption_view::DisruptionView;
 use super::price::{cheaper, cheaper_together};
@@ -78,7 +78,7 @@ pub fn what_if(
         | SimulationRules::CheaperTogether => view.closed_to_consolidation(),
     };
     let room = view.room().displaced(candidates, closed);
-    let pods: usize = candidates.iter().map(|each| each.pods.len()).sum();
+    let pods = count_pods(candidates);
     let work = match rules {
         SimulationRules::CheaperTogether => REPACKED_POD * pods,
         _ => pods,
@@ -361,7 +361,7 @@ fn check_policies(
     view: &DisruptionView<'_>,
 ) -> Result<(), DisruptionRejection> {
     view.on_demand().check(moves, candidates, view.snapshot())?;
-    let pods: usize = candidates.iter().map(|each| each.pods.len()).sum();
+    let pods = count_pods(candidates);
     let snapshot = view.snapshot();
     let policies = candidates
         .iter()
